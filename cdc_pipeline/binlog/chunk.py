@@ -1,0 +1,175 @@
+"""The unit that flows through the pipeline: raw bytes and one row of plain numbers per event.
+
+Rules:
+- A chunk belongs to one journal. Its events are in journal order, whole, and checksum-verified. Artificial events of a
+  dump (rotate and format description with position 0, heartbeats) are not in it: live and archived reading of the same
+  journal give the same rows.
+- The structured array is filled in two compiled passes: *framing* writes the header fields, the *transaction pass*
+  (`cdc_pipeline.binlog.grouping`) writes `role`, `tx_offset`, `tx_ordinal` and `commit_ts_us`.
+- Nothing downstream makes one Python object per event: slices of the array travel, with a reference to the bytes.
+
+Source: event header of the MySQL binlog format, version 4 (MySQL internals, "Binlog Event Header").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+EVENT_DTYPE: Final = np.dtype(
+    [
+        ("start", "<i8"),  # index in Chunk.data of the event's first header byte
+        ("offset", "<i8"),  # byte offset of the event in its journal
+        ("next_offset", "<i8"),  # offset + event_length; for an event inside a payload: that of the payload event
+        ("tx_offset", "<i8"),  # offset of the first event (GTID or BEGIN) of the event's transaction; -1 outside one
+        (
+            "commit_ts_us",
+            "<i8",
+        ),  # commit time of the transaction at the source, microseconds since 1970 UTC; -1 unknown
+        ("table_id", "<i8"),  # of table maps and rows events; -1 for all others
+        ("timestamp_s", "<u4"),  # header timestamp
+        ("server_id", "<u4"),
+        ("event_length", "<u4"),  # header + body + checksum
+        ("tx_ordinal", "<i4"),  # 0, 1, 2 ... within the transaction
+        ("parent", "<i4"),  # row index of the payload event this one was unpacked from; -1 for none
+        ("flags", "<u2"),
+        ("event_type", "u1"),
+        ("role", "u1"),  # a Role
+    ],
+    align=True,
+)
+
+
+class Role(IntEnum):
+    """What an event means for transactions (SPEC T1, S7). Written by the transaction pass."""
+
+    OTHER = 0  # known and harmless: rows query, annotate, previous GTIDs ...
+    TRANSACTIONBEGIN = 1  # the GTID event, or BEGIN where there is no GTID event
+    ROWDATA = 2  # table maps and rows events
+    TRANSACTIONEND = 3  # XID, or the query COMMIT
+    ROLLBACK = 4  # the query ROLLBACK that ends a group: its rows never count
+    STATEMENT = 5  # any other query: DDL, statement-format DML, SAVEPOINT, XA ... classified by its text
+    HEARTBEAT = 6
+    JOURNAL = 7  # format description, rotate, stop, lists of GTIDs: marks of the journal itself
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFormat:
+    """What a journal's format description event says about its other events.
+
+    Attributes:
+        binlog_version: 4 for every server since MySQL 5.0.
+        server_version: version text, such as ``9.7.4`` or ``10.11.19-MariaDB-log``.
+        is_mariadb: decides the meaning of event types above 42 and the transaction rules.
+        created_s: header timestamp of the format description event: tells a renumbered journal from its namesake.
+        server_id: server id in the header of the format description event.
+        checksum_bytes: 4 where each event ends with a CRC32, else 0.
+        post_header_lengths: uint8 array; entry ``t - 1`` is the post-header length of event type ``t``.
+        in_use: flag 0x1 of the event: the journal is being written, or its server was killed.
+    """
+
+    binlog_version: int
+    server_version: str
+    is_mariadb: bool
+    created_s: int
+    server_id: int
+    checksum_bytes: int
+    post_header_lengths: tuple[int, ...]
+    in_use: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A run of whole events of one journal.
+
+    Attributes:
+        journal: journal name, such as ``binlog.000003``.
+        journal_format: format of the journal.
+        data: uint8 array that holds the events' bytes; each event is contiguous in it.
+        events: array of EVENT_DTYPE, one row per event.
+        end_offset: journal offset up to which the source has been read after this chunk (events that a server skips in
+            GTID mode count as read).
+    """
+
+    journal: str
+    journal_format: JournalFormat
+    data: NDArray[np.uint8]
+    events: np.ndarray  # dtype EVENT_DTYPE
+    end_offset: int
+
+    def body(self, row: int) -> memoryview:
+        """Bytes of event `row` between its 19-byte header and its checksum."""
+        event = self.events[row]
+        first = int(event["start"]) + 19
+        # Events inside a payload carry no checksum of their own.
+        tail = self.journal_format.checksum_bytes if event["parent"] < 0 else 0
+        last = int(event["start"]) + int(event["event_length"]) - tail
+        return memoryview(self.data)[first:last]  # type: ignore[arg-type]
+
+
+class SliceKind(IntEnum):
+    """What a slice that leaves the transaction buffer holds."""
+
+    TRANSACTIONS = 0  # one or more whole transactions, or marks between them
+    STATEMENT = 1  # one transaction that is a captured-relevant statement (DDL): GTID event and query
+    OPEN_PIECE = 2  # a piece of a transaction that continues in a later slice
+    LAST_PIECE = 3  # the last piece of a transaction that began in an earlier slice
+
+
+@dataclass(frozen=True, slots=True)
+class EventSlice:
+    """Consecutive events of one chunk: the entry of the ring store, which occupies as many sequences as it has events.
+
+    Attributes:
+        chunk: the chunk whose bytes the events refer to.
+        first: first row in `chunk.events`.
+        stop: row after the last.
+        kind: see SliceKind.
+        sql: text of the statement where `kind` is STATEMENT, else "".
+        database: default database of that statement, else "".
+        source: identity of the source (SPEC S14), such as ``mysql:3f0c...`` ; constant for one run.
+    """
+
+    chunk: Chunk
+    first: int
+    stop: int
+    kind: SliceKind = SliceKind.TRANSACTIONS
+    sql: str = ""
+    database: str = ""
+    source: str = ""
+    event_bytes: int = field(default=-1)
+
+    def __post_init__(self) -> None:
+        if self.event_bytes < 0:
+            total = int(self.events["event_length"].sum(dtype=np.int64))
+            object.__setattr__(self, "event_bytes", total)
+
+    @property
+    def events(self) -> np.ndarray:
+        """View of the slice's rows of EVENT_DTYPE."""
+        return self.chunk.events[self.first : self.stop]
+
+    @property
+    def event_count(self) -> int:
+        return self.stop - self.first
+
+    @property
+    def is_isolated(self) -> bool:
+        """True for a statement that must be alone in its batch (SPEC S7)."""
+        return self.kind is SliceKind.STATEMENT
+
+    def part(self, first: int, stop: int) -> EventSlice:
+        """Rows [first, stop) of this slice, counted from its own first row. A split statement stays a statement."""
+        return EventSlice(
+            chunk=self.chunk,
+            first=self.first + first,
+            stop=self.first + stop,
+            kind=self.kind,
+            sql=self.sql,
+            database=self.database,
+            source=self.source,
+        )

@@ -1,0 +1,67 @@
+"""What the row decoder gives: the changes of one table at one schema version, column by column.
+
+Rules:
+- Row i of every member is the same change. `before` is all null for inserts, `after` for deletes.
+- A column that the row image does not hold is null in the batch and has no bit in the presence bitmap: absent is not
+  NULL (types.md, last row).
+- A value that its Delta type cannot hold is null in the batch and listed in `invalid`, with its text. Nobody may drop
+  that list: the caller stops, or rescues and counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.table_schema import TableSchema
+
+INSERT: Final = 1
+UPDATE: Final = 2
+DELETE: Final = 3
+OP_NAMES: Final = {INSERT: "insert", UPDATE: "update", DELETE: "delete"}
+
+
+class InvalidValue(NamedTuple):
+    """A value that the column's Arrow type cannot hold."""
+
+    row: int
+    image: str  # "before" or "after"
+    column: int
+    reason: str  # "zero or partial date", "bytes are not valid latin1" ...
+    text: str  # the server's own text of it, or hex of the bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """n changes of one table.
+
+    Attributes:
+        schema: the columns' meaning; `before` and `after` have one field per column of it, same order and names.
+        op: uint8 (n,): INSERT, UPDATE or DELETE.
+        seq: decimal128(38, 0) (n,): seq of the before image; the after image's is one higher (K1).
+        commit_ts_us: int64 (n,): commit time at the source, microseconds since 1970 UTC.
+        event_row: int64 (n,): index of the change's rows event among the events that were passed to the decoder.
+        before, after: record batches of n rows, typed as `schema.types` says.
+        before_present, after_present: uint8 (n, ceil(columns / 8)): bit c % 8 of byte c // 8 is set where column c is in
+            the image; all zero where the op has no such image.
+        all_present: True where every image that an op has holds every column (the FULL row image).
+    """
+
+    schema: TableSchema
+    op: NDArray[np.uint8]
+    seq: pa.Array
+    commit_ts_us: NDArray[np.int64]
+    event_row: NDArray[np.int64]
+    before: pa.RecordBatch
+    after: pa.RecordBatch
+    before_present: NDArray[np.uint8]
+    after_present: NDArray[np.uint8]
+    all_present: bool
+    invalid: list[InvalidValue] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.op)

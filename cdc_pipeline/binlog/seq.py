@@ -1,0 +1,115 @@
+"""`seq`: the place of every change in one total order (K1).
+
+A seq is one non-negative integer below 2**126, so that it fits DECIMAL(38,0). From the most significant bit:
+
+    epoch 12 | journal number 31 | transaction offset 40 | event ordinal 24 | row ordinal 18 | after image 1
+
+- The transaction offset is that of the GTID or BEGIN event of the transaction that makes the change effective.
+- The event ordinal counts events in the transaction, the row ordinal rows in the event.
+- It depends on nothing but the journal: not on filters, batches or chunk borders.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.errors import BinlogError
+
+EPOCH_BITS: Final = 12
+JOURNAL_BITS: Final = 31
+OFFSET_BITS: Final = 40
+EVENT_BITS: Final = 24
+ROW_BITS: Final = 18
+
+SEQ_TYPE: Final = pa.decimal128(38, 0)
+
+_LOW_OFFSET_BITS: Final = 64 - 1 - ROW_BITS - EVENT_BITS  # bits of the offset that share the low word
+_JOURNAL_NUMBER = re.compile(r"\.(\d+)$")
+
+
+def journal_number(journal: str) -> int:
+    """Number at the end of a journal's name: 3 for ``binlog.000003``.
+
+    Raises:
+        BinlogError: the name has no number, or one above 2**31 - 1.
+    """
+    match = _JOURNAL_NUMBER.search(journal)
+    if match is None or int(match[1]) >= 1 << JOURNAL_BITS:
+        raise BinlogError(
+            "the journal's name carries no usable number",
+            journal=journal,
+            expected="a name such as binlog.000003",
+            next_step="give the file the name that the server gave it",
+        )
+    return int(match[1])
+
+
+def pack_seq(
+    epoch: int, journal: int, tx_offset: int, event_ordinal: int = 0, row_ordinal: int = 0, image: int = 0
+) -> int:
+    """One seq as a Python integer. `image` is 0 for before, 1 for after."""
+    _check("epoch", epoch, EPOCH_BITS)
+    _check("journal number", journal, JOURNAL_BITS)
+    _check("transaction offset", tx_offset, OFFSET_BITS)
+    _check("event ordinal", event_ordinal, EVENT_BITS)
+    _check("row ordinal", row_ordinal, ROW_BITS)
+    value = epoch
+    for part, bits in (
+        (journal, JOURNAL_BITS),
+        (tx_offset, OFFSET_BITS),
+        (event_ordinal, EVENT_BITS),
+        (row_ordinal, ROW_BITS),
+        (image, 1),
+    ):
+        value = value << bits | part
+    return value
+
+
+def seq_array(
+    epoch: int,
+    journal: int,
+    tx_offset: NDArray[np.int64],
+    event_ordinal: NDArray[np.integer],
+    row_ordinal: NDArray[np.integer],
+    image: int,
+) -> pa.Array:
+    """Seqs of n changes as an Arrow array of decimal128(38, 0); each argument array has shape (n,).
+
+    Raises:
+        BinlogError: an ordinal or an offset is too large for its field.
+    """
+    _check("epoch", epoch, EPOCH_BITS)
+    _check("journal number", journal, JOURNAL_BITS)
+    count = len(tx_offset)
+    if count:
+        _check("transaction offset", int(tx_offset.max()), OFFSET_BITS)
+        _check("event ordinal", int(event_ordinal.max()), EVENT_BITS)
+        _check("row ordinal", int(row_ordinal.max()), ROW_BITS)
+    offset = tx_offset.astype(np.uint64)
+    words = np.empty((count, 2), dtype="<u8")
+    words[:, 0] = (
+        (offset & np.uint64((1 << _LOW_OFFSET_BITS) - 1)) << np.uint64(64 - _LOW_OFFSET_BITS)
+        | event_ordinal.astype(np.uint64) << np.uint64(ROW_BITS + 1)
+        | row_ordinal.astype(np.uint64) << np.uint64(1)
+        | np.uint64(image)
+    )
+    high_offset_bits = OFFSET_BITS - _LOW_OFFSET_BITS
+    words[:, 1] = offset >> np.uint64(_LOW_OFFSET_BITS) | np.uint64(
+        (epoch << JOURNAL_BITS | journal) << high_offset_bits
+    )
+    return pa.Array.from_buffers(SEQ_TYPE, count, [None, pa.py_buffer(words)])
+
+
+def _check(name: str, value: int, bits: int) -> None:
+    if not 0 <= value < 1 << bits:
+        raise BinlogError(
+            f"the {name} does not fit the sequence number",
+            expected=f"0 to {(1 << bits) - 1}",
+            got=value,
+            next_step="split the transaction at the source, or lower binlog_row_event_max_size",
+        )

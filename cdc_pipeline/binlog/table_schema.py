@@ -1,0 +1,115 @@
+"""What the row decoder must know of a table: names, wire types, signs, charsets, labels and key.
+
+Rules:
+- A `TableSchema` is plain values, equal by content. It is made from a table map with full metadata, or (later) from the
+  schema history; the decoder never sees the table map itself.
+- The mapping to Arrow and Delta types is not here but in `cdc_pipeline.schema.types`: this page says what the wire holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+
+class Kind(StrEnum):
+    """Logical kind of a column, decided from the wire type, its metadata and the optional metadata."""
+
+    INT8 = "tinyint"
+    INT16 = "smallint"
+    INT24 = "mediumint"
+    INT32 = "int"
+    INT64 = "bigint"
+    BIT = "bit"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    DOUBLE = "double"
+    YEAR = "year"
+    DATE = "date"
+    DATETIME = "datetime"
+    TIMESTAMP = "timestamp"
+    TIME = "time"
+    TEXT = "text"  # CHAR, VARCHAR, TINYTEXT ... LONGTEXT: text in `charset`
+    BINARY = "binary"  # BINARY, VARBINARY, BLOBs: bytes; `pad_bytes` for BINARY(n)
+    ENUM = "enum"
+    SET = "set"
+    JSON = "json"
+    GEOMETRY = "geometry"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column as the binlog carries it.
+
+    Attributes:
+        name: column name.
+        kind: logical kind.
+        wire_type: type code in the table map after ENUM, SET and long CHAR were unwrapped from STRING (MYSQL_TYPE_*).
+        wire_meta: the type's metadata word as the row decoder needs it (for VARCHAR the maximal bytes, for BLOB, JSON and
+            GEOMETRY the count of length bytes, for the "2" temporal types the fraction digits, for BIT the bits, for
+            STRING the maximal bytes, for ENUM and SET the count of pack bytes, for NEWDECIMAL precision << 8 | scale).
+        nullable: from the null bits of the table map.
+        unsigned: from SIGNEDNESS; False for types without a sign.
+        charset: server charset name for TEXT, ENUM and SET (``utf8mb4``, ``latin1`` ...), "" for others.
+        labels: of ENUM and SET, already decoded to text; index 0 is the first label.
+        precision, scale: of DECIMAL.
+        fraction_digits: of DATETIME, TIMESTAMP and TIME, 0 to 6.
+        bits: of BIT, 1 to 64.
+        pad_bytes: n of BINARY(n), to which values are padded with zero bytes; 0 for others.
+        char_length_max: declared length in characters or bytes where the wire tells it, else 0.
+        visible: False for invisible columns (generated invisible primary keys included).
+    """
+
+    name: str
+    kind: Kind
+    wire_type: int
+    wire_meta: int
+    nullable: bool
+    unsigned: bool = False
+    charset: str = ""
+    labels: tuple[str, ...] = ()
+    precision: int = 0
+    scale: int = 0
+    fraction_digits: int = 0
+    bits: int = 0
+    pad_bytes: int = 0
+    char_length_max: int = 0
+    visible: bool = True
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A table at one version of its columns.
+
+    Attributes:
+        database, table: names at the source.
+        columns: in the order of the row images.
+        primary_key: indexes into `columns`, in key order; () where the table has no primary key.
+    """
+
+    database: str
+    table: str
+    columns: tuple[Column, ...]
+    primary_key: tuple[int, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """``schema.table``."""
+        return f"{self.database}.{self.table}"
+
+    @cached_property
+    def column_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(self.columns[index].name for index in self.primary_key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.database, self.table, self.columns, self.primary_key))

@@ -1,0 +1,300 @@
+"""Configuration of one pipeline: `jobs/<source>.yaml` as plain, validated values.
+
+Rules:
+- Every mistake of a file is reported at once, each with its path in the file (`validate_file`).
+- ``${NAME}`` in any text is replaced from the environment; secrets come only that way and are never printed
+  (`SecretStr`). A missing variable is a mistake like any other.
+- Relative paths are relative to the YAML file's own directory.
+- Defaults need no thought: a source and a lake path are enough.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+
+from cdc_pipeline.errors import ConfigError
+
+SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_TABLE_PATTERN = re.compile(r"[^.\s]+\.[^.\s]+")
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class TlsConfig(_Section):
+    """TLS to the server. `verify` checks the certificate and the host name; it is the default as soon as TLS is asked for."""
+
+    mode: Literal["off", "preferred", "verify_ca", "verify"] = "verify"
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+
+class LiveSourceConfig(_Section):
+    """A running server."""
+
+    kind: Literal["live"]
+    host: str
+    port: int = Field(default=3306, ge=1, le=65535)
+    user: str
+    password: SecretStr
+    flavor: Literal["auto", "mysql", "mariadb"] = "auto"
+    tls: TlsConfig = TlsConfig(mode="preferred")
+    replica_server_id: int | None = Field(default=None, ge=1, le=2**32 - 1)
+    connect_timeout_s: float = Field(default=10, gt=0)
+    read_timeout_s: float = Field(default=60, gt=0)
+
+
+class ArchiveSourceConfig(_Section):
+    """A directory of journals."""
+
+    kind: Literal["archive"]
+    directory: Path
+
+
+class PositionConfig(_Section):
+    """A journal and an offset at an event boundary."""
+
+    journal: str
+    offset: int = Field(default=4, ge=4)
+
+
+class GtidConfig(_Section):
+    """The set of transactions that count as executed."""
+
+    gtid_set: str = Field(min_length=1)
+
+
+class TransactionsBoundConfig(_Section):
+    """Stop after this many transactions."""
+
+    transactions: int = Field(ge=1)
+
+
+class TablesConfig(_Section):
+    """Shell patterns over ``schema.table``; system schemas are never captured."""
+
+    include: tuple[str, ...] = ("*.*",)
+    exclude: tuple[str, ...] = ()
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in value:
+            if not _TABLE_PATTERN.fullmatch(pattern):
+                raise ValueError(f"{pattern!r} is not a pattern such as shop.orders or shop.*")
+        return value
+
+
+class StoreConfig(_Section):
+    """The event store between reader and drain. Its budget is `ring_events * memory_unit_bytes` in mode memsize."""
+
+    kind: Literal["memory"] = "memory"
+    ring_events: int = Field(default=65536, ge=2)
+    batch_mode: Literal["memsize", "itemsize"] = "memsize"
+    memory_unit_bytes: int = Field(default=1024, ge=1)
+
+    @field_validator("ring_events")
+    @classmethod
+    def _power_of_two(cls, value: int) -> int:
+        if value & (value - 1):
+            raise ValueError(f"{value} is not a power of two, such as 16384 or 65536")
+        return value
+
+
+class BatchConfig(_Section):
+    """How much one get takes from the store, and how much one merge batch holds."""
+
+    get_bytes: int = Field(default=16 << 20, ge=1)
+    merge_staged_bytes: int = Field(default=256 << 20, ge=1)
+    merge_rows: int = Field(default=5_000_000, ge=1)
+
+
+class SparkConfig(_Section):
+    """The Spark session that merges. Settings are passed as they are and win over the project's own."""
+
+    master: str = "local[*]"
+    driver_memory: str = "2g"
+    settings: dict[str, str] = Field(default_factory=dict)
+
+
+class SinkConfig(_Section):
+    """Where the Delta tables live, and how they follow the source."""
+
+    lake_path: Path
+    mode: Literal["mirror"] = "mirror"
+    merge_threads: int = Field(default=4, ge=1, le=64)
+    spark: SparkConfig = SparkConfig()
+
+
+class ScheduleConfig(_Section):
+    """When Dagster starts a capture by itself."""
+
+    cron: str
+    timezone: str = "UTC"
+    enabled: bool = False
+
+
+Start = Literal["earliest", "latest"] | PositionConfig | GtidConfig
+Bound = Literal["end_of_log"] | PositionConfig | TransactionsBoundConfig
+
+
+class PipelineConfig(_Section):
+    """One pipeline: a source, its tables, and the lake that they are kept in.
+
+    `start` is used only while there is no cursor; afterwards the cursor decides. `bound` is where a run stops; the
+    end of the log at the time of planning is the default.
+    """
+
+    name: str
+    source: Annotated[LiveSourceConfig | ArchiveSourceConfig, Field(discriminator="kind")]
+    tables: TablesConfig = TablesConfig()
+    start: Start = "earliest"
+    bound: Bound = "end_of_log"
+    store: StoreConfig = StoreConfig()
+    batch: BatchConfig = BatchConfig()
+    sink: SinkConfig
+    schedule: ScheduleConfig | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not SOURCE_NAME.fullmatch(value):
+            raise ValueError(f"{value!r} is not a source name: letters, digits and _, starting with a letter")
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> PipelineConfig:
+        if self.source.kind == "archive" and self.start == "latest":
+            raise ValueError(
+                "start: 'latest' means the end of a live log; an archive starts at 'earliest' or a position"
+            )
+        return self
+
+
+class Mistake(_Section):
+    """One mistake in a file: where, what, and the right form."""
+
+    path: str
+    message: str
+
+
+class ConfigMistakes(ConfigError):
+    """A configuration file with one or more mistakes."""
+
+    def __init__(self, file: Path, mistakes: list[Mistake]) -> None:
+        listing = "\n".join(f"  {m.path}: {m.message}" for m in mistakes)
+        count = f"{len(mistakes)} mistake" + ("s" if len(mistakes) != 1 else "")
+        super().__init__(
+            f"{count} in {file}:\n{listing}",
+            next_step=f"mend the file and run `cdc-pipeline validate {file.stem}`",
+        )
+        self.file = file
+        self.mistakes = mistakes
+
+
+def load_config(file: Path) -> PipelineConfig:
+    """The configuration in `file`; its stem is the source's name.
+
+    Raises:
+        ConfigMistakes: everything that is wrong with it, at once.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigMistakes(file, [Mistake(path="(file)", message=f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError:
+        raise ConfigMistakes(file, [Mistake(path="(file)", message="is not UTF-8 text")]) from None
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "(file)"
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise ConfigMistakes(file, [Mistake(path=at, message=f"not valid YAML: {problem}")]) from None
+    if not isinstance(document, dict):
+        raise ConfigMistakes(file, [Mistake(path="(file)", message="expected a mapping with source, tables, sink ...")])
+    mistakes: list[Mistake] = []
+    document = _substitute(document, (), mistakes)
+    document["name"] = file.stem
+    try:
+        config = PipelineConfig.model_validate(document)
+    except ValidationError as error:
+        mistakes.extend(_mistakes(error, {m.path for m in mistakes}))
+        raise ConfigMistakes(file, mistakes) from None
+    if mistakes:
+        raise ConfigMistakes(file, mistakes)
+    return _absolute_paths(config, file.resolve().parent)
+
+
+def list_config_files(jobs_directory: Path) -> list[Path]:
+    """All ``*.yaml`` files of a jobs directory, by name."""
+    return sorted(jobs_directory.glob("*.yaml"))
+
+
+def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake]) -> Any:
+    if isinstance(node, dict):
+        return {key: _substitute(value, (*path, str(key)), mistakes) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_substitute(value, (*path, str(index)), mistakes) for index, value in enumerate(node)]
+    if isinstance(node, str):
+
+        def value_of(match: re.Match[str]) -> str:
+            value = os.environ.get(match[1])
+            if value is None:
+                mistakes.append(
+                    Mistake(path=".".join(path), message=f"environment variable {match[1]} is not set; export it first")
+                )
+                return "unset"
+            return value
+
+        return _VARIABLE.sub(value_of, node)
+    return node
+
+
+_UNION_BRANCHES = {
+    "live", "archive", "PositionConfig", "GtidConfig", "TransactionsBoundConfig",
+    "literal['earliest','latest']", "literal['end_of_log']",
+}  # fmt: skip
+_EITHER = {
+    "start": "expected 'earliest', 'latest', {journal: ..., offset: ...} or {gtid_set: ...}",
+    "bound": "expected 'end_of_log', {journal: ..., offset: ...} or {transactions: ...}",
+}
+
+
+def _mistakes(error: ValidationError, known: set[str]) -> list[Mistake]:
+    found: dict[str, Mistake] = {}
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        location = [str(part) for part in problem["loc"] if str(part) not in _UNION_BRANCHES]
+        if location and location[0] in _EITHER:
+            path, message = location[0], _EITHER[location[0]]
+        else:
+            path, message = ".".join(location) or "(file)", problem["msg"].removeprefix("Value error, ")
+            if problem["type"] == "extra_forbidden":
+                message = "no such setting"
+        if path not in known:
+            found.setdefault(path, Mistake(path=path, message=message))
+    return list(found.values())
+
+
+def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
+    def absolute(path: Path | None) -> Path | None:
+        return None if path is None else Path(os.path.normpath(base / path.expanduser()))
+
+    source = config.source
+    if isinstance(source, ArchiveSourceConfig):
+        source = source.model_copy(update={"directory": absolute(source.directory)})
+    else:
+        names = ("ca_file", "certificate_file", "key_file")
+        tls = source.tls.model_copy(update={name: absolute(getattr(source.tls, name)) for name in names})
+        source = source.model_copy(update={"tls": tls})
+    sink = config.sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
+    return config.model_copy(update={"source": source, "sink": sink})

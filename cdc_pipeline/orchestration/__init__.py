@@ -1,0 +1,1 @@
+"""The Dagster door: definitions, the capture asset and the cursor as a materialization."""

@@ -1,0 +1,1 @@
+"""Types, DDL and schema decisions: what a source table means on the Delta side."""

@@ -1,0 +1,1 @@
+"""The Delta side: staging, records, merges and cuts."""

@@ -1,0 +1,75 @@
+"""What the pipeline needs of a source, live or archived.
+
+Rules:
+- The end of a capture is fixed before reading (`end_position`), and `chunks` stops there: at the fixed end, never by
+  idling (binlog-facts C). Chunks end at event boundaries; a transaction may span chunks.
+- Artificial events are not delivered. Chunks of one journal come in order; the next journal's first event is its
+  format description at offset 4.
+- Nothing is read from the log before `check` has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.position.position import Position, ServerIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class JournalInfo:
+    """One journal as the source lists it."""
+
+    journal: str
+    size_bytes: int
+
+
+class Source(Protocol):
+    """A log that can be read from a position to an end fixed in advance."""
+
+    @property
+    def identity(self) -> ServerIdentity:
+        """Who wrote the journals."""
+
+    def check(self) -> None:
+        """Settings and grants, or the directory and its journals.
+
+        Raises:
+            ServerUnreachableError, ServerSettingError, MissingGrantError, JournalMissingError.
+        """
+
+    def journals(self) -> list[JournalInfo]:
+        """All journals that can be read, oldest first."""
+
+    def end_position(self) -> Position:
+        """Current end of the log with the executed GTIDs; of an archive the end of its last whole transaction."""
+
+    def earliest_position(self) -> Position:
+        """Start of the oldest journal, with the GTID set that precedes it."""
+
+    def validate_position(self, position: Position) -> None:
+        """Check that `position` is an event boundary of a journal that still exists.
+
+        Raises:
+            JournalMissingError: purged, deleted or never there.
+            PositionError: inside an event, or past the end.
+            SourceIdentityError: the journal of that name is another one (the log was reset).
+        """
+
+    def tables(self) -> list[str] | None:
+        """Names ``schema.table`` of the base tables that the account can see; None where the source cannot tell."""
+
+    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+        """Chunks of all events from `start` up to `end`.
+
+        With a GTID set in `start` and a live server that has GTIDs, the dump is by GTID set, else by journal and
+        offset. The iterator ends when `end` is reached.
+
+        Raises:
+            BinlogError, SourceError: with journal and offset; everything before was delivered.
+        """
+
+    def close(self) -> None:
+        """Release connections and files. May be called twice, and from another thread to stop `chunks`."""

@@ -1,0 +1,112 @@
+"""The store's contract: what every event store does, whatever it keeps its events in (SPEC S1-S14, K9).
+
+Rules:
+- Sequences count events, start at -1 and only grow (rollback aside): ack <= released <= get <= put.
+- An entry is an `EventSlice` and occupies as many sequences as it has events; get may split it, a slot is
+  ``sequence & (size - 1)``.
+- What was got and durably staged is *released*: room and memory count from there, rollback returns to there. Without
+  release, released equals ack and SPEC holds to the letter.
+- An isolated slice (DDL) is returned alone in its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cdc_pipeline.binlog.chunk import EventSlice
+from cdc_pipeline.position.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRange:
+    """Positions of a batch (SPEC S8).
+
+    Attributes:
+        start: position of its first event.
+        end: position of its last event.
+        ack: position of the last event that a cursor may stand on: a transaction's end or a DDL (and, without GTIDs, a
+            transaction's begin); None where the batch holds none.
+    """
+
+    start: Position
+    end: Position
+    ack: Position | None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one get returned.
+
+    Attributes:
+        batch_id: grows by one per batch; -1 for an empty batch.
+        slices: the events, in order; () for an empty batch.
+        range: None for an empty batch.
+        last_sequence: sequence of the last event, which `release` and `ack` refer to.
+    """
+
+    batch_id: int
+    slices: tuple[EventSlice, ...]
+    range: PositionRange | None
+    last_sequence: int
+
+    @property
+    def event_count(self) -> int:
+        return sum(part.event_count for part in self.slices)
+
+    @property
+    def event_bytes(self) -> int:
+        return sum(part.event_bytes for part in self.slices)
+
+
+class EventStore(Protocol):
+    """Between one putting and one getting thread (more are allowed)."""
+
+    def start(self) -> None:
+        """Allocate; all counters at -1 (SPEC S12)."""
+
+    def stop(self) -> None:
+        """Drop everything, reset every counter and wake every waiter with StoreClosedError (SPEC S12)."""
+
+    def put(self, slices: Sequence[EventSlice], *, timeout_s: float | None = None) -> bool:
+        """Store the list whole or not at all (SPEC S4). Blocks for room; with a timeout returns False when it is up.
+
+        Raises:
+            EventListTooLargeError: more events than the ring can hold.
+            StoreClosedError: stopped while waiting.
+        """
+
+    def try_put(self, slices: Sequence[EventSlice]) -> bool:
+        """As `put`, but False at once where there is no room."""
+
+    def get(self, size: int, *, start: Position | None = None, timeout_s: float | None = None) -> Batch:
+        """Block until a full batch is there; with a timeout return what there is when it is up (SPEC S5, S6).
+
+        `size` counts events (ITEMSIZE) or memory units (MEMSIZE).
+        """
+
+    def try_get(self, size: int, *, start: Position | None = None) -> Batch:
+        """What there is, up to `size`; an empty batch where there is nothing."""
+
+    def release(self, sequence: int) -> None:
+        """Free the room of all events up to `sequence`: they were got and are durably staged (K9)."""
+
+    def ack(self, position: Position) -> None:
+        """Move ack to the event at `position` among those got and not acked (SPEC S9).
+
+        Raises:
+            AckPositionError: no event there; nothing changes.
+        """
+
+    def rollback(self) -> None:
+        """Return get to what was released (without release: to ack): the same events come again (SPEC S10)."""
+
+    def first_position(self) -> Position | None:
+        """SPEC S11."""
+
+    def latest_position(self) -> Position | None:
+        """SPEC S11."""
+
+    def end_of_input(self) -> None:
+        """The reader is done: waiting gets return what there is instead of waiting for a full batch."""

@@ -1,0 +1,1 @@
+"""Transactions and their table maps: what belongs together leaves together (SPEC T, C)."""
