@@ -30,7 +30,7 @@ class _Section(BaseModel):
 
 
 class TlsConfig(_Section):
-    """TLS to the server. `verify` checks the certificate and the host name; it is the default as soon as TLS is asked for."""
+    """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for."""
 
     mode: Literal["off", "preferred", "verify_ca", "verify"] = "verify"
     ca_file: Path | None = None

@@ -118,6 +118,9 @@ class SliceKind(IntEnum):
     STATEMENT = 1  # one transaction that is a captured-relevant statement (DDL): GTID event and query
     OPEN_PIECE = 2  # a piece of a transaction that continues in a later slice
     LAST_PIECE = 3  # the last piece of a transaction that began in an earlier slice
+    ABANDONED = (
+        4  # one mark of a journal: the transaction whose open pieces came before it never ended and never counts
+    )
 
 
 @dataclass(frozen=True, slots=True)

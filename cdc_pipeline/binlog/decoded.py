@@ -44,7 +44,7 @@ class DecodedRows:
         op: uint8 (n,): INSERT, UPDATE or DELETE.
         seq: decimal128(38, 0) (n,): seq of the before image; the after image's is one higher (K1).
         commit_ts_us: int64 (n,): commit time at the source, microseconds since 1970 UTC.
-        event_row: int64 (n,): index of the change's rows event among the events that were passed to the decoder.
+        event_row: int64 (n,): index of the change's rows event among the events that the decoder was given.
         before, after: record batches of n rows, typed as `schema.types` says.
         before_present, after_present: uint8 (n, ceil(columns / 8)): bit c % 8 of byte c // 8 is set where column c is in
             the image; all zero where the op has no such image.

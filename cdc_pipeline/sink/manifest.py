@@ -14,6 +14,20 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.schema.decisions import AddedColumn, DdlDecision
+from cdc_pipeline.schema.types import TargetColumn
+
+__all__ = [
+    "AddedColumn",
+    "BatchRecord",
+    "Cut",
+    "CutTable",
+    "DdlDecision",
+    "Interval",
+    "RecordedTarget",
+    "StagedFile",
+    "TargetColumn",
+]
 
 
 class _Plain(BaseModel):
@@ -31,36 +45,9 @@ class Interval(_Plain):
     transactions_applied: int = 0  # those with at least one row or DDL of a captured table
     events_seen: int = 0
     bytes_seen: int = 0
-    rows_ignored: int = 0  # rows of tables that are not captured
+    row_events_ignored: int = 0  # rows events of tables that are not captured
+    transactions_rolled_back: int = 0  # groups that end with ROLLBACK: their rows never count
     statements_ignored: int = 0  # DDL and other statements of tables that are not captured, and harmless ones
-
-
-class DdlDecision(_Plain):
-    """What was decided of one statement; shown in the run's metadata."""
-
-    journal: str
-    offset: int
-    sql: str
-    kind: str  # create_table, add_column, index, ...
-    tables: tuple[str, ...]
-    decision: Literal["applied", "recorded", "ignored"]
-    reason: str
-
-
-class AddedColumn(_Plain):
-    """A column that a DDL adds to a target: Delta type as DDL text, and the constant that old rows get."""
-
-    name: str
-    delta_type: str
-    # Value of existing rows as a Spark SQL literal; "NULL" where they get NULL.
-    backfill_sql: str = "NULL"
-
-
-class TargetColumn(_Plain):
-    """One column of a target as it is recorded: Delta type as DDL text, such as ``decimal(10,2)``."""
-
-    name: str
-    delta_type: str
 
 
 class StagedFile(_Plain):
@@ -90,6 +77,7 @@ class RecordedTarget(_Plain):
     rows_updated: int = 0
     rows_deleted: int = 0
     all_present: bool = True  # every image holds every column; else the general reduction of K10 is needed
+    partial_key_updates: int = 0  # key updates whose new image lacks columns: those come from the old row (K10)
 
 
 class BatchRecord(_Plain):
@@ -111,6 +99,7 @@ class CutTable(_Plain):
     """One target in a cut."""
 
     delta_version: int
+    transaction_version: int = -1  # Delta's transaction id of the target's app_id at this version; -1: none yet
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0

@@ -28,11 +28,14 @@ class PositionRange:
         end: position of its last event.
         ack: position of the last event that a cursor may stand on: a transaction's end or a DDL (and, without GTIDs, a
             transaction's begin); None where the batch holds none.
+        resume: where reading goes on after the event at `ack` (its `next_offset`): what a cursor records; None where
+            `ack` is. For a transaction's begin it is the begin itself.
     """
 
     start: Position
     end: Position
     ack: Position | None
+    resume: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,11 @@ class Batch:
 
 
 class EventStore(Protocol):
-    """Between one putting and one getting thread (more are allowed)."""
+    """Between one putting and one getting thread (more are allowed).
+
+    An empty batch does not mean the end: where a put waits for room that only an ack or a release can make, a waiting
+    get returns what there is, perhaps nothing (SPEC S13). The end is `is_drained`.
+    """
 
     def start(self) -> None:
         """Allocate; all counters at -1 (SPEC S12)."""
@@ -108,5 +115,18 @@ class EventStore(Protocol):
     def latest_position(self) -> Position | None:
         """SPEC S11."""
 
+    def clean_all(self) -> None:
+        """Drop every event and reset every counter; the store stays usable (SPEC S12)."""
+
+    def clean_until(self, position: Position) -> None:
+        """What `ack` calls (SPEC S12)."""
+
     def end_of_input(self) -> None:
         """The reader is done: waiting gets return what there is instead of waiting for a full batch."""
+
+    def fail(self, error: BaseException) -> None:
+        """The reader has failed: once all that was put has been got, `get` and `try_get` raise `error`."""
+
+    @property
+    def is_drained(self) -> bool:
+        """True where the input has ended and every event has been got."""

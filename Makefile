@@ -1,0 +1,80 @@
+# Everything starts here: `make help`.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export DAGSTER_HOME ?= $(CURDIR)/dagster_home
+export DAGSTER_DISABLE_TELEMETRY := yes
+PYTEST_ARGS ?=
+
+.PHONY: help
+help: ## list all commands
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: setup ## set up, then run the main job on the recorded shop and verify every table
+	@$(BIN)/cdc-pipeline demo
+
+.PHONY: dev
+dev: setup ## open Dagster's UI on this project, with the demo's assets
+	@$(BIN)/dagster dev -w workspace.yaml
+
+.PHONY: test
+test: setup ## fetch real MySQL and MariaDB servers, then run every test
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: setup ## ruff, mypy and the import fence
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+.PHONY: bench
+bench: bench-decode bench-idle bench-memory ## all benchmarks with their targets
+
+.PHONY: bench-decode
+bench-decode: setup ## CPU-seconds per million rows from a journal to Arrow
+	@$(BIN)/python -m benchmarks.decode
+
+.PHONY: bench-idle
+bench-idle: setup ## CPU-seconds of a run that finds nothing new
+	@$(BIN)/python -m benchmarks.idle
+
+.PHONY: bench-memory
+bench-memory: setup ## resident memory of a capture against its budget
+	@$(BIN)/python -m benchmarks.memory
+
+.PHONY: record-demo
+record-demo: setup ## record the shop's journals again from a real MySQL
+	@$(BIN)/python -m tests.servers.install mysql
+	@$(BIN)/python -m tools.record_demo
+
+.PHONY: lock
+lock: setup ## resolve requirements.lock again from pyproject.toml (needs uv)
+	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --no-strip-extras \
+	  --no-emit-index-url --no-emit-find-links --no-header --no-annotate pyproject.toml -o requirements.lock
+
+.PHONY: clean
+clean: ## remove the demo's lake and Dagster's history; the caches stay
+	rm -rf lake dagster_home/history dagster_home/storage dagster_home/logs dagster_home/schedules \
+	  dagster_home/.logs_queue dagster_home/.nux dagster_home/.telemetry
+
+.PHONY: setup
+setup: $(VENV)/.complete ## .venv with the locked dependencies, Java and Delta's jars
+
+$(VENV)/.complete: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or newer is needed: name one with make PYTHON=python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "Python lacks venv: run  apt-get install python3-venv  and try again" >&2; exit 2; }
+	@echo "setting up $(VENV) (once; a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m cdc_pipeline.sink.jars
+	@touch $@

@@ -1,0 +1,61 @@
+"""The Arrow type of every column: the one place that fixes it (types.md holds the whole conversion table)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pyarrow as pa
+
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+
+DECIMAL_DIGITS_MAX: Final = 38  # of decimal128, of Spark and of Delta; wider ones travel as text
+
+BIGINT_UNSIGNED: Final = pa.decimal128(20, 0)
+GEOMETRY: Final = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
+VECTOR: Final = pa.list_(pa.float32())
+
+# (signed, unsigned)
+_INTEGERS: Final = {
+    Kind.INT8: (pa.int8(), pa.int16()),
+    Kind.INT16: (pa.int16(), pa.int32()),
+    Kind.INT24: (pa.int32(), pa.int32()),
+    Kind.INT32: (pa.int32(), pa.int64()),
+    Kind.INT64: (pa.int64(), BIGINT_UNSIGNED),
+}
+
+_PLAIN: Final = {
+    Kind.FLOAT: pa.float32(),
+    Kind.DOUBLE: pa.float64(),
+    Kind.YEAR: pa.int16(),
+    Kind.DATE: pa.date32(),
+    Kind.DATETIME: pa.timestamp("us"),
+    Kind.TIMESTAMP: pa.timestamp("us", "UTC"),
+    Kind.TIME: pa.string(),
+    Kind.TEXT: pa.string(),
+    Kind.BINARY: pa.binary(),
+    Kind.ENUM: pa.string(),
+    Kind.SET: pa.string(),
+    Kind.JSON: pa.string(),
+    Kind.GEOMETRY: GEOMETRY,
+    Kind.VECTOR: VECTOR,
+}
+
+
+def arrow_type(column: Column) -> pa.DataType:
+    """Arrow type of a column's values."""
+    if column.kind in _INTEGERS:
+        return _INTEGERS[column.kind][column.unsigned]
+    if column.kind is Kind.BIT:
+        if column.bits == 1:
+            return pa.bool_()
+        return BIGINT_UNSIGNED if column.bits == 64 else pa.int64()
+    if column.kind is Kind.DECIMAL:
+        if column.precision > DECIMAL_DIGITS_MAX:
+            return pa.string()
+        return pa.decimal128(column.precision, column.scale)
+    return _PLAIN[column.kind]
+
+
+def arrow_schema(schema: TableSchema) -> pa.Schema:
+    """Arrow schema of a table's rows; every field is nullable, for images may leave columns out."""
+    return pa.schema([pa.field(column.name, arrow_type(column)) for column in schema.columns])

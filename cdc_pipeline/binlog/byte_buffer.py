@@ -1,0 +1,58 @@
+"""The buffer between whatever reads bytes and the framer.
+
+Rules:
+- Bytes that were handed out (`filled`) are never moved or written again, so chunks may keep views of them: `consume`
+  only steps over them, and new bytes go behind. Small chunks share one allocation.
+- Where room ends, only the bytes that were not consumed are copied to a new, larger allocation: an event of n bytes
+  that arrives in pieces costs O(n) copying in all.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+DEFAULT_CHUNK_BYTES: Final = 4 << 20
+
+
+class ByteBuffer:
+    """Contiguous bytes that are appended at the end and consumed at the front."""
+
+    def __init__(self, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> None:
+        self.chunk_bytes = chunk_bytes
+        self._data: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        self._first = 0
+        self._stop = 0
+
+    def __len__(self) -> int:
+        return self._stop - self._first
+
+    @property
+    def filled(self) -> NDArray[np.uint8]:
+        """View of the bytes that were committed and not yet consumed."""
+        return self._data[self._first : self._stop]
+
+    def room(self, count: int) -> NDArray[np.uint8]:
+        """Writable view of `count` bytes behind the filled ones; `commit` says how many of them were written."""
+        if self._stop + count > len(self._data):
+            filled = self.filled
+            grown = np.empty(max(self.chunk_bytes, 2 * len(filled) + count), dtype=np.uint8)
+            grown[: len(filled)] = filled
+            self._data, self._first, self._stop = grown, 0, len(filled)
+        return self._data[self._stop : self._stop + count]
+
+    def commit(self, count: int) -> None:
+        """Count the first `count` bytes of the last `room` as filled."""
+        self._stop += count
+
+    def append(self, data: bytes | NDArray[np.uint8]) -> None:
+        """Copy `data` behind the filled bytes."""
+        array = np.frombuffer(data, dtype=np.uint8) if isinstance(data, bytes) else data
+        self.room(len(array))[:] = array
+        self.commit(len(array))
+
+    def consume(self, count: int) -> None:
+        """Give up the first `count` filled bytes; whoever holds a view of them keeps them."""
+        self._first += count

@@ -1,0 +1,84 @@
+"""CRC32 of events, callable from compiled code.
+
+Rules:
+- `crc32_of` is zlib's own `crc32` (3 GB/s), reached through one fixed symbol name, so that cached machine code stays
+  valid from process to process. Where no zlib can be loaded, the symbol is a compiled table loop (about 1 GB/s).
+- The name is registered with LLVM before any kernel that uses it is compiled or loaded: by importing this module.
+
+Source: MySQL "Binlog Event Checksum": CRC-32 of IEEE 802.3 over header and body, stored in the last four bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import zlib
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import binding
+from numba import cfunc, config, njit, types
+from numpy.typing import NDArray
+
+CHECKSUM_BYTES: Final = 4
+_SYMBOL: Final = "cdc_pipeline_crc32"
+_POLYNOMIAL: Final = 0xEDB88320
+_keep_alive: list[Any] = []  # what the registered address belongs to
+
+
+def _table() -> NDArray[np.uint32]:
+    table = np.zeros(256, dtype=np.uint32)
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+        table[byte] = value
+    return table
+
+
+def _zlib_address() -> int | None:
+    for name in (ctypes.util.find_library("z"), "libz.so.1", "libz.dylib"):
+        if name is None:
+            continue
+        try:
+            library = ctypes.CDLL(name)
+            address = ctypes.cast(library.crc32, ctypes.c_void_p).value
+        except (OSError, AttributeError):
+            continue
+        _keep_alive.append(library)
+        return address
+    return None
+
+
+def table_loop_address() -> int:
+    """Address of the compiled table loop that stands in for zlib's function, with the same C signature."""
+    table = _table()
+
+    signature = types.uint64(types.uint64, types.CPointer(types.uint8), types.uint32)  # type: ignore[no-untyped-call]
+
+    @cfunc(signature)
+    def loop(start: int, data: Any, length: int) -> Any:
+        crc = np.uint32(start) ^ np.uint32(0xFFFFFFFF)
+        for index in range(length):
+            crc = (crc >> np.uint32(8)) ^ table[(crc ^ data[index]) & np.uint32(0xFF)]
+        return np.uint64(crc ^ np.uint32(0xFFFFFFFF))
+
+    _keep_alive.append(loop)
+    address: int = loop.address  # type: ignore[assignment]
+    return address
+
+
+if config.DISABLE_JIT:  # type: ignore[attr-defined]
+
+    def crc32_of(data: NDArray[np.uint8], first: int, stop: int) -> int:
+        """CRC32 of ``data[first:stop]``."""
+        return zlib.crc32(data[first:stop].tobytes())
+
+else:
+    binding.add_symbol(_SYMBOL, _zlib_address() or table_loop_address())
+    _crc32: Any = types.ExternalFunction(_SYMBOL, types.uint64(types.uint64, types.uintp, types.uint32))
+
+    @njit(cache=True, nogil=True)
+    def crc32_of(data: Any, first: int, stop: int) -> Any:
+        """CRC32 of ``data[first:stop]``; the caller has checked the bounds."""
+        return _crc32(0, data.ctypes.data + first, stop - first)

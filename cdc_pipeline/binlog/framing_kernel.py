@@ -1,0 +1,240 @@
+"""The compiled pass of framing: event headers into rows of EVENT_DTYPE, checksums verified on the way.
+
+Rules:
+- It stops at the first event that is not plainly good and says where and why; what is before it stands.
+- Marks (format descriptions; in a dump also artificial events and heartbeats) are left to Python: they are rare.
+- Lengths are checked before anything behind them is read.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.checksum import crc32_of
+from cdc_pipeline.binlog.event_types import (
+    FLAG_ARTIFICIAL,
+    FLAG_IGNORABLE,
+    HANDLED,
+    HARMLESS,
+    HEADER_BYTES,
+    ROWS_TYPES,
+    STOP_REASONS,
+    EventType,
+)
+
+EVENT_BYTES_MAX: Final = (1 << 30) + (1 << 20)  # max_allowed_packet ends at 1 GiB; nothing larger can be an event
+
+
+class Status(IntEnum):
+    """Why the pass stopped."""
+
+    DONE = 0  # all bytes framed
+    INCOMPLETE = 1  # the last event is not whole yet
+    MARK = 2  # an event for Python
+    BAD_LENGTH = 3
+    BAD_CHECKSUM = 4
+    BAD_POSITION = 5  # the header's end position contradicts the computed one
+    UNKNOWN_TYPE = 6
+    STOP_TYPE = 7
+
+
+class _Class(IntEnum):
+    UNKNOWN = 0
+    PLAIN = 1
+    TABLE = 2  # the body begins with a table id
+    MARK = 3
+    HEARTBEAT = 4
+    ROTATE = 5
+    STOP = 6
+
+
+def _classes() -> NDArray[np.uint8]:
+    classes = np.zeros(256, dtype=np.uint8)
+    for event_type in HANDLED | HARMLESS:
+        classes[event_type] = _Class.PLAIN
+    for event_type in (*ROWS_TYPES, EventType.TABLE_MAP):
+        classes[event_type] = _Class.TABLE
+    for event_type in STOP_REASONS:
+        classes[event_type] = _Class.STOP
+    for event_type in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2):
+        classes[event_type] = _Class.HEARTBEAT
+    classes[EventType.FORMAT_DESCRIPTION] = _Class.MARK
+    classes[EventType.ROTATE] = _Class.ROTATE
+    return classes
+
+
+EVENT_CLASSES: Final = _classes()
+
+_DONE = int(Status.DONE)
+_INCOMPLETE = int(Status.INCOMPLETE)
+_MARK = int(Status.MARK)
+_BAD_LENGTH = int(Status.BAD_LENGTH)
+_BAD_CHECKSUM = int(Status.BAD_CHECKSUM)
+_BAD_POSITION = int(Status.BAD_POSITION)
+_UNKNOWN_TYPE = int(Status.UNKNOWN_TYPE)
+_STOP_TYPE = int(Status.STOP_TYPE)
+_CLASS_UNKNOWN = int(_Class.UNKNOWN)
+_CLASS_TABLE = int(_Class.TABLE)
+_CLASS_MARK = int(_Class.MARK)
+_CLASS_HEARTBEAT = int(_Class.HEARTBEAT)
+_CLASS_ROTATE = int(_Class.ROTATE)
+_CLASS_STOP = int(_Class.STOP)
+_MASK32 = 0xFFFFFFFF
+FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _u2(data: NDArray[np.uint8], at: int) -> Any:
+    return np.int64(data[at]) | np.int64(data[at + 1]) << 8
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _u4(data: NDArray[np.uint8], at: int) -> Any:
+    return (
+        np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
+    )
+
+
+@njit(cache=True, nogil=True)
+def count_events(data: NDArray[np.uint8], first: int) -> int:
+    """Upper bound of the whole events in ``data[first:]``, by their lengths alone."""
+    count = 0
+    position = first
+    size = len(data)
+    while size - position >= HEADER_BYTES:
+        length = _u4(data, position + 9)
+        if length < HEADER_BYTES or length > size - position:
+            break
+        position += length
+        count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def walk_lengths(data: NDArray[np.uint8], target: int) -> int:
+    """Index of the first event boundary at or behind `target`, or of the last one whose header is not in `data`.
+
+    `data` begins with a header. 0 where the first length cannot be. The result may lie behind the end of `data`.
+    """
+    position = 0
+    size = len(data)
+    while position < target and size - position >= HEADER_BYTES:
+        length = _u4(data, position + 9)
+        if length < HEADER_BYTES or length > EVENT_BYTES_MAX:
+            break
+        position += length
+    return position
+
+
+@njit(cache=True, nogil=True)
+def frame(
+    data: NDArray[np.uint8],
+    first: int,
+    events: Any,
+    row: int,
+    offset: int,
+    checksum_bytes: int,
+    table_id_bytes: int,
+    dump: bool,
+    known_mark: int,
+    classes: NDArray[np.uint8],
+) -> tuple[int, int, int, int, int]:
+    """Frame ``data[first:]`` into rows `row` and up of `events`.
+
+    Args:
+        data: uint8 (n,), contiguous events from `first` on; the last may be incomplete.
+        first: index of a header.
+        events: array of EVENT_DTYPE with room for every whole event.
+        row: next free row.
+        offset: journal offset of the event at `first`.
+        checksum_bytes: 4 or 0; -1 while the format is not known, which makes every event a mark.
+        table_id_bytes: 6, or 4 in journals of before MySQL 5.1.4.
+        dump: events come from a server: artificial ones are marks, and skipped ones make the offset jump forward.
+        known_mark: index in `data` of a format description that Python has verified, which becomes a row; or -1.
+        classes: EVENT_CLASSES.
+
+    Returns:
+        (status, index in `data` where it stopped, next free row, journal offset there, unknown but ignorable events).
+    """
+    position = first
+    size = len(data)
+    ignored = 0
+    while position < size:
+        left = size - position
+        if left < HEADER_BYTES:
+            return _INCOMPLETE, position, row, offset, ignored
+        length = _u4(data, position + 9)
+        event_type = data[position + 4]
+        event_class = np.int64(classes[event_type])
+        if checksum_bytes < 0 and not dump and event_type != FORMAT_DESCRIPTION:
+            return _MARK, position, row, offset, ignored
+        if length < HEADER_BYTES or length > EVENT_BYTES_MAX:
+            return _BAD_LENGTH, position, row, offset, ignored
+        log_position = _u4(data, position + 13)
+        flags = _u2(data, position + 17)
+        if dump and (
+            flags & FLAG_ARTIFICIAL
+            or event_class == _CLASS_HEARTBEAT
+            or (log_position == 0 and event_class in (_CLASS_ROTATE, _CLASS_MARK))
+        ):
+            if length > left:
+                return _INCOMPLETE, position, row, offset, ignored
+            return _MARK, position, row, offset, ignored
+        event_offset = offset
+        if log_position != 0:
+            jump = (log_position - length - offset) & _MASK32
+            if jump != 0:
+                # Before the event is whole: a damaged length must not make the reader wait for bytes that never come.
+                if not dump or jump >= 1 << 31:
+                    return _BAD_POSITION, position, row, offset, ignored
+                event_offset += jump
+        if length > left:
+            return _INCOMPLETE, position, row, offset, ignored
+        if event_class == _CLASS_MARK or checksum_bytes < 0:
+            if position != known_mark:
+                return _MARK, position, row, offset, ignored
+        else:
+            if length < HEADER_BYTES + checksum_bytes:
+                return _BAD_LENGTH, position, row, offset, ignored
+            if checksum_bytes != 0:
+                stop = position + length - 4
+                if np.int64(crc32_of(data, position, stop)) != _u4(data, stop):
+                    return _BAD_CHECKSUM, position, row, offset, ignored
+        if event_class == _CLASS_STOP:
+            return _STOP_TYPE, position, row, offset, ignored
+        if event_class == _CLASS_UNKNOWN:
+            if not flags & FLAG_IGNORABLE:
+                return _UNKNOWN_TYPE, position, row, offset, ignored
+            ignored += 1
+        table_id = -1
+        if event_class == _CLASS_TABLE:
+            body = position + HEADER_BYTES
+            if length < HEADER_BYTES + table_id_bytes + 2 + checksum_bytes:
+                return _BAD_LENGTH, position, row, offset, ignored
+            table_id = _u4(data, body)
+            if table_id_bytes == 6:
+                table_id |= _u2(data, body + 4) << 32
+        event = events[row]
+        event.start = position
+        event.offset = event_offset
+        event.next_offset = event_offset + length
+        event.tx_offset = -1
+        event.commit_ts_us = -1
+        event.table_id = table_id
+        event.timestamp_s = _u4(data, position)
+        event.server_id = _u4(data, position + 5)
+        event.event_length = length
+        event.tx_ordinal = 0
+        event.parent = -1
+        event.flags = flags
+        event.event_type = event_type
+        event.role = 0
+        row += 1
+        position += length
+        offset = event_offset + length
+    return _DONE, position, row, offset, ignored

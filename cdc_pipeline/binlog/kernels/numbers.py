@@ -1,0 +1,262 @@
+"""Second pass: values of fixed width, gathered into arrays.
+
+Formats: integers little-endian; BIT and the "2" temporal types big-endian; NEWDECIMAL as groups of nine decimal digits
+(MySQL `decimal2bin`): the first bit is flipped, and every byte of a negative number is inverted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
+from cdc_pipeline.binlog.kernels.walk import byte_at
+
+NULL = 0
+VALID = 1
+INVALID = 2
+
+GROUP_DIGITS = 9
+# Bytes that hold 0 to 9 decimal digits.
+DIGIT_BYTES = np.array([0, 1, 1, 2, 2, 3, 3, 4, 4, 4], dtype=np.int64)
+POWERS = np.array([10**n for n in range(19)], dtype=np.int64)
+
+_LOW_32 = np.uint64(0xFFFFFFFF)
+_BITS_32 = np.uint64(32)
+_ONE = np.uint64(1)
+
+
+@kernel
+def gather_integers(
+    data: NDArray[np.uint8],
+    base: NDArray[np.int64],
+    relative: NDArray[np.int32],
+    width: Integer,
+    big_endian: bool,
+    signed: bool,
+    out: NDArray[np.int64],
+    state: NDArray[np.uint8],
+) -> None:
+    """Integers of `width` bytes (1 to 8) as int64 bit patterns; 0 where there is no value.
+
+    Args:
+        base: int64 (rows,); relative: int32 (rows,): as `walk_rows` gave them.
+        out: int64 (rows,). state: uint8 (rows,): NULL or VALID.
+    """
+    shift = np.int64(64 - 8 * width)
+    for row in range(base.shape[0]):
+        if relative[row] < 0:
+            out[row] = 0
+            state[row] = NULL
+            continue
+        p = base[row] + relative[row]
+        # The usual widths are spelled out so that the compiler joins their bytes into one load.
+        if width == 4:
+            if big_endian:
+                value = (
+                    byte_at(data, p) << 24
+                    | byte_at(data, p + 1) << 16
+                    | byte_at(data, p + 2) << 8
+                    | byte_at(data, p + 3)
+                )
+            else:
+                value = (
+                    byte_at(data, p)
+                    | byte_at(data, p + 1) << 8
+                    | byte_at(data, p + 2) << 16
+                    | byte_at(data, p + 3) << 24
+                )
+        elif width == 1:
+            value = byte_at(data, p)
+        elif width == 8 and not big_endian:
+            value = (
+                byte_at(data, p) | byte_at(data, p + 1) << 8 | byte_at(data, p + 2) << 16 | byte_at(data, p + 3) << 24
+                | byte_at(data, p + 4) << 32 | byte_at(data, p + 5) << 40 | byte_at(data, p + 6) << 48
+                | byte_at(data, p + 7) << 56
+            )  # fmt: skip
+        else:
+            value = np.int64(0)
+            if big_endian:
+                for index in range(width):
+                    value = value << 8 | byte_at(data, p + index)
+            else:
+                for index in range(width):
+                    value |= byte_at(data, p + index) << (8 * index)
+        if signed:
+            value = (value << shift) >> shift
+        out[row] = value
+        state[row] = VALID
+
+
+@helper
+def _times_plus(high: Integer, low: Integer, factor: Integer, addend: Integer) -> tuple[Integer, Integer]:
+    """high:low * factor + addend on 128 bits; factor and addend below 2**32."""
+    a = (low & _LOW_32) * factor + addend
+    b = (low >> _BITS_32) * factor + (a >> _BITS_32)
+    return high * factor + (b >> _BITS_32), (b << _BITS_32) | (a & _LOW_32)
+
+
+@helper
+def decimal_group(
+    data: NDArray[np.uint8], position: Integer, byte_count: Integer, first: Integer, flip: Integer
+) -> Integer:
+    """One big-endian group of digits. `first` is the index of the number's first byte, `flip` 0xFF where negative."""
+    value = np.int64(0)
+    for index in range(position, position + byte_count):
+        byte = byte_at(data, index) ^ flip
+        if index == first:
+            byte ^= 0x80
+        value = value << 8 | byte
+    return value
+
+
+@kernel
+def gather_decimals(
+    data: NDArray[np.uint8],
+    base: NDArray[np.int64],
+    relative: NDArray[np.int32],
+    precision: Integer,
+    scale: Integer,
+    out: NDArray[np.uint64],
+    state: NDArray[np.uint8],
+) -> None:
+    """NEWDECIMAL of at most 38 digits as the two little-endian words of decimal128(precision, scale).
+
+    A group above its digits is INVALID. out: uint64 (rows, 2); state: uint8 (rows,).
+    """
+    whole = precision - scale
+    head = whole % GROUP_DIGITS
+    tail = scale % GROUP_DIGITS
+    full_groups = whole // GROUP_DIGITS + scale // GROUP_DIGITS
+    head_bytes = DIGIT_BYTES[head]
+    tail_bytes = DIGIT_BYTES[tail]
+    for row in range(base.shape[0]):
+        out[row, 0] = 0
+        out[row, 1] = 0
+        if relative[row] < 0:
+            state[row] = NULL
+            continue
+        first = base[row] + relative[row]
+        negative = byte_at(data, first) & 0x80 == 0
+        flip = np.int64(0xFF) if negative else np.int64(0)
+        position = first
+        high = np.uint64(0)
+        low = np.uint64(0)
+        good = True
+        if head:
+            group = decimal_group(data, position, head_bytes, first, flip)
+            good = group < POWERS[head]
+            low = np.uint64(group)
+            position += head_bytes
+        for _ in range(full_groups):
+            group = decimal_group(data, position, 4, first, flip)
+            good = good and group < POWERS[GROUP_DIGITS]
+            high, low = _times_plus(high, low, np.uint64(POWERS[GROUP_DIGITS]), np.uint64(group))
+            position += 4
+        if tail:
+            group = decimal_group(data, position, tail_bytes, first, flip)
+            good = good and group < POWERS[tail]
+            high, low = _times_plus(high, low, np.uint64(POWERS[tail]), np.uint64(group))
+        if not good:
+            state[row] = INVALID
+            continue
+        if negative:
+            high = ~high
+            low = ~low
+            if low == ~np.uint64(0):
+                low = np.uint64(0)
+                high = high + _ONE
+            else:
+                low = low + _ONE
+        out[row, 0] = low
+        out[row, 1] = high
+        state[row] = VALID
+
+
+@helper
+def put_digits(out: NDArray[np.uint8], position: Integer, value: Integer, digits: Integer) -> Integer:
+    """Write `value` with exactly `digits` digits. Returns the position after them."""
+    for index in range(position + digits - 1, position - 1, -1):
+        out[index] = 48 + value % 10
+        value //= 10
+    return position + digits
+
+
+@routine
+def put_decimal(
+    data: NDArray[np.uint8],
+    first: Integer,
+    precision: Integer,
+    scale: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
+) -> Integer:
+    """Write a NEWDECIMAL as plain text, as the server prints it. Returns the position after it, or -1: no number.
+
+    Writes at most precision + 3 bytes.
+    """
+    whole = precision - scale
+    flip = np.int64(0)
+    if byte_at(data, first) & 0x80 == 0:
+        flip = np.int64(0xFF)
+        out[position] = 45
+        position += 1
+    start = position
+    source = first
+    head = whole % GROUP_DIGITS
+    for group in range(-1, whole // GROUP_DIGITS):
+        digits = head if group < 0 else GROUP_DIGITS
+        if digits:
+            value = decimal_group(data, source, DIGIT_BYTES[digits], first, flip)
+            if value >= POWERS[digits]:
+                return np.int64(-1)
+            source += DIGIT_BYTES[digits]
+            if position > start or value:
+                if position == start:  # no leading zeros
+                    digits = 1
+                    while value >= POWERS[digits]:
+                        digits += 1
+                position = put_digits(out, position, value, digits)
+    if position == start:
+        out[position] = 48
+        position += 1
+    if scale:
+        out[position] = 46
+        position += 1
+        remaining = scale
+        while remaining:
+            digits = min(remaining, GROUP_DIGITS)
+            value = decimal_group(data, source, DIGIT_BYTES[digits], first, flip)
+            if value >= POWERS[digits]:
+                return np.int64(-1)
+            source += DIGIT_BYTES[digits]
+            position = put_digits(out, position, value, digits)
+            remaining -= digits
+    return np.int64(position)
+
+
+@kernel
+def gather_decimal_text(
+    data: NDArray[np.uint8],
+    base: NDArray[np.int64],
+    relative: NDArray[np.int32],
+    precision: Integer,
+    scale: Integer,
+    out: NDArray[np.uint8],
+    position: Integer,
+    offsets: NDArray[np.int32],
+    state: NDArray[np.uint8],
+) -> Integer:
+    """NEWDECIMAL of more than 38 digits as plain text, appended to `out` from `position`. Returns the end.
+
+    offsets: int32 (rows + 1,), of which [1:] are written; out has room for precision + 3 bytes a row.
+    """
+    for row in range(base.shape[0]):
+        state[row] = NULL
+        if relative[row] >= 0:
+            end = put_decimal(data, base[row] + relative[row], precision, scale, out, position)
+            state[row] = INVALID if end < 0 else VALID
+            if end >= 0:
+                position = end
+        offsets[row + 1] = position
+    return position

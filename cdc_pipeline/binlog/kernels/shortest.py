@@ -1,0 +1,197 @@
+"""Doubles to the shortest text that reads back, in the server's layout.
+
+Algorithm: Schubfach (R. Giulietti, "The Schubfach way to render doubles", 2020): of all decimals in the rounding
+interval of the double the shortest, and of those the closest. It needs no floating-point operation.
+
+Layout (MySQL `my_gcvt`): plain where the decimal point falls -14 to 15 digits from the front, otherwise d.ddde[-]x; a
+number without point and exponent gets ".0", as JSON text does.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
+
+_POWER_MIN: Final = -292
+_POWER_MAX: Final = 324
+_DIGITS_BEFORE_POINT_MAX: Final = 15
+_DIGITS_BEFORE_POINT_MIN: Final = -14
+
+_LOW_32 = np.uint64(0xFFFFFFFF)
+_BITS_32 = np.uint64(32)
+_ONE = np.uint64(1)
+_TWO = np.uint64(2)
+_FOUR = np.uint64(4)
+_TEN = np.uint64(10)
+
+DOUBLE_TEXT_BYTES_MAX: Final = 40
+
+
+@cache
+def powers_of_ten() -> NDArray[np.uint64]:
+    """10**k for k = -292 to 324 as 128-bit integers with the top bit set, rounded up.
+
+    Returns: uint64 (617, 2), high word first.
+    """
+    words = np.empty((_POWER_MAX - _POWER_MIN + 1, 2), np.uint64)
+    for index, power in enumerate(range(_POWER_MIN, _POWER_MAX + 1)):
+        value = 10 ** abs(power)
+        bits = value.bit_length()
+        if power < 0:
+            scaled = -(-(1 << bits + 127) // value)
+        elif bits <= 128:
+            scaled = value << 128 - bits
+        else:
+            scaled = -(-value >> bits - 128)
+        words[index] = scaled >> 64, scaled & (1 << 64) - 1
+    return words
+
+
+@helper
+def _product(a: Integer, b: Integer) -> tuple[Integer, Integer]:
+    """128-bit product of two words: high, low."""
+    a_low, a_high = a & _LOW_32, a >> _BITS_32
+    b_low, b_high = b & _LOW_32, b >> _BITS_32
+    low = a_low * b_low
+    middle = a_high * b_low + (low >> _BITS_32)
+    other = a_low * b_high + (middle & _LOW_32)
+    return a_high * b_high + (middle >> _BITS_32) + (other >> _BITS_32), (other << _BITS_32) | (low & _LOW_32)
+
+
+@routine
+def _rounded_to_odd(high: Integer, low: Integer, factor: Integer) -> Integer:
+    """Top word of the 192-bit product, with its last bit set where anything below it was lost."""
+    carried, _ = _product(low, factor)
+    top, rest = _product(high, factor)
+    missing = ~rest
+    if carried > missing:  # rest + carried overflows
+        top += _ONE
+        rest = carried - missing - _ONE
+    else:
+        rest += carried
+    return top | _ONE if rest > _ONE else top
+
+
+@kernel
+def shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Integer, Integer]:
+    """Digits and decimal exponent of a finite double that is not zero, from its bits (sign ignored).
+
+    Returns:
+        (uint64 digits, int64 exponent): the value is digits * 10**exponent.
+    """
+    fraction = bits & np.uint64(0xFFFFFFFFFFFFF)
+    biased = np.int64((bits >> np.uint64(52)) & np.uint64(0x7FF))
+    significand = fraction
+    exponent = np.int64(-1074)
+    if biased:
+        significand = fraction | np.uint64(1 << 52)
+        exponent = biased - 1075
+        if -53 < exponent <= 0:
+            whole = significand >> np.uint64(-exponent)
+            if whole << np.uint64(-exponent) == significand:
+                return whole, np.int64(0)
+    odd = significand & _ONE
+    closer = fraction == 0 and biased > 1  # the gap below a power of two is half as wide
+    power = (exponent * 1262611 - (524031 if closer else 0)) >> 22
+    shift = np.uint64(exponent + ((-power * 1741647) >> 19) + 1)
+    high = powers[-power - _POWER_MIN, 0]
+    low = powers[-power - _POWER_MIN, 1]
+    center = significand << _TWO
+    lower = _rounded_to_odd(high, low, (center - (_ONE if closer else _TWO)) << shift) + odd
+    value = _rounded_to_odd(high, low, center << shift)
+    upper = _rounded_to_odd(high, low, (center + _TWO) << shift) - odd
+    digits = value >> _TWO
+    if digits >= _TEN:
+        tens = digits // _TEN
+        below = lower <= np.uint64(40) * tens
+        above = np.uint64(40) * tens + np.uint64(40) <= upper
+        if below != above:
+            return tens + (_ONE if above else np.uint64(0)), power + 1
+    below = lower <= _FOUR * digits
+    above = _FOUR * digits + _FOUR <= upper
+    if below != above:
+        return digits + (_ONE if above else np.uint64(0)), power
+    middle = _FOUR * digits + _TWO
+    up = value > middle or (value == middle and digits & _ONE == _ONE)
+    return digits + (_ONE if up else np.uint64(0)), power
+
+
+@kernel
+def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer) -> Integer:
+    """Write a finite double. Returns the position after it. Writes at most DOUBLE_TEXT_BYTES_MAX bytes."""
+    if bits >> np.uint64(63):
+        out[position] = 45
+        position += 1
+    if bits << _ONE == 0:
+        out[position] = 48
+        out[position + 1] = 46
+        out[position + 2] = 48
+        return position + 3
+    digits, exponent = shortest_decimal(bits, powers)
+    while digits % _TEN == 0:
+        digits //= _TEN
+        exponent += 1
+    count = np.int64(0)
+    rest = digits
+    while rest:
+        rest //= _TEN
+        count += 1
+    point = count + exponent  # digits before the decimal point
+    if point < _DIGITS_BEFORE_POINT_MIN or point > _DIGITS_BEFORE_POINT_MAX:
+        # The first digit stands before the point: write all one place further, then move it to the front.
+        for index in range(position + count, position, -1):
+            out[index] = np.uint8(np.uint64(48) + digits % _TEN)
+            digits //= _TEN
+        out[position] = out[position + 1]
+        if count > 1:
+            out[position + 1] = 46
+            position += count + 1
+        else:
+            position += 1
+        out[position] = 101
+        position += 1
+        scale = point - 1
+        if scale < 0:
+            out[position] = 45
+            position += 1
+            scale = -scale
+        width = 1 if scale < 10 else (2 if scale < 100 else 3)
+        for index in range(position + width - 1, position - 1, -1):
+            out[index] = 48 + scale % 10
+            scale //= 10
+        return position + width
+    if point <= 0:
+        out[position] = 48
+        out[position + 1] = 46
+        position += 2
+        for _ in range(-point):
+            out[position] = 48
+            position += 1
+        for index in range(position + count - 1, position - 1, -1):
+            out[index] = np.uint8(np.uint64(48) + digits % _TEN)
+            digits //= _TEN
+        return position + count
+    total = max(count, point)
+    after = position + total
+    has_point = count > point
+    index = after if has_point else after - 1
+    for place in range(total - 1, -1, -1):
+        if place >= count:
+            out[index] = 48
+        else:
+            out[index] = np.uint8(np.uint64(48) + digits % _TEN)
+            digits //= _TEN
+        index -= 1
+        if has_point and place == point:
+            out[index] = 46
+            index -= 1
+    if has_point:
+        return after + 1
+    out[after] = 46
+    out[after + 1] = 48
+    return after + 2

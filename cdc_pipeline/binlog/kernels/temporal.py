@@ -1,0 +1,190 @@
+"""Dates and times: from the wire's packed integers to Arrow's counts, or to the server's text.
+
+Formats (MySQL `my_time.cc`): DATE is day 5 bits, month 4, year 15. DATETIME2 packs (year * 13 + month) << 22 | day << 17
+| hour << 12 | minute << 6 | second in 40 bits with the top bit set, and the fraction in 0 to 3 bytes after it. TIME2
+packs hour << 12 | minute << 6 | second in 24 bits, minus 0x800000, fraction likewise: the whole, fraction included, is
+one signed number.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
+from cdc_pipeline.binlog.kernels.numbers import INVALID, POWERS, VALID, put_digits
+
+DAY_US = np.int64(86_400_000_000)
+SECOND_US = np.int64(1_000_000)
+
+_MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], dtype=np.int64)
+
+
+@helper
+def is_date(year: Integer, month: Integer, day: Integer) -> Integer:
+    """True for a date of the proleptic Gregorian calendar, years 1 to 9999."""
+    if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
+        return False
+    if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
+        return day <= 29
+    return day <= _MONTH_DAYS[month]
+
+
+@helper
+def days_since_1970(year: Integer, month: Integer, day: Integer) -> Integer:
+    """Day number of a valid date, counted in years that begin in March."""
+    if month <= 2:
+        year -= 1
+        month += 12
+    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day - 719_469
+
+
+@kernel
+def dates(packed: NDArray[np.int64], out: NDArray[np.int32], state: NDArray[np.uint8]) -> None:
+    """DATE to days since 1970. Zero, partial and impossible dates are INVALID.
+
+    packed: int64 (rows,); out: int32 (rows,); state: uint8 (rows,), read and written.
+    """
+    for row in range(packed.shape[0]):
+        out[row] = 0
+        if state[row] == VALID:
+            value = packed[row]
+            year, month, day = value >> 9, (value >> 5) & 15, value & 31
+            if is_date(year, month, day):
+                out[row] = days_since_1970(year, month, day)
+            else:
+                state[row] = INVALID
+
+
+@kernel
+def datetimes(
+    packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
+) -> None:
+    """DATETIME2 to microseconds since 1970, wall clock. packed: int64, big-endian bits as read; out: int64."""
+    top = np.int64(1) << np.int64(39 + 8 * fraction_bytes)
+    mask = (np.int64(1) << np.int64(8 * fraction_bytes)) - 1
+    unit_us = np.int64(1) if fraction_bytes == 3 else (np.int64(100) if fraction_bytes == 2 else np.int64(10_000))
+    for row in range(packed.shape[0]):
+        out[row] = 0
+        if state[row] != VALID:
+            continue
+        value = packed[row] ^ top
+        fraction_us = (value & mask) * unit_us
+        value >>= np.int64(8 * fraction_bytes)
+        months = value >> 22
+        hour, minute, second = (value >> 12) & 31, (value >> 6) & 63, value & 63
+        year, month, day = months // 13, months % 13, (value >> 17) & 31
+        if (
+            value < 0
+            or not is_date(year, month, day)
+            or hour > 23
+            or minute > 59
+            or second > 59
+            or fraction_us >= SECOND_US
+        ):
+            state[row] = INVALID
+            continue
+        seconds = hour * 3600 + minute * 60 + second
+        out[row] = days_since_1970(year, month, day) * DAY_US + seconds * SECOND_US + fraction_us
+
+
+@kernel
+def old_datetimes(packed: NDArray[np.int64], out: NDArray[np.int64], state: NDArray[np.uint8]) -> None:
+    """DATETIME of type 12 (a decimal number YYYYMMDDhhmmss) to microseconds since 1970, wall clock."""
+    for row in range(packed.shape[0]):
+        out[row] = 0
+        if state[row] != VALID:
+            continue
+        date, time = packed[row] // 1_000_000, packed[row] % 1_000_000
+        year, month, day = date // 10_000, date // 100 % 100, date % 100
+        hour, minute, second = time // 10_000, time // 100 % 100, time % 100
+        if packed[row] < 0 or not is_date(year, month, day) or hour > 23 or minute > 59 or second > 59:
+            state[row] = INVALID
+            continue
+        seconds = hour * 3600 + minute * 60 + second
+        out[row] = days_since_1970(year, month, day) * DAY_US + seconds * SECOND_US
+
+
+@kernel
+def timestamps(
+    packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
+) -> None:
+    """TIMESTAMP2 (or the old type with fraction_bytes 0) to microseconds since 1970, UTC. Second 0 is the zero date."""
+    mask = (np.int64(1) << np.int64(8 * fraction_bytes)) - 1
+    unit_us = np.int64(1) if fraction_bytes == 3 else (np.int64(100) if fraction_bytes == 2 else np.int64(10_000))
+    for row in range(packed.shape[0]):
+        out[row] = 0
+        if state[row] != VALID:
+            continue
+        seconds = packed[row] >> np.int64(8 * fraction_bytes)
+        fraction_us = (packed[row] & mask) * unit_us
+        if seconds == 0 or fraction_us >= SECOND_US:
+            state[row] = INVALID
+        else:
+            out[row] = seconds * SECOND_US + fraction_us
+
+
+@routine
+def put_time(
+    out: NDArray[np.uint8],
+    position: Integer,
+    negative: bool,
+    hour: Integer,
+    minute: Integer,
+    second: Integer,
+    fraction: Integer,
+    digits: Integer,
+) -> Integer:
+    """Write [-]HH:MM:SS[.fraction]. Returns the position after it."""
+    if negative:
+        out[position] = 45
+        position += 1
+    position = put_digits(out, position, hour, 2 if hour < 100 else (3 if hour < 1000 else 4))
+    out[position] = 58
+    position = put_digits(out, position + 1, minute, 2)
+    out[position] = 58
+    position = put_digits(out, position + 1, second, 2)
+    if digits:
+        out[position] = 46
+        position = put_digits(out, position + 1, fraction, digits)
+    return position
+
+
+@kernel
+def times(
+    packed: NDArray[np.int64],
+    fraction_bytes: Integer,
+    digits: Integer,
+    old: bool,
+    out: NDArray[np.uint8],
+    offsets: NDArray[np.int32],
+    state: NDArray[np.uint8],
+) -> Integer:
+    """TIME2 (or the old type 11: a decimal number hhmmss) to text. Returns the count of bytes written.
+
+    packed: int64; out: uint8 with room for 20 bytes a row; offsets: int32 (rows + 1,).
+    """
+    top = np.int64(1) << np.int64(23 + 8 * fraction_bytes)
+    mask = (np.int64(1) << np.int64(8 * fraction_bytes)) - 1
+    position = np.int64(0)
+    offsets[0] = 0
+    for row in range(packed.shape[0]):
+        if state[row] == VALID:
+            if old:
+                negative = packed[row] < 0
+                value = abs(packed[row])
+                hour, minute, second, fraction = value // 10_000, value // 100 % 100, value % 100, np.int64(0)
+            else:
+                value = packed[row] - top
+                negative = value < 0
+                value = abs(value)
+                # In units of 1/100, 1/10_000 or 1/1_000_000, cut to the declared digits.
+                fraction = (value & mask) // POWERS[2 * fraction_bytes - digits]
+                value >>= np.int64(8 * fraction_bytes)
+                hour, minute, second = value >> 12, (value >> 6) & 63, value & 63
+            if hour > 838 or minute > 59 or second > 59 or fraction >= POWERS[digits]:
+                state[row] = INVALID
+            else:
+                position = put_time(out, position, negative, hour, minute, second, fraction, digits)
+        offsets[row + 1] = position
+    return position

@@ -1,0 +1,255 @@
+"""First pass over rows events: where each value of each row lies.
+
+Format (MySQL `Rows_event`): table id (4 or 6 bytes), flags (2), in version 2 a length (2, itself included) and so much
+extra information, the column count (packed integer), the columns-present bitmap (two of them for updates: before,
+after), then the images until the event's end. An image is a null bitmap over its present columns and the values that
+are not null, without gaps.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
+
+DONE: Final = 0
+FULL: Final = 1  # the output is full: call again with the same state
+OVERRUN: Final = 2  # bytes run over the event's end; state[S_COLUMN] is the column, or -1 for the event's own header
+COLUMN_COUNT: Final = 3  # state[S_COUNT] columns in the event
+
+# Indexes into the state array of int64 that carries the walk from call to call.
+S_EVENT: Final = 0
+S_POSITION: Final = 1  # index into data of the next row; 0 at the start of an event
+S_ORDINAL: Final = 2
+S_ROWS: Final = 3  # rows written by this call
+S_COLUMN: Final = 4
+S_COUNT: Final = 5
+STATE_WORDS: Final = 6
+
+INSERT: Final = 1
+UPDATE: Final = 2
+DELETE: Final = 3
+
+NO_VALUE: Final = -1
+
+
+@helper
+def byte_at(data: NDArray[np.uint8], position: Integer) -> Integer:
+    """One byte as int64."""
+    return np.int64(data[np.uint64(position)])
+
+
+@helper
+def unsigned_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> Integer:
+    """Little-endian unsigned integer of 1 to 4 bytes."""
+    value = byte_at(data, position)
+    if width > 1:
+        value |= byte_at(data, position + 1) << 8
+    if width > 2:
+        value |= byte_at(data, position + 2) << 16
+    if width > 3:
+        value |= byte_at(data, position + 3) << 24
+    return value
+
+
+@routine
+def _present_columns(
+    data: NDArray[np.uint8], position: Integer, columns: Integer, bits: NDArray[np.uint8], out: NDArray[np.int32]
+) -> Integer:
+    """Copy a columns-present bitmap and list its columns. Returns how many there are."""
+    for index in range((columns + 7) >> 3):
+        bits[index] = data[np.uint64(position + index)]
+    if columns & 7:  # the padding bits of the last byte mean nothing
+        bits[(columns - 1) >> 3] &= np.uint8((1 << (columns & 7)) - 1)
+    count = 0
+    for column in range(columns):
+        if (byte_at(bits, column >> 3) >> (column & 7)) & 1:
+            out[count] = column
+            count += 1
+    return count
+
+
+@helper
+def _walk_image(
+    data: NDArray[np.uint8],
+    position: Integer,
+    end: Integer,
+    base: Integer,
+    row: Integer,
+    present: NDArray[np.int32],
+    count: Integer,
+    rules: NDArray[np.int32],
+    out: NDArray[np.int32],
+    value_bytes: NDArray[np.int64],
+    nulls: NDArray[np.int64],
+    state: NDArray[np.int64],
+) -> Integer:
+    """Offsets of one image's values. Returns the position after it, or -1 where it runs over `end`."""
+    bitmap = position
+    position += (count + 7) >> 3
+    if position > end:
+        state[S_COLUMN] = -1
+        return np.int64(-1)
+    null_bits = np.int64(0)
+    for index in range(count):
+        if index & 7 == 0:
+            null_bits = byte_at(data, bitmap + (index >> 3))
+        column = present[index]
+        if (null_bits >> (index & 7)) & 1:
+            out[column, row] = NO_VALUE
+            nulls[column] += 1
+            continue
+        rule = rules[column]
+        after = position
+        if rule >= 0:
+            after += rule
+        else:
+            # A length of one to four bytes, then so many bytes.
+            after -= rule
+            if after > end:
+                state[S_COLUMN] = column
+                return np.int64(-1)
+            length = unsigned_at(data, position, -rule)
+            after += length
+            value_bytes[column] += length
+        if after > end:
+            state[S_COLUMN] = column
+            return np.int64(-1)
+        out[column, row] = position - base
+        position = after
+    return position
+
+
+@kernel
+def walk_rows(
+    data: NDArray[np.uint8],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    ops: NDArray[np.uint8],
+    id_bytes: NDArray[np.uint8],
+    version: NDArray[np.uint8],
+    rules: NDArray[np.int32],
+    state: NDArray[np.int64],
+    base: NDArray[np.int64],
+    row_event: NDArray[np.int64],
+    row_ordinal: NDArray[np.int64],
+    before: NDArray[np.int32],
+    after: NDArray[np.int32],
+    before_bytes: NDArray[np.int64],
+    after_bytes: NDArray[np.int64],
+    before_nulls: NDArray[np.int64],
+    after_nulls: NDArray[np.int64],
+    before_bits: NDArray[np.uint8],
+    after_bits: NDArray[np.uint8],
+    scratch: NDArray[np.int32],
+) -> Integer:
+    """Place every value of every row, until the events end or the output is full.
+
+    Args:
+        data: uint8, the chunk's bytes.
+        first, last: int64 (events,): index of the first body byte, and of the byte after the last (checksum excluded).
+        ops, id_bytes, version: uint8 (events,): INSERT, UPDATE or DELETE; 4 or 6 bytes of table id; 1 or 2.
+        rules: int32 (columns,): n >= 0 for n bytes, -n for a length of n bytes and as many bytes as it says.
+        state: int64 (STATE_WORDS,), zero at the start; see the S_ constants.
+        base, row_event, row_ordinal: int64 (capacity,): index into data of the row, its event, its place in the event.
+        before, after: int32 (columns, capacity): offset of the value from `base`, at its length bytes where it has
+            them; NO_VALUE where there is none. An array of capacity 0 where no event has such images.
+        before_bytes, after_bytes, before_nulls, after_nulls: int64 (columns,): sums over the rows so far.
+        before_bits, after_bits: uint8 (events, ceil(columns / 8)): columns-present bitmaps.
+        scratch: int32 (2, columns).
+
+    Returns:
+        DONE, FULL, OVERRUN or COLUMN_COUNT.
+    """
+    columns = rules.shape[0]
+    bitmap_bytes = (columns + 7) >> 3
+    capacity = base.shape[0]
+    has_before = before.shape[1] > 0
+    has_after = after.shape[1] > 0
+    before_columns = scratch[0]
+    after_columns = scratch[1]
+    row = 0
+    for event in range(state[S_EVENT], first.shape[0]):
+        state[S_EVENT] = event
+        state[S_COLUMN] = -1
+        op = ops[event]
+        end = last[event]
+        position = first[event] + id_bytes[event] + 2
+        if version[event] == 2:
+            if position + 2 > end:
+                return OVERRUN
+            extra = unsigned_at(data, position, 2)
+            position += max(extra, 2)
+        if position >= end:
+            return OVERRUN
+        count = byte_at(data, position)
+        position += 1
+        if count > 250:  # 252: two bytes follow, 253: three, 254: eight (never so many columns: six must be zero)
+            width = 2 if count == 252 else 3
+            if count == 251 or count > 253 or position + width > end:
+                return OVERRUN
+            count = unsigned_at(data, position, width)
+            position += width
+        if count != columns:
+            state[S_COUNT] = count
+            return COLUMN_COUNT
+        if position + bitmap_bytes * (2 if op == UPDATE else 1) > end:
+            return OVERRUN
+        before_count = 0
+        after_count = 0
+        if op != INSERT:
+            before_count = _present_columns(data, position, columns, before_bits[event], before_columns)
+            position += bitmap_bytes
+        if op != DELETE:
+            after_count = _present_columns(data, position, columns, after_bits[event], after_columns)
+            position += bitmap_bytes
+        ordinal = 0
+        # INSERT INTO t () VALUES () under MINIMAL images writes a row of no bytes: one row, as the server applies it.
+        no_bytes = op == INSERT and after_count == 0 and position == end
+        if state[S_POSITION] > 0:
+            position = state[S_POSITION]
+            ordinal = state[S_ORDINAL]
+            state[S_POSITION] = 0
+        while position < end or no_bytes:
+            if row == capacity:
+                state[S_POSITION] = position
+                state[S_ORDINAL] = ordinal
+                state[S_ROWS] = row
+                return FULL
+            base[row] = position
+            row_event[row] = event
+            row_ordinal[row] = ordinal
+            start = position
+            if has_before:
+                if before_count < columns:
+                    for column in range(columns):
+                        before[column, row] = NO_VALUE
+                if op != INSERT:
+                    position = _walk_image(
+                        data, position, end, start, row, before_columns, before_count, rules, before, before_bytes,
+                        before_nulls, state,
+                    )  # fmt: skip
+                    if position < 0:
+                        return OVERRUN
+            if has_after:
+                if after_count < columns:
+                    for column in range(columns):
+                        after[column, row] = NO_VALUE
+                if op != DELETE:
+                    position = _walk_image(
+                        data, position, end, start, row, after_columns, after_count, rules, after, after_bytes,
+                        after_nulls, state,
+                    )  # fmt: skip
+                    if position < 0:
+                        return OVERRUN
+            if position == start and not no_bytes:  # images of no column cannot fill bytes
+                return OVERRUN
+            no_bytes = False
+            row += 1
+            ordinal += 1
+    state[S_EVENT] = first.shape[0]
+    state[S_ROWS] = row
+    return DONE

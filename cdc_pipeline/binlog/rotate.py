@@ -1,0 +1,34 @@
+"""The rotate event: the name of the journal that follows, and where to go on in it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cdc_pipeline.errors import DamagedJournalError
+
+
+class Rotate(NamedTuple):
+    """Next journal and the offset of its next event."""
+
+    journal: str
+    offset: int
+
+
+def parse(body: bytes | memoryview, *, journal: str, offset: int) -> Rotate:
+    """Content of a rotate event from its bytes between header and checksum; `journal` and `offset` are its own place.
+
+    Raises:
+        DamagedJournalError: too short, or a name that cannot be one.
+    """
+    raw = bytes(body)
+    name = raw[8:].rstrip(b"\0")
+    if len(raw) < 9 or not name or b"/" in name or b"\0" in name:
+        raise DamagedJournalError(
+            "a rotate event names no journal",
+            journal=journal,
+            offset=offset,
+            expected="8 bytes of position and a file name",
+            got=raw[:64].hex(" "),
+            next_step="fetch the journal again from its server",
+        )
+    return Rotate(name.decode("utf-8", "replace"), int.from_bytes(raw[:8], "little"))

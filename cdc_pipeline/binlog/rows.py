@@ -1,0 +1,305 @@
+"""Rows events of one table to Arrow, column by column.
+
+Rules:
+- Nothing here loops over rows or events in Python: `kernels.walk` places every value, then each column is gathered.
+- Every value is proved to lie inside its event before it is read. Bytes that do not fit stop the decode with the
+  journal, the offset, the table and the column; nothing of the call is returned.
+- What the schema says decides; the event is only asked for its column count, which must agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.arrow_types import arrow_schema
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.columns import Block, build_columns
+from cdc_pipeline.binlog.columns_wire import type_name, width_rules
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.event_types import HEADER_BYTES, ROWS_TYPES, EventType, event_name
+from cdc_pipeline.binlog.kernels import walk
+from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, seq_array
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.errors import BinlogError, DamagedJournalError, SchemaError, UnsupportedEventError
+
+BLOCK_ROWS_MAX: Final = 1 << 17
+BLOCK_CELLS_MAX: Final = 1 << 20
+
+_OPS: Final = np.zeros(256, np.uint8)
+_OPS[[EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS_V2]] = INSERT
+_OPS[[EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS_V2]] = UPDATE
+_OPS[[EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS_V2]] = DELETE
+
+
+@dataclass(frozen=True, slots=True)
+class RowsSelection:
+    """Rows events of one table in one chunk.
+
+    Attributes:
+        chunk: the chunk.
+        rows: int64 (n,): indexes into `chunk.events`, ascending, all of a type in ROWS_TYPES.
+    """
+
+    chunk: Chunk
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """One selection after the walk: its blocks, and per event its op and presence bitmaps."""
+
+    blocks: list[Block]
+    ops: NDArray[np.uint8]
+    before_bits: NDArray[np.uint8]
+    after_bits: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Per column, over all selections: bytes of the variable-width values, and count of NULLs in the images."""
+
+    before_bytes: NDArray[np.int64]
+    after_bytes: NDArray[np.int64]
+    before_nulls: NDArray[np.int64]
+    after_nulls: NDArray[np.int64]
+
+
+def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: int) -> DecodedRows:
+    """The changes that rows events of one table hold.
+
+    Args:
+        pieces: the events, in order, possibly of several chunks and journals.
+        schema: the table's columns as they were when the events were written.
+        epoch: numbering epoch of the source (K1).
+
+    Returns:
+        One row per change. `event_row` counts through all pieces.
+
+    Raises:
+        SchemaError: an event has another count of columns than the schema.
+        DamagedJournalError: bytes run over an event's end.
+        UnknownColumnTypeError: a column of an unknown type, or one that cannot be decoded.
+        UnsupportedEventError: an event of another type.
+        BinlogError: an event stands outside a transaction, or a column holds more than 2 GiB.
+    """
+    rules = width_rules(schema)
+    pieces = _joined_pieces(pieces)
+    columns = len(rules)
+    sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
+    has_before, has_after = _images(pieces)
+    walked: list[_Walked] = []
+    rows = 0
+    for piece in pieces:
+        walked.append(_walk(piece, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows))
+        rows += sum(block.rows for block in walked[-1].blocks)
+
+    op = np.empty(rows, np.uint8)
+    commit_ts_us = np.empty(rows, np.int64)
+    event_row = np.empty(rows, np.int64)
+    seqs: list[pa.Array] = []
+    event_base = 0
+    for piece, one in zip(pieces, walked, strict=True):
+        number = journal_number(piece.chunk.journal)
+        commits, places, event_ordinals = (
+            piece.chunk.events[name][piece.rows] for name in ("commit_ts_us", "tx_offset", "tx_ordinal")
+        )
+        for block in one.blocks:
+            stop = block.first_row + block.rows
+            op[block.first_row : stop] = one.ops[block.events]
+            commit_ts_us[block.first_row : stop] = commits[block.events]
+            event_row[block.first_row : stop] = block.events + event_base
+            seqs.append(seq_array(epoch, number, places[block.events], event_ordinals[block.events], block.ordinals, 0))
+        event_base += len(piece.rows)
+
+    ops = _joined([one.ops for one in walked], (0,))
+    before_bits = _joined([one.before_bits for one in walked], (0, (columns + 7) // 8))
+    after_bits = _joined([one.after_bits for one in walked], (0, (columns + 7) // 8))
+    blocks = [block for one in walked for block in one.blocks]
+    is_mariadb = bool(pieces) and pieces[0].chunk.journal_format.is_mariadb
+    invalid: list[InvalidValue] = []
+    images = []
+    for image, present, value_bytes, nulls in (
+        ("before", has_before, sums.before_bytes, sums.before_nulls),
+        ("after", has_after, sums.after_bytes, sums.after_nulls),
+    ):
+        arrays = build_columns(
+            schema, blocks, image=image, rows=rows, present=present, value_bytes=value_bytes, nulls=nulls,
+            rules=rules, is_mariadb=is_mariadb, invalid=invalid,
+        )  # fmt: skip
+        images.append(pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema)))
+    return DecodedRows(
+        schema=schema,
+        op=op,
+        seq=pa.concat_arrays(seqs) if seqs else pa.array([], SEQ_TYPE),
+        commit_ts_us=commit_ts_us,
+        event_row=event_row,
+        before=images[0],
+        after=images[1],
+        before_present=before_bits[event_row],
+        after_present=after_bits[event_row],
+        all_present=_is_full(before_bits[ops != INSERT], columns) and _is_full(after_bits[ops != DELETE], columns),
+        invalid=invalid,
+    )
+
+
+def _joined_pieces(pieces: Sequence[RowsSelection]) -> list[RowsSelection]:
+    """The same events in fewer selections: neighbours of one chunk become one."""
+    joined: list[RowsSelection] = []
+    for _, group in itertools.groupby(pieces, key=lambda piece: id(piece.chunk)):
+        parts = list(group)
+        rows = np.concatenate([part.rows for part in parts]) if len(parts) > 1 else parts[0].rows
+        if len(rows):
+            joined.append(RowsSelection(parts[0].chunk, rows))
+    return joined
+
+
+def _images(pieces: Sequence[RowsSelection]) -> tuple[bool, bool]:
+    """Whether any event has before images, and after images."""
+    has_before = has_after = False
+    for piece in pieces:
+        ops = _OPS[piece.chunk.events["event_type"][piece.rows]]
+        has_before = has_before or bool((ops != INSERT).any())
+        has_after = has_after or bool((ops != DELETE).any())
+    return has_before, has_after
+
+
+def _joined(parts: list[NDArray[np.uint8]], empty_shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    return np.concatenate(parts) if parts else np.zeros(empty_shape, np.uint8)
+
+
+def _is_full(bits: NDArray[np.uint8], columns: int) -> bool:
+    full = np.packbits(np.ones(columns, np.uint8), bitorder="little")
+    return bool((bits == full).all())
+
+
+def _walk(
+    piece: RowsSelection,
+    schema: TableSchema,
+    rules: NDArray[np.int32],
+    sums: _Sums,
+    *,
+    has_before: bool,
+    has_after: bool,
+    first_row: int,
+) -> _Walked:
+    """Place every value of one selection."""
+    chunk = piece.chunk
+    events = chunk.events[piece.rows]
+    _check_events(piece, events, schema)
+    types = events["event_type"]
+    ops = _OPS[types]
+    first = events["start"] + HEADER_BYTES
+    checksum = np.where(events["parent"] < 0, chunk.journal_format.checksum_bytes, 0)
+    last = events["start"] + events["event_length"].astype(np.int64) - checksum
+    version = np.where(types >= EventType.WRITE_ROWS_V2, 2, 1).astype(np.uint8)
+    lengths = np.zeros(256, np.uint8)
+    lengths[: len(chunk.journal_format.post_header_lengths)] = chunk.journal_format.post_header_lengths[:256]
+    id_bytes = np.where(lengths[types.astype(np.int64) - 1] == 6, 4, 6).astype(np.uint8)
+
+    columns = len(rules)
+    before_bits = np.zeros((len(events), (columns + 7) // 8), np.uint8)
+    after_bits = np.zeros_like(before_bits)
+    scratch = np.empty((2, columns), np.int32)
+    state = np.zeros(walk.STATE_WORDS, np.int64)
+    row_bytes_min = max(int(np.abs(rules).sum()) + (columns + 7) // 8, 1)
+    left_bytes = int((last - first).sum())
+    blocks: list[Block] = []
+    status = walk.FULL
+    while status == walk.FULL:
+        # An estimate: rows of NULLs are shorter, and the walk then asks for another block.
+        capacity = max(min(left_bytes // row_bytes_min + len(events), BLOCK_ROWS_MAX, BLOCK_CELLS_MAX // columns), 16)
+        base, event, ordinal = (np.empty(capacity, np.int64) for _ in range(3))
+        before = np.empty((columns, capacity if has_before else 0), np.int32)
+        after = np.empty((columns, capacity if has_after else 0), np.int32)
+        status = walk.walk_rows(
+            chunk.data, first, last, ops, id_bytes, version, rules, state, base, event, ordinal, before, after,
+            sums.before_bytes, sums.after_bytes, sums.before_nulls, sums.after_nulls, before_bits, after_bits,
+            scratch,
+        )  # fmt: skip
+        if status not in (walk.DONE, walk.FULL):
+            raise _walk_error(status, state, piece, schema)
+        count = int(state[walk.S_ROWS])
+        if count:
+            blocks.append(
+                Block(chunk.data, base[:count], event[:count], ordinal[:count], before, after, first_row, count)
+            )
+            first_row += count
+    return _Walked(blocks, ops, before_bits, after_bits)
+
+
+def _check_events(piece: RowsSelection, events: np.ndarray, schema: TableSchema) -> None:
+    """Types, transactions and places of the selected events; the walk relies on all three."""
+    journal = piece.chunk.journal
+    foreign = ~np.isin(events["event_type"], [int(kind) for kind in ROWS_TYPES])
+    if foreign.any():
+        event = events[int(foreign.argmax())]
+        raise UnsupportedEventError(
+            "the row decoder was given an event that is no rows event",
+            journal=journal,
+            offset=int(event["offset"]),
+            table=schema.full_name,
+            expected=", ".join(event_name(kind) for kind in sorted(ROWS_TYPES)),
+            got=event_name(int(event["event_type"])),
+            next_step="select rows events only",
+        )
+    outside = (events["tx_offset"] < 0) | (events["tx_ordinal"] < 0)
+    if outside.any():
+        raise BinlogError(
+            "a rows event stands outside a transaction",
+            journal=journal,
+            offset=int(events["offset"][int(outside.argmax())]),
+            table=schema.full_name,
+            expected="a GTID event or BEGIN before it",
+            next_step="start at the beginning of a transaction",
+        )
+    stops = events["start"] + events["event_length"]
+    bad = (events["start"] < 0) | (stops > len(piece.chunk.data)) | (events["event_length"] < HEADER_BYTES + 8)
+    if bad.any():
+        raise DamagedJournalError(
+            "a rows event does not lie inside its chunk",
+            journal=journal,
+            offset=int(events["offset"][int(bad.argmax())]),
+            table=schema.full_name,
+            expected=f"{HEADER_BYTES + 8} to {len(piece.chunk.data)} bytes",
+            got=int(events["event_length"][int(bad.argmax())]),
+            next_step="compare the journal's size and checksum with the server's file",
+        )
+
+
+def _walk_error(
+    status: int, state: NDArray[np.int64], piece: RowsSelection, schema: TableSchema
+) -> DamagedJournalError | SchemaError:
+    event = piece.chunk.events[piece.rows[int(state[walk.S_EVENT])]]
+    journal, offset = piece.chunk.journal, int(event["offset"])
+    if status == walk.COLUMN_COUNT:
+        return SchemaError(
+            "a rows event has another count of columns than its table",
+            journal=journal,
+            offset=offset,
+            table=schema.full_name,
+            expected=f"{len(schema.columns)} columns",
+            got=f"{int(state[walk.S_COUNT])} columns",
+            next_step="the schema belongs to another version of the table: load the table anew",
+        )
+    index = int(state[walk.S_COLUMN])
+    if index < 0:
+        where = "its bitmaps"
+    else:
+        column = schema.columns[index]
+        where = f"column {column.name!r}, {type_name(column.wire_type)}"
+    return DamagedJournalError(
+        f"a rows event ends in the middle of {where}",
+        journal=journal,
+        offset=offset,
+        table=schema.full_name,
+        expected="values that fill the event exactly",
+        got=f"an event of {int(event['event_length'])} bytes that is too short for them",
+        next_step="the journal is damaged, or the schema belongs to another version of the table",
+    )

@@ -1,0 +1,17 @@
+"""The command line: one module per command, each loaded only when it is called.
+
+Rules:
+- ``cdc-pipeline --help`` loads neither Dagster, Spark nor numba: command modules import them inside their functions.
+- What was asked for goes to standard output; progress, notes and errors go to standard error. With ``--json`` standard
+  output holds one JSON document and nothing else, an error included.
+- Exit codes: 0 done, 1 failed, 2 wrong usage or configuration.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    from cdc_pipeline.cli.app import run
+
+    run()

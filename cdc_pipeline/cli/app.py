@@ -1,0 +1,99 @@
+"""The command group: finds commands by name, and turns errors into text or JSON with the right exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from cdc_pipeline import __version__
+from cdc_pipeline.cli.settings import Settings
+from cdc_pipeline.errors import CdcError, ConfigError
+
+# Command -> its line in --help. Each is the object `command` in the module of its name, loaded when it is called.
+COMMANDS: Final = {
+    "validate": "Check configuration files; every mistake is shown at once.",
+    "plan": "Show what a run would do, and why; writes nothing.",
+    "run": "Capture a source once, as a run of its Dagster job.",
+    "status": "Show where sources stand.",
+    "demo": "Run the embedded demo and verify its tables.",
+    "binlog": "Show what is in journals: a summary, or every change.",
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name; `--help` loads none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in COMMANDS:
+            return None
+        command = importlib.import_module(f"cdc_pipeline.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except Exception as error:
+            settings = ctx.ensure_object(Settings)
+            if settings.debug:
+                raise
+            from cdc_pipeline.cli.output import show_error
+
+            show_error(error, as_json=settings.as_json)
+            if not isinstance(error, CdcError):
+                click.echo("an error without a name of its own: `cdc-pipeline --debug ...` shows its origin", err=True)
+            ctx.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--jobs",
+    "jobs_directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("jobs"),
+    show_default=True,
+    envvar="CDC_PIPELINE_JOBS",
+    show_envvar=True,
+    help="Directory with one YAML file per source.",
+)
+@click.option("--debug", is_flag=True, help="Show tracebacks and the log of Dagster and Spark.")
+@click.version_option(__version__, package_name="cdc-pipeline", prog_name="cdc-pipeline")
+@click.pass_context
+def cli(ctx: click.Context, jobs_directory: Path, debug: bool) -> None:
+    """MySQL and MariaDB tables kept as Delta Lake tables by bounded capture runs."""
+    ctx.obj = Settings(jobs_directory=jobs_directory, debug=debug)
+    home = Path("dagster_home").resolve()
+    if not os.environ.get("DAGSTER_HOME") and home.is_dir():
+        os.environ["DAGSTER_HOME"] = str(home)
+
+
+def run() -> None:
+    """Run the command line and exit. A reader that closes the pipe early ends it quietly."""
+    try:
+        code = cli.main(prog_name="cdc-pipeline", standalone_mode=False)
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        code = 2 if isinstance(error, click.UsageError) else 1
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("stopped", err=True)
+        code = 1
+    except BrokenPipeError:
+        # Python flushes standard output once more at exit: let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code if isinstance(code, int) else 0)

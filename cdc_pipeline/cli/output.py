@@ -1,0 +1,110 @@
+"""Where output goes: results to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from cdc_pipeline.errors import CdcError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def emit_json(document: object) -> None:
+    """Write `document` as the one JSON document of this command."""
+    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
+
+
+def results() -> Console:
+    """Console for what was asked for."""
+    from rich.console import Console
+
+    return Console(file=sys.stdout, highlight=False)
+
+
+def notes(stream: TextIO | None = None) -> Console:
+    """Console for progress, notes and errors."""
+    from rich.console import Console
+
+    return Console(file=stream or sys.stderr, highlight=False)
+
+
+def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
+    """An empty table; the columns in `numbers` are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    return made
+
+
+def error_document(error: BaseException) -> dict[str, object]:
+    """An error as plain values; every mistake of a configuration file on its own."""
+    if not isinstance(error, CdcError):
+        return {"error": type(error).__name__, "what": str(error) or type(error).__name__}
+    document = error.as_dict()
+    mistakes = getattr(error, "mistakes", None)
+    if mistakes is not None:
+        document["file"] = str(getattr(error, "file", ""))
+        document["mistakes"] = [mistake.model_dump() for mistake in mistakes]
+    return document
+
+
+def show_error(error: BaseException, *, as_json: bool) -> None:
+    """The error as a panel on standard error, or as the JSON document."""
+    if as_json:
+        emit_json(error_document(error))
+        return
+    from rich.panel import Panel
+    from rich.text import Text
+
+    text = str(error) if isinstance(error, CdcError) else str(error) or type(error).__name__
+    notes().print(Panel(Text(text), title=type(error).__name__, title_align="left", border_style="red"))
+
+
+@contextmanager
+def quiet_streams(*, quiet: bool) -> Iterator[TextIO]:
+    """Keep what Dagster, the JVM and other libraries write away from the terminal; Dagster's step logs still get it.
+
+    Yields:
+        A stream to the standard error of before, for progress.
+    """
+    if not quiet or not (_is_real(sys.stdout) and _is_real(sys.stderr)):
+        yield sys.stderr
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with ExitStack() as stack:
+        out, err = os.dup(1), os.dup(2)
+        stack.callback(os.close, out)
+        progress = stack.enter_context(TextIOWrapper(os.fdopen(err, "wb"), write_through=True))
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        stack.callback(os.close, nowhere)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        try:
+            yield progress
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            progress.flush()
+            os.dup2(out, 1)
+            os.dup2(err, 2)
+
+
+def _is_real(stream: TextIO) -> bool:
+    try:
+        return stream.fileno() in (1, 2)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,63 @@
+"""``cdc-pipeline plan``: what a run would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cdc_pipeline.cli.output import emit_json, results, table
+from cdc_pipeline.cli.settings import Settings, with_bound, with_json
+
+if TYPE_CHECKING:
+    from cdc_pipeline.config import Bound
+    from cdc_pipeline.pipeline.report import CapturePlan
+
+
+@click.command("plan")
+@click.argument("source")
+@with_bound
+@with_json
+def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
+    """Show where a run of SOURCE would start and why, where it would end, and what it would read.
+
+    Reads the cursor, the lake's state and the source's list of journals. Writes nothing and starts no JVM.
+    """
+    config = settings.config_of(source)
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.pipeline.planning import plan
+
+    with open_instance() as instance:
+        cursors = load_source(settings.jobs_directory, source).cursors(instance)
+        made = plan(config, cursors=cursors, bound=bound)
+    if settings.as_json:
+        emit_json({**made.model_dump(mode="json"), "cursor_events_passed_over": list(cursors.skipped)})
+    else:
+        _show(made, cursors.skipped)
+
+
+def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
+    out = results()
+    rows = table(f"Plan of {plan.source}", "", "")
+    rows.show_header = False
+    rows.add_row("server", plan.identity)
+    rows.add_row("start", f"{plan.start_journal}:{plan.start_offset}")
+    for number, reason in enumerate(plan.start_reasons):
+        rows.add_row("because" if number == 0 else "", reason)
+    if plan.start_gtid_set:
+        rows.add_row("executed", plan.start_gtid_set)
+    rows.add_row("end", f"{plan.end_journal}:{plan.end_offset}")
+    rows.add_row("because", plan.end_reason)
+    rows.add_row("to read", f"{plan.bytes_between:,} bytes in {_count(len(plan.journals), 'journal')}")
+    rows.add_row("tables", ", ".join(plan.tables) or "none is known yet: they are found in the log")
+    if plan.partial_tables:
+        rows.add_row("partial", ", ".join(plan.partial_tables))
+    if plan.unfinished_batch is not None:
+        rows.add_row("first", f"batch {plan.unfinished_batch} is finished from its own files")
+    for note in skipped:
+        rows.add_row("note", f"the cursor asset's {note}: passed over")
+    out.print(rows)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -1,0 +1,73 @@
+"""Progress of a capture on the terminal, or as a few lines where there is none."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TextIO
+
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+from cdc_pipeline.cli.output import notes
+from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
+from cdc_pipeline.sink.manifest import Cut
+
+
+class ProgressObserver(SilentObserver):
+    """Shows the plan, a bar of bytes read, and each cut."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = notes(stream)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._task = self._progress.add_task("reading", total=None, counts="")
+
+    def __enter__(self) -> ProgressObserver:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def waiting(self, run_ids: list[str]) -> None:
+        """Another run holds the source."""
+        runs = ", ".join(run_id[:8] for run_id in run_ids)
+        self._console.print(f"another capture of this source is running ({runs}): waiting for it to end")
+
+    def planned(self, plan: CapturePlan) -> None:
+        self._progress.update(self._task, total=plan.bytes_between)
+        self._console.print(
+            f"{plan.source}: {plan.start_journal}:{plan.start_offset} to {plan.end_journal}:{plan.end_offset}, "
+            f"{plan.bytes_between:,} bytes",
+            soft_wrap=True,
+        )
+
+    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
+        counts = f"{transactions:,} transactions, {rows:,} rows"
+        self._progress.update(self._task, completed=bytes_done, total=bytes_total, counts=counts)
+
+    def reached(self, joint: str) -> None:
+        if joint == "after_record":
+            self._progress.update(self._task, description="merging")
+        elif joint == "before_ack":
+            self._progress.update(self._task, description="reading")
+
+    def published(self, cut: Cut) -> None:
+        interval = cut.interval
+        self._console.print(
+            f"  batch {cut.batch_number}: {interval.transactions_applied:,} transactions "
+            f"up to {interval.end_journal}:{interval.end_offset}",
+            soft_wrap=True,
+        )

@@ -1,0 +1,66 @@
+"""``cdc-pipeline run``: one capture, as a run of the source's Dagster job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cdc_pipeline.cli.output import emit_json, error_document, quiet_streams, show_error
+from cdc_pipeline.cli.settings import Settings, with_bound, with_json
+from cdc_pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cdc_pipeline.config import Bound
+    from cdc_pipeline.orchestration.execute import CaptureRun
+
+
+@click.command("run")
+@click.argument("source")
+@with_bound
+@with_json
+def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
+    """Capture SOURCE once, from its cursor to the bound.
+
+    Executes the source's Dagster job in this process: the run, its materializations and its logs are in Dagster like
+    those of any other run. A run of the same source that is under way is waited for.
+    """
+    settings.config_of(source)  # its mistakes first, before anything heavy is loaded
+    run = _execute(settings, source, bound)
+    if run.report is not None:
+        if settings.as_json:
+            emit_json({"run_id": run.run_id, **run.report.model_dump(mode="json")})
+        else:
+            from cdc_pipeline.cli.report import show_report
+
+            show_report(run.report, run_id=run.run_id)
+        return
+    error = run.error or RuntimeError("the run ended without a report")
+    if settings.debug:
+        raise error
+    if settings.as_json:
+        emit_json({"run_id": run.run_id, **error_document(error)})
+    else:
+        show_error(error, as_json=False)
+        click.echo(f"Dagster run {run.run_id} has the logs", err=True)
+    raise click.exceptions.Exit(2 if isinstance(error, ConfigError) else 1)
+
+
+def _execute(settings: Settings, source: str, bound: Bound | None) -> CaptureRun:
+    from cdc_pipeline.cli.progress import ProgressObserver
+    from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
+
+    loaded = load_source(settings.jobs_directory, source)
+    with (
+        open_instance() as instance,
+        quiet_streams(quiet=not settings.debug) as stream,
+        ProgressObserver(stream) as progress,
+    ):
+        return execute_capture(
+            loaded,
+            instance=instance,
+            bound=bound,
+            observer=progress,
+            log_level="DEBUG" if settings.debug else "CRITICAL",
+            on_waiting=progress.waiting,
+        )

@@ -1,0 +1,115 @@
+"""What the global options say, and how commands find a source."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cdc_pipeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cdc_pipeline.config import Bound, PipelineConfig
+
+
+@dataclass
+class Settings:
+    """Global options, and whether the command was asked for JSON."""
+
+    jobs_directory: Path = field(default_factory=lambda: Path("jobs"))
+    debug: bool = False
+    as_json: bool = False
+
+    def source_names(self) -> list[str]:
+        """Names of all sources, sorted.
+
+        Raises:
+            ConfigError: there is no jobs directory.
+        """
+        from cdc_pipeline.config import list_config_files
+
+        if not self.jobs_directory.is_dir():
+            raise ConfigError(
+                f"there is no jobs directory {self.jobs_directory}",
+                expected="a directory with one YAML file per source",
+                next_step="start in the project's folder, or name the directory with --jobs or CDC_PIPELINE_JOBS",
+            )
+        return [file.stem for file in list_config_files(self.jobs_directory)]
+
+    def file_of(self, source: str) -> Path:
+        """The configuration file of `source`.
+
+        Raises:
+            ConfigError: there is no such file.
+        """
+        names = self.source_names()
+        if source not in names:
+            raise ConfigError(
+                f"there is no source {source!r} in {self.jobs_directory}",
+                expected=f"one of: {', '.join(names)}" if names else "a YAML file there; it has none yet",
+                next_step=f"name a source that is there, or write {self.jobs_directory / source}.yaml",
+            )
+        return self.jobs_directory / f"{source}.yaml"
+
+    def config_of(self, source: str) -> PipelineConfig:
+        """The configuration of `source`.
+
+        Raises:
+            ConfigError: there is no such file, or it has mistakes.
+        """
+        from cdc_pipeline.config import load_config
+
+        return load_config(self.file_of(source))
+
+
+def with_json(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds ``--json`` and passes the settings as the first argument."""
+
+    @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+    @click.pass_context
+    @functools.wraps(function)
+    def wrapped(context: click.Context, *args: Any, **kwargs: Any) -> Any:
+        settings = context.ensure_object(Settings)
+        settings.as_json = kwargs.pop("as_json")
+        return function(settings, *args, **kwargs)
+
+    return wrapped
+
+
+def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that say where a run stops, and passes their meaning as `bound`."""
+
+    @click.option("--until-journal", metavar="JOURNAL", help="Stop in this journal, at --until-offset.")
+    @click.option("--until-offset", type=int, metavar="BYTES", help="Offset of an event boundary; the journal's begin.")
+    @click.option("--until-transactions", type=int, metavar="N", help="Stop after this many transactions.")
+    @functools.wraps(function)
+    def wrapped(
+        *args: Any, until_journal: str | None, until_offset: int | None, until_transactions: int | None, **kwargs: Any
+    ) -> Any:
+        bound = _bound(until_journal, until_offset, until_transactions)
+        return function(*args, bound=bound, **kwargs)
+
+    return wrapped
+
+
+def _bound(journal: str | None, offset: int | None, transactions: int | None) -> Bound | None:
+    if journal is None and offset is None and transactions is None:
+        return None
+    if journal is not None and transactions is not None:
+        raise click.UsageError("--until-journal and --until-transactions are two bounds: give one of them")
+    if offset is not None and journal is None:
+        raise click.UsageError("--until-offset needs --until-journal")
+    if offset is not None and offset < 4:
+        raise click.UsageError("--until-offset is at least 4, the offset of a journal's first event")
+    if transactions is not None and transactions < 1:
+        raise click.UsageError("--until-transactions is at least 1")
+    from cdc_pipeline.config import PositionConfig, TransactionsBoundConfig
+
+    if transactions is not None:
+        return TransactionsBoundConfig(transactions=transactions)
+    assert journal is not None
+    return PositionConfig(journal=journal, offset=4 if offset is None else offset)

@@ -1,0 +1,88 @@
+"""``cdc-pipeline status``: where sources stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cdc_pipeline.cli.output import emit_json, error_document, results, show_error, table
+from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.errors import CdcError, ConfigError
+
+if TYPE_CHECKING:
+    from cdc_pipeline.pipeline.status import SourceStatus
+
+
+@click.command("status")
+@click.argument("source", required=False)
+@with_json
+def command(settings: Settings, *, source: str | None) -> None:
+    """Show cursor, last cut and tables of SOURCE, or of every source. Asks no server and starts no JVM."""
+    found: dict[str, SourceStatus | CdcError] = {}
+    for name in [source] if source is not None else settings.source_names():
+        try:
+            found[name] = _status(settings, name)
+        except CdcError as error:
+            if source is not None:
+                raise
+            found[name] = error
+    if settings.as_json:
+        documents = {
+            name: error_document(value) if isinstance(value, CdcError) else value.model_dump(mode="json")
+            for name, value in found.items()
+        }
+        emit_json(documents[source] if source is not None else documents)
+    else:
+        for value in found.values():
+            if isinstance(value, CdcError):
+                show_error(value, as_json=False)
+            else:
+                _show(value)
+    errors = [value for value in found.values() if isinstance(value, CdcError)]
+    if errors:
+        raise click.exceptions.Exit(2 if all(isinstance(error, ConfigError) for error in errors) else 1)
+
+
+def _status(settings: Settings, source: str) -> SourceStatus:
+    config = settings.config_of(source)
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.pipeline.status import status
+
+    with open_instance() as instance:
+        return status(config, cursors=load_source(settings.jobs_directory, source).cursors(instance))
+
+
+def _show(status: SourceStatus) -> None:
+    out = results()
+    out.print(f"[bold]{status.source}[/]: {status.state.replace('_', ' ')} ({status.reason})", soft_wrap=True)
+    if status.unfinished_batch is not None:
+        out.print(f"  batch {status.unfinished_batch} is recorded and unfinished: the next run finishes it first")
+    if not status.journal:
+        return
+    out.print(f"  cursor  {status.journal}:{status.offset}, batch {status.batch_number}, server {status.identity}")
+    if status.gtid_set:
+        out.print(f"  gtids   {status.gtid_set}", markup=False, soft_wrap=True)
+    if status.lag_s >= 0:
+        out.print(f"  lag     {status.lag_s:,.0f} s since the last applied transaction was committed")
+    rows = table(
+        "",
+        "table",
+        "Delta version",
+        "last batch",
+        "columns",
+        "key",
+        "",
+        numbers=("Delta version", "last batch", "columns"),
+    )
+    for name, of_table in sorted(status.tables.items()):
+        rows.add_row(
+            name,
+            str(of_table.delta_version),
+            str(of_table.applied_batch),
+            str(of_table.columns),
+            ", ".join(of_table.key),
+            "partial" if of_table.partial else "",
+        )
+    if rows.row_count:
+        out.print(rows)

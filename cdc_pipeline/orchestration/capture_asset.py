@@ -1,0 +1,151 @@
+"""The asset of a source: one step that captures it, with all tables and the cursor as its outputs.
+
+Rules:
+- Every output may be skipped: a run logs what it published, and no output is yielded, so that no event shows twice.
+- Only errors that the same run can survive unchanged (`CdcError.retryable`) are retried, at most `RETRIES_MAX` times.
+- Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may hold any character,
+  while Dagster's names of inputs and outputs may not.
+"""
+
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import dagster as dg
+
+from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.dead_runs import tag_process
+from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
+from cdc_pipeline.orchestration.observers import Observers, current_listener
+from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCounter
+from cdc_pipeline.orchestration.run_config import CaptureRunConfig
+from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
+from cdc_pipeline.position.cursor import CursorStore
+
+RETRIES_MAX = 2
+
+
+class Capture(Protocol):
+    """Signature of `cdc_pipeline.pipeline.capture.capture`."""
+
+    def __call__(
+        self,
+        config: PipelineConfig,
+        *,
+        cursors: CursorStore,
+        bound: Bound | None = None,
+        observer: CaptureObserver | None = None,
+        run_id: str = "",
+    ) -> CaptureReport: ...
+
+
+ObserverFactory = Callable[[PipelineConfig], CaptureObserver]
+
+
+def pool_name(source: str) -> str:
+    """Dagster's concurrency pool of a source; its limit of 1 is in dagster.yaml."""
+    return f"cdc_{source}"
+
+
+def step_name(source: str) -> str:
+    """Name of the one step that captures a source."""
+    return f"capture_{source}"
+
+
+def build_assets(
+    pipeline: PipelineConfig,
+    *,
+    translator: CdcTranslator,
+    capture: Capture | None = None,
+    observer_factory: ObserverFactory | None = None,
+    row_counter: RowCounter | None = None,
+    retry_wait_s: float = 5,
+) -> tuple[dg.AssetsDefinition, list[dg.AssetSpec]]:
+    """The asset that captures `pipeline`, and the specs of its upstream tables."""
+    cut = newest_cut(pipeline)
+    tables = known_tables(pipeline, cut)
+    sources = [translator.source_table_spec(pipeline, table, cut) for table in tables]
+    specs = [translator.table_spec(pipeline, table, cut) for table in tables]
+    specs.append(translator.cursor_spec(pipeline, tables))
+
+    @dg.op(
+        name=step_name(pipeline.name),
+        description=f"Captures {pipeline.name} up to its bound and merges it into the lake.",
+        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
+        out={f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))},
+        pool=pool_name(pipeline.name),
+    )
+    def capture_step(context: dg.OpExecutionContext, config: CaptureRunConfig) -> Iterator[Any]:
+        asset_context = dg.AssetExecutionContext.get()
+        recorder = MaterializationRecorder(asset_context, pipeline, translator=translator, row_counter=row_counter)
+        observers: list[CaptureObserver] = [recorder, current_listener().observer]
+        if observer_factory is not None:
+            observers.append(observer_factory(pipeline))
+        _run(
+            asset_context,
+            pipeline,
+            run_config=config,
+            cursors=DagsterCursorStore(
+                context.instance,
+                asset_key=translator.cursor_key(pipeline.name),
+                source=pipeline.name,
+                writer=recorder.write_cursor,
+            ),
+            observer=Observers(observers),
+            capture=capture,
+            retry_wait_s=retry_wait_s,
+        )
+        yield from ()
+
+    assets = dg.AssetsDefinition(
+        node_def=capture_step,
+        keys_by_input_name={f"table_{number}": spec.key for number, spec in enumerate(sources)},
+        keys_by_output_name={f"asset_{number}": spec.key for number, spec in enumerate(specs)},
+        specs=specs,
+        can_subset=False,
+    )
+    return assets, sources
+
+
+def _run(
+    context: dg.AssetExecutionContext,
+    config: PipelineConfig,
+    *,
+    run_config: CaptureRunConfig,
+    cursors: DagsterCursorStore,
+    observer: CaptureObserver,
+    capture: Capture | None,
+    retry_wait_s: float,
+) -> None:
+    listener = current_listener()
+    listener.report = listener.error = None
+    tag_process(context.instance, context.run)
+    try:
+        if capture is None:
+            from cdc_pipeline.pipeline.capture import capture as real_capture
+
+            capture = real_capture
+        report = capture(
+            config, cursors=cursors, bound=run_config.bound(), observer=observer, run_id=context.run.run_id
+        )
+    except CdcError as error:
+        listener.error = error
+        raise _failure(error, retry_number=context.op_execution_context.retry_number, wait_s=retry_wait_s) from error
+    except BaseException as error:
+        listener.error = error
+        raise
+    finally:
+        for note in cursors.skipped:
+            context.log.warning(f"the cursor asset's {note}: passed over")
+    listener.report = report
+    context.log.info(f"{report.outcome}: {report.reason}")
+
+
+def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:
+    if error.retryable and retry_number < RETRIES_MAX:
+        return dg.RetryRequested(max_retries=RETRIES_MAX, seconds_to_wait=wait_s)
+    metadata = {name: value if isinstance(value, int | bool) else str(value) for name, value in error.as_dict().items()}
+    return dg.Failure(description=str(error), metadata=metadata, allow_retries=False)

@@ -1,0 +1,155 @@
+"""Dagster's definitions of all pipelines of a jobs directory.
+
+Rules:
+- Loading reads files only (see the package's rules). A wrong YAML file fails the load with all mistakes of all files.
+- One job per source, in process: its one step needs no process of its own, and an idle run stays cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+import dagster as dg
+
+from cdc_pipeline.config import ConfigMistakes, Mistake, PipelineConfig, list_config_files, load_config
+from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets
+from cdc_pipeline.orchestration.recorder import RowCounter
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+
+_only_source: ContextVar[str | None] = ContextVar("cdc_only_source", default=None)
+
+
+@contextmanager
+def only_source(source: str) -> Iterator[None]:
+    """Within this block `build_definitions` loads this source alone: mistakes in other files do not concern it."""
+    token = _only_source.set(source)
+    try:
+        yield
+    finally:
+        _only_source.reset(token)
+
+
+def build_definitions(
+    jobs_directory: str | Path,
+    *,
+    translator: CdcTranslator | None = None,
+    observer_factory: ObserverFactory | None = None,
+    capture: Capture | None = None,
+    row_counter: RowCounter | None = None,
+    retry_wait_s: float = 5,
+) -> dg.Definitions:
+    """Assets, jobs and schedules of every ``*.yaml`` in `jobs_directory`.
+
+    Args:
+        translator: keys, groups and metadata; `CdcTranslator` by default.
+        observer_factory: makes one more observer for each run.
+        capture: runs a capture; the pipeline's own by default.
+        row_counter: counts a table's rows without a JVM; the sink's own by default.
+        retry_wait_s: pause before a retry.
+
+    Raises:
+        ConfigMistakes: everything that is wrong with a file; with several wrong files a ConfigError that lists all.
+    """
+    translator = translator or CdcTranslator()
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
+    jobs, schedules = [], []
+    for config in load_configs(Path(jobs_directory)):
+        asset, upstream = build_assets(
+            config,
+            translator=translator,
+            capture=capture,
+            observer_factory=observer_factory,
+            row_counter=row_counter,
+            retry_wait_s=retry_wait_s,
+        )
+        job = dg.define_asset_job(
+            translator.job_name(config.name),
+            selection=dg.AssetSelection.assets(asset),
+            description=f"One bounded capture of {config.name}.",
+            executor_def=dg.in_process_executor,
+            tags={SOURCE_TAG: config.name},
+        )
+        assets += [asset, *upstream]
+        jobs.append(job)
+        if config.schedule is not None:
+            schedules.append(_schedule(config, job_name=translator.job_name(config.name)))
+    return dg.Definitions(assets=assets, jobs=jobs, schedules=schedules, executor=dg.in_process_executor)
+
+
+def load_configs(jobs_directory: Path) -> list[PipelineConfig]:
+    """All pipelines of a directory, checked, schedules included.
+
+    Raises:
+        ConfigError: the directory is missing, or one or more files have mistakes: all of them.
+    """
+    if not jobs_directory.is_dir():
+        raise ConfigError(
+            f"there is no jobs directory {jobs_directory}",
+            expected="a directory with one YAML file per source",
+            next_step="create it, or name another one with --jobs or CDC_PIPELINE_JOBS",
+        )
+    only = _only_source.get()
+    configs, wrong = [], []
+    for file in list_config_files(jobs_directory):
+        if only is not None and file.stem != only:
+            continue
+        try:
+            configs.append(load_checked(file))
+        except ConfigMistakes as error:
+            wrong.append(error)
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        raise ConfigError(
+            "\n".join(error.what for error in wrong), next_step="mend the files and run `cdc-pipeline validate`"
+        )
+    return configs
+
+
+def load_checked(file: Path) -> PipelineConfig:
+    """One pipeline, with its schedule checked as Dagster will.
+
+    Raises:
+        ConfigMistakes: everything that is wrong with the file.
+    """
+    config = load_config(file)
+    mistakes = _schedule_mistakes(config)
+    if mistakes:
+        raise ConfigMistakes(file, mistakes)
+    return config
+
+
+def _schedule(config: PipelineConfig, *, job_name: str) -> dg.ScheduleDefinition:
+    assert config.schedule is not None
+    enabled = config.schedule.enabled
+    return dg.ScheduleDefinition(
+        name=f"{job_name}_schedule",
+        job_name=job_name,
+        cron_schedule=config.schedule.cron,
+        execution_timezone=config.schedule.timezone,
+        default_status=dg.DefaultScheduleStatus.RUNNING if enabled else dg.DefaultScheduleStatus.STOPPED,
+        description=f"Captures {config.name}.",
+        tags={SOURCE_TAG: config.name},
+    )
+
+
+def _schedule_mistakes(config: PipelineConfig) -> list[Mistake]:
+    """What Dagster will not take in `schedule`, found by making one schedule per setting."""
+    if config.schedule is None:
+        return []
+    mistakes = []
+    try:
+        dg.ScheduleDefinition(job_name="check", cron_schedule=config.schedule.cron)
+    except Exception:
+        message = f"{config.schedule.cron!r} is not a cron expression such as 0 * * * * (minute hour day month weekday)"
+        mistakes.append(Mistake(path="schedule.cron", message=message))
+    try:
+        dg.ScheduleDefinition(job_name="check", cron_schedule="@daily", execution_timezone=config.schedule.timezone)
+    except Exception:
+        message = f"{config.schedule.timezone!r} is not a time zone such as UTC or Europe/Berlin"
+        mistakes.append(Mistake(path="schedule.timezone", message=message))
+    return mistakes

@@ -1,0 +1,176 @@
+"""Runs a source's Dagster job in this process, as a run that Dagster's pages show like any other.
+
+Rules:
+- The project's own ``jobs/definitions.py`` decides, if there is one: its translator gives the keys, so that the command
+  line and Dagster read the same cursor.
+- No server and no second process is started: a run that finds nothing new costs little more than importing Dagster.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+
+from cdc_pipeline.config import Bound
+from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.orchestration.capture_asset import pool_name, step_name
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
+from cdc_pipeline.orchestration.definitions import build_definitions, only_source
+from cdc_pipeline.orchestration.observers import Listener, listening
+from cdc_pipeline.orchestration.run_config import run_config_of
+from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG
+from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, SilentObserver
+
+
+@dataclass(frozen=True)
+class LoadedSource:
+    """A source's job and the key of its cursor, as the project defines them."""
+
+    source: str
+    job: dg.JobDefinition
+    cursor_key: dg.AssetKey
+
+    def cursors(self, instance: dg.DagsterInstance) -> DagsterCursorStore:
+        """The source's cursor store, for reading only."""
+        return DagsterCursorStore(instance, asset_key=self.cursor_key, source=self.source)
+
+
+@dataclass(frozen=True)
+class CaptureRun:
+    """A finished run: its id in Dagster, and the capture's report or what made it fail."""
+
+    run_id: str
+    succeeded: bool
+    report: CaptureReport | None
+    error: BaseException | None
+
+
+def open_instance(home: Path | None = None) -> dg.DagsterInstance:
+    """Dagster's instance in `home`, or in DAGSTER_HOME. Use it as a context manager.
+
+    Raises:
+        ConfigError: there is no such directory, or its dagster.yaml is wrong.
+    """
+    if home is not None:
+        os.environ["DAGSTER_HOME"] = str(home.resolve())
+    directory = os.environ.get("DAGSTER_HOME", "")
+    if not directory or not Path(directory).expanduser().is_absolute() or not Path(directory).expanduser().is_dir():
+        raise ConfigError(
+            "Dagster's home directory is not known",
+            setting="DAGSTER_HOME",
+            expected="the absolute path of a directory that exists, or a folder dagster_home in the working directory",
+            got=directory or "not set",
+            next_step='start in the project\'s folder, or: export DAGSTER_HOME="$PWD/dagster_home"',
+        )
+    try:
+        return dg.DagsterInstance.get()
+    except dg.DagsterInvalidConfigError as error:
+        raise ConfigError(
+            f"Dagster's instance in {directory} cannot be opened",
+            setting="dagster.yaml",
+            got="; ".join(problem.message for problem in error.errors) or str(error),
+            next_step="mend dagster.yaml; the one that ships with the project is a good start",
+        ) from error
+
+
+def load_source(jobs_directory: Path, source: str) -> LoadedSource:
+    """Job and cursor key of one source, without a look at the other sources' files.
+
+    Raises:
+        ConfigError: no such source, mistakes in its file, or a definitions.py that cannot be used.
+    """
+    with only_source(source):
+        file = jobs_directory / "definitions.py"
+        definitions = _load_definitions(file) if file.is_file() else build_definitions(jobs_directory)
+    for spec in definitions.resolve_all_asset_specs():
+        if spec.tags.get(SOURCE_TAG) == source and spec.tags.get(ROLE_TAG) == "cursor":
+            break
+    else:
+        raise ConfigError(
+            f"there is no source {source!r} in {jobs_directory}",
+            expected=f"a file {source}.yaml there",
+            next_step="`cdc-pipeline validate` lists the sources",
+        )
+    for job in definitions.resolve_all_job_defs():
+        if job.tags.get(SOURCE_TAG) == source:
+            return LoadedSource(source=source, job=job, cursor_key=spec.key)
+    raise ConfigError(f"the definitions in {jobs_directory} have no job for source {source!r}")
+
+
+def execute_capture(
+    loaded: LoadedSource,
+    *,
+    instance: dg.DagsterInstance,
+    bound: Bound | None = None,
+    observer: CaptureObserver | None = None,
+    log_level: str = "CRITICAL",
+    on_waiting: Callable[[list[str]], None] | None = None,
+) -> CaptureRun:
+    """Execute the source's job as a run of `instance`, in this process and thread.
+
+    A run of the same source that died is marked failed first; one that lives is waited for.
+
+    Args:
+        bound: in place of the YAML file's.
+        observer: hears of the capture's progress.
+        log_level: from which level on Dagster logs to the console.
+        on_waiting: is told the ids of the runs that hold the source now.
+    """
+    _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
+    if alive and on_waiting is not None:
+        on_waiting(alive)
+    listener = Listener(observer=observer or SilentObserver())
+    with listening(listener):
+        result = loaded.job.execute_in_process(
+            instance=instance,
+            raise_on_error=False,
+            run_config={
+                "ops": {step_name(loaded.source): {"config": run_config_of(bound)}},
+                "loggers": {"console": {"config": {"log_level": log_level}}},
+            },
+            tags={PROCESS_TAG: this_process()},
+        )
+    error = listener.error
+    if not result.success and error is None:
+        error = RuntimeError(_failure_text(result))
+    return CaptureRun(
+        run_id=result.run_id,
+        succeeded=result.success,
+        report=listener.report if result.success else None,
+        error=None if result.success else error,
+    )
+
+
+def _load_definitions(file: Path) -> dg.Definitions:
+    """The `Definitions` object of a Python file, imported with the folder above it on the path, as Dagster does."""
+    spec = importlib.util.spec_from_file_location("cdc_pipeline_jobs_definitions", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(file.resolve().parent.parent))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.pop(0)
+    found = [value for value in vars(module).values() if isinstance(value, dg.Definitions)]
+    if len(found) != 1:
+        raise ConfigError(
+            f"{file} cannot be used", expected="one Dagster Definitions object", got=f"{len(found)} of them"
+        )
+    return found[0]
+
+
+def _failure_text(result: dg.ExecuteInProcessResult) -> str:
+    for event in result.all_events:
+        data = event.event_specific_data
+        serialized = getattr(data, "error", None)
+        if event.is_failure and serialized is not None:
+            return str(serialized.to_string())
+    return "the run failed before the capture started; its page in Dagster tells why"

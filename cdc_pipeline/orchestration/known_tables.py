@@ -1,0 +1,42 @@
+"""Which tables of a source are known before anything runs.
+
+Rules:
+- A table is known by its exact name in `tables.include`, or from the newest cut in the lake.
+- Only files are read, of at most a few kilobytes: this runs each time Dagster loads the definitions.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import ValidationError
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.tables import TableFilter
+from cdc_pipeline.sink.lake import LakePaths, list_numbers
+from cdc_pipeline.sink.manifest import Cut
+
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+def newest_cut(config: PipelineConfig) -> Cut | None:
+    """The newest cut of the source's lake that can be read; None where there is none.
+
+    An unreadable cut is not reported here, so that Dagster's pages still load: the next run stops on it by name.
+    """
+    paths = LakePaths(config.sink.lake_path, config.name)
+    for number in reversed(list_numbers(paths.cuts)):
+        try:
+            cut = Cut.model_validate_json(paths.cut(number).read_bytes())
+        except (OSError, ValidationError):
+            continue
+        if cut.source == config.name:
+            return cut
+    return None
+
+
+def known_tables(config: PipelineConfig, cut: Cut | None) -> tuple[str, ...]:
+    """Names ``schema.table`` of the captured tables that are known now, sorted."""
+    names = {pattern for pattern in config.tables.include if not _WILDCARD.search(pattern)}
+    names.update(cut.tables if cut is not None else ())
+    return tuple(TableFilter(config.tables).captured_names(list(names)))

@@ -1,0 +1,169 @@
+"""Cuts and cursors as Dagster metadata.
+
+Rules:
+- What a person may want to see over time is a number under its own name, so that Dagster plots it.
+- The cursor is stored whole under `cursor`: the other entries of its event are for people and are never read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from pydantic import BaseModel, ValidationError
+
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.manifest import Cut, Interval, TargetColumn
+
+Metadata = dict[str, dg.MetadataValue]
+
+CURSOR_ENTRY = "cursor"
+# Entries of the capture that the cut's own entries say in another form.
+_SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows", "ddl"})
+
+
+def column_schema(columns: Sequence[TargetColumn], *, key: Sequence[str] = ()) -> dg.TableSchema:
+    """The table's columns with their Delta types; key columns are unique together and never null."""
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                name=column.name,
+                type=column.delta_type,
+                description="part of the key" if column.name in key else None,
+                constraints=dg.TableColumnConstraints(nullable=column.name not in key),
+            )
+            for column in columns
+        ]
+    )
+
+
+def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | None) -> Metadata:
+    """What one batch did to one table."""
+    of_table = cut.tables[table]
+    metadata: Metadata = {
+        "rows_inserted": dg.MetadataValue.int(of_table.rows_inserted),
+        "rows_updated": dg.MetadataValue.int(of_table.rows_updated),
+        "rows_deleted": dg.MetadataValue.int(of_table.rows_deleted),
+        "delta_version": dg.MetadataValue.int(of_table.delta_version),
+        "batch_number": dg.MetadataValue.int(cut.batch_number),
+        "dagster/uri": dg.MetadataValue.url(path.as_uri()),
+        "path": dg.MetadataValue.path(str(path)),
+        **_source_time(cut),
+    }
+    if row_count is not None:
+        metadata["dagster/row_count"] = dg.MetadataValue.int(row_count)
+    if of_table.columns:
+        metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
+            column_schema(of_table.columns, key=of_table.key)
+        )
+    if cut.cursor.targets[table].partial:
+        metadata["partial"] = dg.MetadataValue.bool(True)
+    return metadata
+
+
+def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mapping[str, object]) -> Metadata:
+    """The cursor whole, what it stands for, and the counts of its batch where its cut is known.
+
+    Args:
+        cut: the cut of the cursor's own batch, if it is at hand.
+        given: what the capture adds; shown as it is, never in place of an entry made here.
+    """
+    metadata: Metadata = {
+        CURSOR_ENTRY: dg.MetadataValue.json(cursor.model_dump(mode="json")),
+        "batch_number": dg.MetadataValue.int(cursor.batch_number),
+        "position": dg.MetadataValue.text(str(cursor.position)),
+        "gtid_set": dg.MetadataValue.text(cursor.gtid_set),
+        "server": dg.MetadataValue.text(str(cursor.identity)),
+        "delta_versions": dg.MetadataValue.json(
+            {table: target.delta_version for table, target in sorted(cursor.targets.items())}
+        ),
+    }
+    partial = sorted(table for table, target in cursor.targets.items() if target.partial)
+    if partial:
+        metadata["partial_tables"] = dg.MetadataValue.json(partial)
+    interval = _interval(given.get("interval")) or (cut.interval if cut is not None else None)
+    if interval is not None:
+        metadata |= _interval_metadata(interval)
+    if cut is not None:
+        metadata |= _cut_metadata(cut)
+    for name, value in given.items():
+        if value is not None and name not in metadata and not (cut is not None and name in _SAID_BY_CUT):
+            metadata[name] = plain_value(value)
+    return metadata
+
+
+def plain_value(value: object) -> dg.MetadataValue:
+    """A plain Python or pydantic value as the metadata value that shows it best."""
+    if isinstance(value, BaseModel):
+        return dg.MetadataValue.json(value.model_dump(mode="json"))
+    if isinstance(value, bool):
+        return dg.MetadataValue.bool(value)
+    if isinstance(value, int):
+        # Dagster refuses integers beyond 64 bits.
+        return dg.MetadataValue.int(value) if -(2**63) <= value < 2**63 else dg.MetadataValue.text(str(value))
+    if isinstance(value, float):
+        return dg.MetadataValue.float(value)
+    if isinstance(value, Path):
+        return dg.MetadataValue.path(str(value))
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        return dg.MetadataValue.json(_jsonable(value))
+    return dg.MetadataValue.text(str(value))
+
+
+def _interval(value: object) -> Interval | None:
+    try:
+        return Interval.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def _interval_metadata(interval: Interval) -> Metadata:
+    text = f"{interval.start_journal}:{interval.start_offset} - {interval.end_journal}:{interval.end_offset}"
+    counts = interval.model_dump(exclude={"start_journal", "start_offset", "end_journal", "end_offset"})
+    return {"interval": dg.MetadataValue.text(text)} | {name: plain_value(count) for name, count in counts.items()}
+
+
+def _cut_metadata(cut: Cut) -> Metadata:
+    changed = [table for name, table in cut.tables.items() if changed_by(cut, name)]
+    metadata: Metadata = {
+        "cut": dg.MetadataValue.int(cut.batch_number),
+        "rows_inserted": dg.MetadataValue.int(sum(table.rows_inserted for table in changed)),
+        "rows_updated": dg.MetadataValue.int(sum(table.rows_updated for table in changed)),
+        "rows_deleted": dg.MetadataValue.int(sum(table.rows_deleted for table in changed)),
+        "tables_changed": dg.MetadataValue.int(len(changed)),
+        **_source_time(cut),
+    }
+    if cut.source_time_us >= 0:
+        lag_us = max(0, cut.published_at_us - cut.source_time_us)
+        metadata["lag_seconds"] = dg.MetadataValue.float(round(lag_us / 1e6, 3))
+    if cut.ddl:
+        metadata["ddl"] = dg.MetadataValue.json([decision.model_dump(mode="json") for decision in cut.ddl])
+    return metadata
+
+
+def changed_by(cut: Cut, table: str) -> bool:
+    """Whether the cut's own batch changed `table`."""
+    target = cut.cursor.targets.get(table)
+    return target is not None and target.applied_batch == cut.batch_number
+
+
+def _source_time(cut: Cut) -> Metadata:
+    if cut.source_time_us < 0:
+        return {}
+    at = datetime.fromtimestamp(cut.source_time_us / 1e6, tz=UTC)
+    return {"source_time": dg.MetadataValue.timestamp(at)}
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    if isinstance(value, Mapping):
+        return {str(key): _jsonable(item) for key, item in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(str(item) for item in value)
+    if isinstance(value, list | tuple):
+        return [_jsonable(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,99 @@
+"""Turns a capture's progress into Dagster events.
+
+Rules:
+- Order per batch (K2): the tables that the batch changed, then the cursor.
+- A cursor that moves to a cut of an earlier run (killed between cut and cursor) first logs what that run could not: the
+  tables whose newest event is of an earlier batch, and no others, so that no batch shows twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import dagster as dg
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.orchestration.known_tables import newest_cut
+from cdc_pipeline.orchestration.metadata import changed_by
+from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.manifest import Cut
+
+# Rows of the table at a Delta version, where that is known without a JVM.
+RowCounter = Callable[[PipelineConfig, str, int], int | None]
+
+
+class MaterializationRecorder(SilentObserver):
+    """Logs materializations in the run of `context`: of tables as an observer, of the cursor as a cursor writer."""
+
+    def __init__(
+        self,
+        context: dg.AssetExecutionContext,
+        config: PipelineConfig,
+        *,
+        translator: CdcTranslator,
+        row_counter: RowCounter | None = None,
+    ) -> None:
+        self._context = context
+        self._config = config
+        self._translator = translator
+        self._row_counter = row_counter
+        self._cut: Cut | None = None
+
+    def planned(self, plan: CapturePlan) -> None:
+        """Show the plan in the run's log."""
+        self._context.log.info(
+            f"{plan.source} ({plan.identity}): from {plan.start_journal}:{plan.start_offset} "
+            f"({'; '.join(plan.start_reasons)}) to {plan.end_journal}:{plan.end_offset} ({plan.end_reason}), "
+            f"{plan.bytes_between} bytes, {len(plan.tables)} tables"
+        )
+
+    def published(self, cut: Cut) -> None:
+        """Log the tables that the batch changed."""
+        self._cut = cut
+        for table in sorted(cut.tables):
+            if changed_by(cut, table):
+                self._log_table(cut, table)
+
+    def write_cursor(self, cursor: CursorState, given: dict[str, object]) -> None:
+        """Log the cursor."""
+        cut = self._cut
+        if cut is None or cut.batch_number != cursor.batch_number:
+            cut = newest_cut(self._config)
+            if cut is not None and cut.batch_number == cursor.batch_number:
+                self._log_missing_tables(cut)
+            else:
+                cut = None
+        if cut is not None and cut.cursor.position.order != cursor.position.order:
+            cut = None  # the position alone has moved: the cut's counts are not this event's
+        self._context.log_event(
+            dg.AssetMaterialization(
+                asset_key=self._translator.cursor_key(self._config.name),
+                description=f"batch {cursor.batch_number}, {cursor.position}",
+                metadata=self._translator.cursor_event_metadata(cursor, cut, given),
+            )
+        )
+
+    def _log_missing_tables(self, cut: Cut) -> None:
+        for table in sorted(cut.tables):
+            if changed_by(cut, table) and self._last_batch(table) < cut.batch_number:
+                self._log_table(cut, table)
+
+    def _last_batch(self, table: str) -> int:
+        key = self._translator.table_key(self._config.name, table)
+        entry = self._context.instance.get_latest_materialization_event(key)
+        materialization = entry.asset_materialization if entry is not None else None
+        value = materialization.metadata.get("batch_number") if materialization is not None else None
+        return value.value or 0 if isinstance(value, dg.IntMetadataValue) else 0
+
+    def _log_table(self, cut: Cut, table: str) -> None:
+        version = cut.tables[table].delta_version
+        row_count = self._row_counter(self._config, table, version) if self._row_counter is not None else None
+        self._context.log_event(
+            dg.AssetMaterialization(
+                asset_key=self._translator.table_key(self._config.name, table),
+                description=f"batch {cut.batch_number}",
+                metadata=self._translator.table_event_metadata(self._config, cut, table, row_count),
+            )
+        )

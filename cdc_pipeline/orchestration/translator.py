@@ -1,0 +1,141 @@
+"""How a source, its tables and its cursor appear in Dagster. Override a method of `CdcTranslator` to change it.
+
+Rules:
+- Keys depend on the names of source, schema and table alone: the same table has the same key in definitions and events.
+- The three kinds of keys never meet: ``[source, "source", schema, table]``, ``[source, schema, table]`` and
+  ``[source, "cursor"]``.
+- Changing a cursor's key loses nothing: the next run finds no cursor and rebuilds it from the lake's last cut (K3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.orchestration.metadata import (
+    Metadata,
+    column_schema,
+    cursor_event_metadata,
+    table_event_metadata,
+)
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.manifest import Cut
+
+# Tags by which the command line finds a source's assets among all definitions of a project.
+SOURCE_TAG = "cdc/source"
+ROLE_TAG = "cdc/role"
+
+
+class CdcTranslator:
+    """Keys, groups and metadata of a pipeline's assets. `table` is always ``schema.table``."""
+
+    def source_table_key(self, source: str, table: str) -> dg.AssetKey:
+        """Key of a table in the database."""
+        return dg.AssetKey([source, "source", *table.split(".", 1)])
+
+    def table_key(self, source: str, table: str) -> dg.AssetKey:
+        """Key of a Delta table."""
+        return dg.AssetKey([source, *table.split(".", 1)])
+
+    def cursor_key(self, source: str) -> dg.AssetKey:
+        """Key of the source's cursor."""
+        return dg.AssetKey([source, "cursor"])
+
+    def group_name(self, source: str) -> str:
+        """Asset group of everything that belongs to a source."""
+        return source
+
+    def job_name(self, source: str) -> str:
+        """Name of the job that captures a source."""
+        return f"{source}_capture"
+
+    def owners(self, source: str) -> Sequence[str]:  # noqa: ARG002
+        """Owners of a source's assets: mail addresses, or ``team:name``."""
+        return ()
+
+    def table_path(self, config: PipelineConfig, table: str) -> Path:
+        """Where the Delta table lies."""
+        return LakePaths(config.sink.lake_path, config.name).table(table)
+
+    def source_kind(self, config: PipelineConfig, cut: Cut | None) -> str:
+        """``mysql`` or ``mariadb``: from the last cut, else from the configuration, else ``mysql``."""
+        if cut is not None:
+            return cut.cursor.flavor
+        if isinstance(config.source, LiveSourceConfig) and config.source.flavor != "auto":
+            return config.source.flavor
+        return "mysql"
+
+    def source_table_spec(self, config: PipelineConfig, table: str, cut: Cut | None) -> dg.AssetSpec:
+        """The upstream table, external to Dagster."""
+        return dg.AssetSpec(
+            self.source_table_key(config.name, table),
+            description=f"Table {table} of {_origin(config)}.",
+            group_name=self.group_name(config.name),
+            kinds={self.source_kind(config, cut)},
+            metadata={"dagster/table_name": table},
+            tags=_tags(config.name, "source_table"),
+        )
+
+    def table_spec(self, config: PipelineConfig, table: str, cut: Cut | None) -> dg.AssetSpec:
+        """The Delta table, with its columns once a cut has told them."""
+        path = self.table_path(config, table)
+        metadata: dict[str, Any] = {
+            "dagster/table_name": table,
+            "dagster/uri": dg.MetadataValue.url(path.as_uri()),
+            "mode": config.sink.mode,
+        }
+        of_table = cut.tables.get(table) if cut is not None else None
+        if of_table is not None and of_table.columns:
+            metadata["dagster/column_schema"] = column_schema(of_table.columns, key=of_table.key)
+        return dg.AssetSpec(
+            self.table_key(config.name, table),
+            deps=[self.source_table_key(config.name, table)],
+            description=f"Delta table that follows {table} of {_origin(config)}, mode {config.sink.mode}.",
+            group_name=self.group_name(config.name),
+            kinds={"deltalake", "spark"},
+            metadata=metadata,
+            owners=self.owners(config.name),
+            skippable=True,
+            tags=_tags(config.name, "table"),
+        )
+
+    def cursor_spec(self, config: PipelineConfig, tables: Sequence[str]) -> dg.AssetSpec:
+        """The cursor: its events are what the next run goes on from."""
+        return dg.AssetSpec(
+            self.cursor_key(config.name),
+            deps=[self.table_key(config.name, table) for table in tables],
+            description=(
+                f"How far {config.name} has been applied. Each event is written after its batch's cut and holds all "
+                "that the next run needs; if it is lost, the next run rebuilds it from the last cut in the lake."
+            ),
+            group_name=self.group_name(config.name),
+            kinds={"cdc"},
+            metadata={"lake": dg.MetadataValue.path(str(config.sink.lake_path))},
+            owners=self.owners(config.name),
+            skippable=True,
+            tags=_tags(config.name, "cursor"),
+        )
+
+    def table_event_metadata(self, config: PipelineConfig, cut: Cut, table: str, row_count: int | None) -> Metadata:
+        """Metadata of one table's event after the batch of `cut`."""
+        return table_event_metadata(cut, table, path=self.table_path(config, table), row_count=row_count)
+
+    def cursor_event_metadata(self, cursor: CursorState, cut: Cut | None, given: dict[str, object]) -> Metadata:
+        """Metadata of the cursor's event. It must keep the entry `cursor`: the next run reads it."""
+        return cursor_event_metadata(cursor, cut=cut, given=given)
+
+
+def _origin(config: PipelineConfig) -> str:
+    source = config.source
+    if isinstance(source, LiveSourceConfig):
+        return f"the server {source.host}:{source.port}"
+    return f"the journals in {source.directory}"
+
+
+def _tags(source: str, role: str) -> dict[str, str]:
+    return {SOURCE_TAG: source, ROLE_TAG: role}

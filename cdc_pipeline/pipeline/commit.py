@@ -1,0 +1,213 @@
+"""One batch from its first staged row to its ack: stage -> record -> merge -> publish cut -> cursor -> ack (K2, K3).
+
+Rules:
+- The cursor is written after the cut, the ack comes after the cursor.
+- A stretch of the log that changes no target makes no batch: at the end of a run the cursor alone moves on, under the
+  same batch number, and no JVM is started.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.config import BatchConfig
+from cdc_pipeline.pipeline.place import Place
+from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.targets import Target, Targets
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.position import ServerIdentity
+from cdc_pipeline.schema.decisions import AddedColumn
+from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval
+from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.store.contract import EventStore
+
+
+class Committer:
+    """Collects a merge batch and commits it.
+
+    Attributes:
+        cuts: the cuts that this run published.
+        idle_intervals: intervals at the run's end that changed no target.
+        ddl: decisions of those intervals.
+        cursor: the latest cursor; None before the first.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        identity: ServerIdentity,
+        cursor: CursorState | None,
+        limits: BatchConfig,
+        sink: DeltaSink,
+        cursors: CursorStore,
+        store: EventStore,
+        targets: Targets,
+        place: Place,
+        observer: CaptureObserver,
+        run_id: str,
+    ) -> None:
+        self.cuts: list[Cut] = []
+        self.idle_intervals: list[Interval] = []
+        self.idle_ddl: list[DdlDecision] = []
+        self.cursor = cursor
+        self._source = source
+        self._identity = identity
+        self._limits = limits
+        self._sink = sink
+        self._cursors = cursors
+        self._store = store
+        self._targets = targets
+        self._place = place
+        self._observer = observer
+        self._run_id = run_id
+        self._staged: StagedBatch | None = None
+        self._created: set[str] = set()
+        self._ddl: list[DdlDecision] = []
+        # Set while a step is under way whose failure leaves the batch in doubt: nothing may be committed after it.
+        self._in_doubt = False
+
+    @property
+    def _number(self) -> int:
+        return (self.cursor.batch_number if self.cursor is not None else 0) + 1
+
+    def _batch(self) -> StagedBatch:
+        if self._staged is None:
+            self._staged = self._sink.begin(self._number)
+        return self._staged
+
+    def stage(self, target: Target, rows: DecodedRows, *, open_transaction: bool) -> None:
+        """Add changes of one table; `open_transaction` where the end of their transaction is not known yet."""
+        self._in_doubt = True
+        if target.is_new and target.state.table not in self._created:
+            self.create(target)
+        self._batch().add(rows, _plan_of(target), open_transaction=open_transaction)
+        self._in_doubt = False
+
+    def create(self, target: Target) -> None:
+        """The batch creates the target's table."""
+        self._created.add(target.state.table)
+        self._batch().create(_plan_of(target))
+
+    def add_columns(self, target: Target, added: tuple[AddedColumn, ...]) -> None:
+        """The batch adds columns to the target's table."""
+        self._batch().add_columns(_plan_of(target), added)
+
+    def decided(self, decision: DdlDecision) -> None:
+        """Keep a decision for the batch's record."""
+        self._ddl.append(decision)
+
+    def close_open(self) -> None:
+        """The open transaction was committed at the source: its rows count."""
+        if self._staged is not None:
+            self._staged.close_open()
+
+    def drop_open(self) -> None:
+        """The open transaction was rolled back or never ended: its rows never count."""
+        if self._staged is not None:
+            self._staged.drop_open()
+
+    def is_due(self) -> bool:
+        """Whether the batch is large enough to be merged, and stands between transactions."""
+        batch = self._staged
+        if batch is None or batch.has_open:
+            return False
+        return batch.staged_bytes >= self._limits.merge_staged_bytes or batch.staged_rows >= self._limits.merge_rows
+
+    def commit(self, *, final: bool = False) -> None:
+        """Record, merge, publish, write the cursor, ack. Without work: nothing, or at a run's end the cursor alone.
+
+        Raises:
+            SinkError: a merge failed; the record stays and the next run finishes it.
+        """
+        if self._in_doubt:
+            return
+        batch = self._staged
+        if batch is None or not batch.has_work:
+            if final:
+                self._move_cursor()
+            return
+        self._in_doubt = True
+        interval = self._place.take_interval()
+        record = batch.record(
+            interval=interval,
+            cursor_after=self._cursor_at(self._number, self._created),
+            source_time_us=self._place.source_time_us,
+            ddl=tuple(self._ddl),
+            run_id=self._run_id,
+        )
+        self._staged, self._created, self._ddl = None, set(), []
+        self.publish(self._sink.finish(record))
+
+    def publish(self, cut: Cut) -> None:
+        """The steps after a cut: cursor, ack, clean-up. Also for a batch that an earlier run had recorded."""
+        self._targets.committed(cut)
+        self.cuts.append(cut)
+        self.cursor = cut.cursor
+        self._observer.published(cut)
+        self._observer.reached("before_cursor")
+        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut))
+        self._observer.reached("before_ack")
+        self._ack()
+        self._sink.cleanup(cut)
+        self._in_doubt = False
+
+    def _move_cursor(self) -> None:
+        if self.cursor is not None and self.cursor.position.order == self._place.position.order:
+            return
+        interval = self._place.take_interval()
+        self.idle_intervals.append(interval)
+        self.idle_ddl.extend(self._ddl)
+        self._ddl = []
+        self.cursor = self._cursor_at(self.cursor.batch_number if self.cursor is not None else 0, ())
+        self._cursors.write(self.cursor, cursor_metadata(interval, None))
+        self._ack()
+
+    def _ack(self) -> None:
+        if self._place.ack_position is not None:
+            self._store.ack(self._place.ack_position)
+            self._place.ack_position = None
+
+    def _cursor_at(self, number: int, created: Collection[str]) -> CursorState:
+        at = self._place.full_position()
+        return CursorState(
+            source=self._source,
+            batch_number=number,
+            epoch=self.cursor.epoch if self.cursor is not None else 1,
+            flavor=self._identity.flavor,
+            server_id=self._identity.server_id,
+            server_uuid=self._identity.server_uuid,
+            address=self._identity.address,
+            journal=at.journal,
+            offset=at.offset,
+            timestamp_s=at.timestamp_s,
+            event_server_id=at.server_id,
+            gtid_set=at.gtid_set,
+            journal_created_s=at.journal_created_s,
+            targets=self._targets.states(created),
+        )
+
+
+def _plan_of(target: Target) -> TargetPlan:
+    return TargetPlan(
+        table=target.state.table,
+        app_id=target.state.app_id,
+        columns=target.columns,
+        key=target.key,
+        partial=target.state.partial,
+    )
+
+
+def cursor_metadata(interval: Interval, cut: Cut | None) -> dict[str, object]:
+    """What people see beside a cursor: interval, counts, cut and table versions, as plain values."""
+    metadata: dict[str, object] = {"interval": interval.model_dump()}
+    if cut is not None:
+        metadata["cut"] = cut.batch_number
+        metadata["source_time_us"] = cut.source_time_us
+        metadata["published_at_us"] = cut.published_at_us
+        metadata["tables"] = {name: table.delta_version for name, table in cut.tables.items()}
+        metadata["rows"] = sum(t.rows_inserted + t.rows_updated + t.rows_deleted for t in cut.tables.values())
+        metadata["ddl"] = [decision.model_dump() for decision in cut.ddl]
+    return metadata

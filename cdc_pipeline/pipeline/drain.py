@@ -1,0 +1,221 @@
+"""The draining half of a capture: store -> decode -> stage -> record -> merge -> cut -> cursor -> ack (K2, K9).
+
+Rules:
+- Many small gets make one merge batch; what a get returned is released as soon as it is staged.
+- A batch is committed only between transactions. A DDL that changes a target is a batch of its own.
+- Whatever goes wrong, what came before it is committed to the last whole transaction, and then the error is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.query import parse_query
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.pipeline.commit import Committer
+from cdc_pipeline.pipeline.decoding import DecodedRun, RunDecoder
+from cdc_pipeline.pipeline.parts import get_size
+from cdc_pipeline.pipeline.place import Place
+from cdc_pipeline.pipeline.reader import Reader
+from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.statements import StatementRules
+from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.schema.changes import Decision
+from cdc_pipeline.store.contract import EventStore
+
+_GET_TIMEOUT_S = 1.0
+
+
+class Drain:
+    """Empties the store into the lake until the reader is done."""
+
+    def __init__(
+        self,
+        *,
+        config: PipelineConfig,
+        store: EventStore,
+        reader: Reader,
+        rules: StatementRules,
+        decoder: RunDecoder,
+        targets: Targets,
+        place: Place,
+        committer: Committer,
+        observer: CaptureObserver,
+        bytes_total: int,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._reader = reader
+        self._rules = rules
+        self._decoder = decoder
+        self._targets = targets
+        self._place = place
+        self._committer = committer
+        self._observer = observer
+        self._bytes_total = bytes_total
+        self._bytes_done = 0
+        self._rows = 0
+        self._transactions = 0
+
+    def run(self) -> None:
+        """Drain until the reader has ended and the store is empty.
+
+        Raises:
+            CdcError: from reading, decoding or merging; what came before it is committed.
+        """
+        size = get_size(self._config)
+        while True:
+            batch = self._store.get(size, timeout_s=_GET_TIMEOUT_S)
+            if not batch.slices:
+                if self._store.is_drained:
+                    break
+                continue
+            try:
+                self._take(batch.slices)
+            except CdcError:
+                self._commit_what_is_whole()
+                raise
+            self._store.release(batch.last_sequence)
+            self._bytes_done += batch.event_bytes
+            self._observer.progressed(
+                bytes_done=self._bytes_done,
+                bytes_total=self._bytes_total,
+                transactions=self._transactions,
+                rows=self._rows,
+            )
+            if self._committer.is_due():
+                self._committer.commit()
+        self._commit_what_is_whole()
+        if self._reader.error is not None:
+            raise self._reader.error
+
+    def _commit_what_is_whole(self) -> None:
+        self._committer.drop_open()
+        self._place.drop_open()
+        self._committer.commit(final=True)
+
+    def _take(self, slices: Sequence[EventSlice]) -> None:
+        """Split what a get returned into runs: whole transactions, pieces of an open one, single statements."""
+        run: list[EventSlice] = []
+        for piece in slices:
+            if piece.kind is SliceKind.TRANSACTIONS:
+                run.append(piece)
+                continue
+            self._take_transactions(run)
+            run = []
+            if piece.kind is SliceKind.STATEMENT:
+                self._take_statement(piece)
+            elif piece.kind is SliceKind.ABANDONED:
+                self._abandon(piece)
+            else:
+                self._take_piece(piece)
+        self._take_transactions(run)
+
+    def _take_transactions(self, run: list[EventSlice]) -> None:
+        """Whole transactions. On an error the run is halved until the failing transaction stands alone."""
+        if not run:
+            return
+        saved = self._targets.snapshot()
+        try:
+            decisions = self._decide_statements(run)
+            decoded = self._decoder.decode(run)
+            confirmed = [self._targets.confirm(rows.schema) for rows in decoded.tables]
+        except CdcError:
+            self._targets.restore(saved)
+            halves = _halve(run)
+            if halves is None:
+                raise
+            self._take_transactions(halves[0])
+            self._take_transactions(halves[1])
+            return
+        for decision in decisions:
+            self._apply(decision)
+        for target, rows in zip(confirmed, decoded.tables, strict=True):
+            self._committer.stage(target, rows, open_transaction=False)
+        self._advance(run, decoded)
+
+    def _take_piece(self, piece: EventSlice) -> None:
+        """A piece of a transaction that is larger than a slice: staged apart until its end is known."""
+        for decision in self._decide_statements([piece]):
+            self._apply(decision)
+        decoded = self._decoder.decode([piece])
+        for rows in decoded.tables:
+            self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=True)
+        if piece.kind is SliceKind.LAST_PIECE:
+            if np.any(piece.events["role"] == Role.ROLLBACK):
+                self._committer.drop_open()
+            else:
+                self._committer.close_open()
+        self._advance([piece], decoded)
+
+    def _abandon(self, mark: EventSlice) -> None:
+        """The open transaction never ended (K5): its pieces never count."""
+        self._committer.drop_open()
+        self._place.drop_open()
+        self._decoder.reset()
+        self._advance([mark], DecodedRun((), 0, 0))
+
+    def _take_statement(self, piece: EventSlice) -> None:
+        """A statement alone: where it changes a target it is a batch of its own."""
+        decision = self._decide(piece, piece.stop - 1)
+        alone = bool(decision.add_columns)
+        if alone:
+            self._committer.commit()
+        self._apply(decision)
+        self._advance([piece], DecodedRun((), 0, 0 if decision.ignored else 1))
+        if alone:
+            self._committer.commit()
+
+    def _decide_statements(self, run: Sequence[EventSlice]) -> list[Decision]:
+        """Decisions of the statements that did not have to stand alone: savepoints, DDL of other tables ..."""
+        return [
+            self._decide(piece, int(row) + piece.first)
+            for piece in run
+            for row in np.flatnonzero(piece.events["role"] == Role.STATEMENT)
+        ]
+
+    def _decide(self, piece: EventSlice, row: int) -> Decision:
+        decision = self._rules.decide(
+            parse_query(piece.chunk, row),
+            targets=self._targets,
+            journal=piece.chunk.journal,
+            offset=int(piece.chunk.events["offset"][row]),
+        )
+        self._targets.decided(decision)
+        return decision
+
+    def _apply(self, decision: Decision) -> None:
+        for created in decision.creates:
+            self._committer.create(self._targets[".".join(created.table)])
+        for added in decision.add_columns:
+            self._committer.add_columns(self._targets[".".join(added.table)], added.columns)
+        if decision.ignored:
+            self._place.count("statements_ignored", 1)
+        else:
+            self._committer.decided(decision.ddl)
+
+    def _advance(self, run: Sequence[EventSlice], decoded: DecodedRun) -> None:
+        self._place.count("row_events_ignored", decoded.row_events_ignored)
+        self._place.count("transactions_applied", decoded.transactions_applied)
+        self._place.advance(run)
+        self._rows += sum(len(rows) for rows in decoded.tables)
+        self._transactions += decoded.transactions_applied
+
+
+def _halve(run: list[EventSlice]) -> tuple[list[EventSlice], list[EventSlice]] | None:
+    """The run in two parts that end at transaction ends, or None where it is a single transaction."""
+    if len(run) > 1:
+        middle = len(run) // 2
+        return run[:middle], run[middle:]
+    piece = run[0]
+    roles = piece.events["role"]
+    ends = np.flatnonzero((roles == Role.TRANSACTIONEND) | (roles == Role.ROLLBACK)) + 1
+    ends = ends[ends < piece.event_count]
+    if not len(ends):
+        return None
+    stop = int(ends[len(ends) // 2])
+    return [piece.part(0, stop)], [piece.part(stop, piece.event_count)]

@@ -1,0 +1,99 @@
+"""Where the drain stands: the position after the last whole transaction, its GTID set, and the counts so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.gtid import executed
+from cdc_pipeline.position.gtid_sets import parse_gtid_set
+from cdc_pipeline.position.position import Flavor, Position
+from cdc_pipeline.sink.manifest import Interval
+
+
+class Place:
+    """Moves over slices that are applied; stands between transactions.
+
+    Attributes:
+        position: after the last whole transaction, without its GTID set (see `full_position`).
+        source_time_us: commit time of that transaction at the source; -1 before the first.
+        ack_position: that transaction's last event, by which the store is acked (SPEC S9); None before the first.
+    """
+
+    def __init__(self, start: Position, flavor: Flavor) -> None:
+        self.position = start
+        self.source_time_us = -1
+        self.ack_position: Position | None = None
+        self._gtids = parse_gtid_set(start.gtid_set, flavor)
+        self._open_gtids: dict[str, list[NDArray[np.int64]]] = {}
+        self._batch_start = start
+        self._counts: dict[str, int] = {}
+
+    def full_position(self) -> Position:
+        """The position with the set of all transactions executed up to it."""
+        at = self.position
+        return Position(
+            journal=at.journal,
+            offset=at.offset,
+            timestamp_s=at.timestamp_s,
+            server_id=at.server_id,
+            gtid_set=str(self._gtids),
+            journal_created_s=at.journal_created_s,
+        )
+
+    def count(self, name: str, number: int) -> None:
+        """Add to one of the interval's counters."""
+        self._counts[name] = self._counts.get(name, 0) + number
+
+    def advance(self, slices: Sequence[EventSlice]) -> None:
+        """Move to the end of `slices`; pieces of an open transaction count, but do not move the position."""
+        for piece in slices:
+            events = piece.events
+            self.count("events_seen", piece.event_count)
+            self.count("bytes_seen", piece.event_bytes)
+            for key, numbers in executed(piece.chunk, piece.first, piece.stop).items():
+                self._open_gtids.setdefault(key, []).append(numbers)
+            if piece.kind is SliceKind.OPEN_PIECE:
+                continue
+            for key, parts in self._open_gtids.items():
+                self._gtids = self._gtids.add_many(key, np.concatenate(parts))
+            self._open_gtids.clear()
+            inside = events["tx_offset"] >= 0
+            self.count("transactions_seen", len(np.unique(events["tx_offset"][inside])))
+            self.count("transactions_rolled_back", int(np.count_nonzero(events["role"] == Role.ROLLBACK)))
+            rows = np.flatnonzero(inside)
+            if len(rows):
+                self.source_time_us = int(events["commit_ts_us"][rows[-1]])
+                self.ack_position = _position(piece, int(rows[-1]), "offset")
+            self.position = _position(piece, -1, "next_offset")
+
+    def drop_open(self) -> None:
+        """Forget the GTID of a transaction that never ended."""
+        self._open_gtids.clear()
+
+    def take_interval(self) -> Interval:
+        """The interval since the last call, and a new one begins."""
+        interval = Interval(
+            start_journal=self._batch_start.journal,
+            start_offset=self._batch_start.offset,
+            end_journal=self.position.journal,
+            end_offset=self.position.offset,
+            **self._counts,
+        )
+        self._batch_start = self.position
+        self._counts = {}
+        return interval
+
+
+def _position(piece: EventSlice, row: int, offset_field: str) -> Position:
+    event = piece.events[row]
+    return Position(
+        journal=piece.chunk.journal,
+        offset=int(event[offset_field]),
+        timestamp_s=int(event["timestamp_s"]),
+        server_id=int(event["server_id"]),
+        journal_created_s=piece.chunk.journal_format.created_s,
+    )

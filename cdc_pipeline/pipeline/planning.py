@@ -1,0 +1,158 @@
+"""What a run will read: start and why, end fixed in advance, tables (SPEC P3-P5, design.md promise 4).
+
+Rules:
+- Planning writes nothing and starts no JVM.
+- The end is fixed before the first event is read: the end of the log now, or the bound if that comes first.
+- An end before the start on the same server is an error, never "nothing new" (pitfall 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cdc_pipeline.config import Bound, PipelineConfig, PositionConfig, TransactionsBoundConfig
+from cdc_pipeline.errors import PositionError
+from cdc_pipeline.pipeline.parts import build_sink, build_source
+from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
+from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.pipeline.tables import TableFilter
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start import resolve_start
+from cdc_pipeline.sink.manifest import BatchRecord, Cut
+from cdc_pipeline.source.protocol import Source
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedRun:
+    """A plan together with the values that the run needs of it.
+
+    Attributes:
+        transactions_max: stop after so many transactions; None for no such limit.
+        ends_anywhere: the end is the user's own and may lie inside a transaction: what is whole before it counts.
+    """
+
+    plan: CapturePlan
+    start: Position
+    end: Position
+    transactions_max: int | None
+    ends_anywhere: bool
+
+
+def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = None) -> CapturePlan:
+    """What a run would do now. Reads the cursor, the lake's state and the source's list of journals; writes nothing.
+
+    Raises:
+        CdcError: whatever would keep the run from starting, with the way out.
+    """
+    sink = build_sink(config)
+    cut = sink.last_cut()
+    unfinished = sink.pending_record()
+    reconciled = reconcile(cursors.read(), cut)
+    source = build_source(config)
+    try:
+        source.check()
+        if unfinished is not None:
+            # The run will finish the recorded batch first and go on from there.
+            after = unfinished.cursor_after
+            reason = f"batch {unfinished.batch_number} is recorded and not finished: the run finishes it first"
+            reconciled = Reconciled(after, reason, True)
+        return resolve(
+            config, source=source, reconciled=reconciled, cut=cut, bound=bound or config.bound, unfinished=unfinished
+        ).plan
+    finally:
+        source.close()
+
+
+def resolve(
+    config: PipelineConfig,
+    *,
+    source: Source,
+    reconciled: Reconciled,
+    cut: Cut | None,
+    bound: Bound,
+    unfinished: BatchRecord | None = None,
+) -> ResolvedRun:
+    """Start, end and tables of a run over `source`, which has passed its check.
+
+    Raises:
+        SourceError: the start is gone, the cursor belongs to another server, or the end lies before the start.
+    """
+    decision = resolve_start(cursor=reconciled.cursor, start=config.start, source=source)
+    log_end = source.end_position()
+    end, end_reason, transactions_max = _end(bound, log_end, source)
+    start = decision.position
+    if end.order < start.order:
+        raise PositionError(
+            "the run would end before it starts",
+            expected=f"an end at or after {start}",
+            got=f"{end} ({end_reason})",
+            next_step="choose a later bound; a log that ends before the cursor was reset or belongs to another server",
+        )
+    journals = [info for info in source.journals() if _within(info.journal, start, end)]
+    tables = TableFilter(config.tables)
+    known = source.tables()
+    return ResolvedRun(
+        plan=CapturePlan(
+            source=config.name,
+            identity=str(source.identity),
+            start_journal=start.journal,
+            start_offset=start.offset,
+            start_gtid_set=start.gtid_set,
+            start_reasons=(reconciled.reason, *decision.reasons),
+            end_journal=end.journal,
+            end_offset=end.offset,
+            end_reason=end_reason,
+            bytes_between=_bytes_between({info.journal: info.size_bytes for info in journals}, start, end),
+            journals=tuple(info.journal for info in journals),
+            tables=tuple(_table_names(tables, known, reconciled.cursor, cut)),
+            partial_tables=_partial(reconciled.cursor),
+            unfinished_batch=None if unfinished is None else unfinished.batch_number,
+        ),
+        start=start,
+        end=end,
+        transactions_max=transactions_max,
+        ends_anywhere=isinstance(bound, PositionConfig),
+    )
+
+
+def _end(bound: Bound, log_end: Position, source: Source) -> tuple[Position, str, int | None]:
+    if isinstance(bound, PositionConfig):
+        end = Position(journal=bound.journal, offset=bound.offset)
+        if end.order > log_end.order:
+            raise PositionError(
+                "the bound lies beyond the end of the log",
+                journal=bound.journal,
+                offset=bound.offset,
+                expected=f"at most {log_end}",
+                next_step="leave the bound out: a run stops at the end of the log by itself",
+            )
+        source.validate_position(end)
+        return end, "the configured bound", None
+    if isinstance(bound, TransactionsBoundConfig):
+        return log_end, f"after {bound.transactions} transactions, at the latest at the log's end", bound.transactions
+    return log_end, "the end of the log at planning time", None
+
+
+def _within(journal: str, start: Position, end: Position) -> bool:
+    number = Position(journal=journal, offset=0).order[0]
+    return start.order[0] <= number <= end.order[0]
+
+
+def _bytes_between(sizes: dict[str, int], start: Position, end: Position) -> int:
+    total = sum(size for journal, size in sizes.items() if journal != end.journal)
+    return max(0, total + end.offset - start.offset)
+
+
+def _table_names(
+    tables: TableFilter, known: list[str] | None, cursor: CursorState | None, cut: Cut | None
+) -> list[str]:
+    names = set(known or ())
+    names.update(cursor.targets if cursor is not None else ())
+    names.update(cut.tables if cut is not None else ())
+    return tables.captured_names(list(names))
+
+
+def _partial(cursor: CursorState | None) -> tuple[str, ...]:
+    targets = cursor.targets if cursor is not None else {}
+    return tuple(sorted(name for name, target in targets.items() if target.partial))

@@ -1,0 +1,73 @@
+"""The cursor against the last cut at the start of a run (K3).
+
+Rules:
+- The lake decides how far data was applied; the cursor may only lag behind it, or stand later in the log under the same
+  batch number (a run that applied nothing moves the position alone).
+- A cursor with a higher batch number than the last cut means that the lake was restored or replaced: the run stops.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.manifest import Cut
+
+
+class Reconciled(NamedTuple):
+    """What the run goes on from.
+
+    Attributes:
+        cursor: None where neither a cursor nor a cut exists.
+        reason: how it was found, for the plan's chain of reasons.
+        emit: True where the cursor store lacks it and must be given it first.
+    """
+
+    cursor: CursorState | None
+    reason: str
+    emit: bool
+
+
+def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
+    """Decide between the stored cursor and the cursor of the last cut.
+
+    Raises:
+        LakeStateError: the cursor is ahead of the lake, or the two belong to different servers.
+    """
+    if cut is None:
+        if cursor is None:
+            return Reconciled(None, "no cursor and no cut: a first run", False)
+        if cursor.batch_number > 0:
+            raise _ahead(cursor, 0)
+        return Reconciled(cursor, "the cursor, before any batch was applied", False)
+    if cursor is None:
+        return Reconciled(cut.cursor, f"no cursor: rebuilt from cut {cut.batch_number}", True)
+    if cursor.batch_number > cut.batch_number:
+        raise _ahead(cursor, cut.batch_number)
+    if not cursor.identity.same_server(cut.cursor.identity):
+        raise LakeStateError(
+            "the cursor and the lake's last cut belong to different servers",
+            expected=str(cut.cursor.identity),
+            got=str(cursor.identity),
+            next_step="point the pipeline at its own server, or give the new server a source name and a lake of its own",
+        )
+    if cursor.batch_number < cut.batch_number:
+        return Reconciled(
+            cut.cursor, f"the cursor stood at batch {cursor.batch_number}, moved to cut {cut.batch_number}", True
+        )
+    if (cursor.epoch, cursor.position.order) < (cut.cursor.epoch, cut.cursor.position.order):
+        return Reconciled(cut.cursor, f"the cursor stood before cut {cut.batch_number} of its own number", True)
+    return Reconciled(cursor, f"the cursor of batch {cursor.batch_number}, confirmed by the last cut", False)
+
+
+def _ahead(cursor: CursorState, cut_number: int) -> LakeStateError:
+    return LakeStateError(
+        "the cursor is ahead of the lake: the lake was restored from a backup, replaced or deleted",
+        expected=f"a cut of batch {cursor.batch_number} in the lake",
+        got=f"last cut: batch {cut_number}" if cut_number else "no cut",
+        next_step=(
+            "restore the lake's newest state; or, to go on from the lake as it is, wipe the cursor asset in Dagster: "
+            "the next run rebuilds the cursor from the last cut"
+        ),
+    )

@@ -1,0 +1,96 @@
+"""Where a source stands, read from its cursor and the lake's state alone: no source, no JVM."""
+
+from __future__ import annotations
+
+import time
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.parts import build_sink
+from cdc_pipeline.pipeline.reconcile import reconcile
+from cdc_pipeline.position.cursor import CursorStore
+
+
+class TableStatus(BaseModel):
+    """One target."""
+
+    model_config = ConfigDict(frozen=True)
+
+    delta_version: int
+    applied_batch: int
+    columns: int
+    key: tuple[str, ...]
+    partial: bool
+
+
+class SourceStatus(BaseModel):
+    """A source as the lake and the cursor tell it.
+
+    Attributes:
+        state: ``never_run``, ``ready``, or ``unfinished`` where a recorded batch waits to be finished.
+        lag_s: seconds since the commit time of the last applied transaction at the source; -1 unknown.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    state: str
+    reason: str
+    identity: str = ""
+    journal: str = ""
+    offset: int = 0
+    gtid_set: str = ""
+    batch_number: int = 0
+    unfinished_batch: int | None = None
+    source_time_us: int = -1
+    published_at_us: int = -1
+    lag_s: float = -1
+    tables: dict[str, TableStatus] = Field(default_factory=dict)
+
+
+def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
+    """State of one source.
+
+    Raises:
+        CursorError, LakeStateError: cursor and lake contradict each other.
+    """
+    sink = build_sink(config)
+    cut = sink.last_cut()
+    pending = sink.pending_record()
+    reconciled = reconcile(cursors.read(), cut)
+    cursor = reconciled.cursor
+    if cursor is None:
+        return SourceStatus(
+            source=config.name,
+            state="never_run" if pending is None else "unfinished",
+            reason=reconciled.reason,
+            unfinished_batch=None if pending is None else pending.batch_number,
+        )
+    tables = {
+        name: TableStatus(
+            delta_version=table.delta_version,
+            applied_batch=cut.cursor.targets[name].applied_batch,
+            columns=len(table.columns),
+            key=table.key,
+            partial=cut.cursor.targets[name].partial,
+        )
+        for name, table in (cut.tables.items() if cut is not None else ())
+        if cut is not None
+    }
+    source_time_us = cut.source_time_us if cut is not None else -1
+    return SourceStatus(
+        source=config.name,
+        state="ready" if pending is None else "unfinished",
+        reason=reconciled.reason,
+        identity=str(cursor.identity),
+        journal=cursor.journal,
+        offset=cursor.offset,
+        gtid_set=cursor.gtid_set,
+        batch_number=cursor.batch_number,
+        unfinished_batch=None if pending is None else pending.batch_number,
+        source_time_us=source_time_us,
+        published_at_us=cut.published_at_us if cut is not None else -1,
+        lag_s=time.time() - source_time_us / 1e6 if source_time_us >= 0 else -1,
+        tables=tables,
+    )

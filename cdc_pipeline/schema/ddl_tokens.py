@@ -1,0 +1,315 @@
+"""Tokens of MySQL and MariaDB statements, as far as DDL needs them.
+
+Rules:
+- Tolerant: a text that breaks off inside a string or a comment gives a BAD token instead of an error; who reads tokens
+  treats what he does not expect as unknown, and never as harmless.
+- Lazy: a statement of many MiB (a logged INSERT) is only read as far as someone asks.
+- What the server ran counts: versioned comments (``/*!50100 ... */``, MariaDB's ``/*M! ... */``) are read as code where
+  the server reads them so. Both servers blank the mark of those that they skipped before they log a statement.
+- A double-quoted text is a name in ANSI_QUOTES and a string otherwise; while the mode is not known, the grammar at its
+  place decides (``Kind.QUOTED``).
+
+Source: MySQL 9.7 manual, 11.1.1 (string literals), 11.2 (names), 11.7 (comments); MariaDB, comment syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+
+class TokenKind(Enum):
+    WORD = "word"  # keyword or unquoted name
+    NAME = "name"  # quoted name
+    QUOTED = "quoted"  # in double quotes: name or string
+    STRING = "string"
+    NUMBER = "number"
+    HEX = "hex"  # x'1f' or 0x1f: text holds the digits
+    BITS = "bits"  # b'101' or 0b101: text holds the digits
+    PUNCTUATION = "punctuation"
+    BAD = "bad"  # text that breaks off
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token. `key` is what grammar compares: the upper-case word or the punctuation mark, "" for all others."""
+
+    kind: TokenKind
+    text: str
+    key: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class SqlModes:
+    """What of a session changes the meaning of its DDL; the QUERY event's status variables tell it.
+
+    Attributes:
+        ansi_quotes: None while not known.
+        explicit_defaults_for_timestamp: None while not known; where it is off, a TIMESTAMP is NOT NULL by itself.
+        time_zone: of the session, for constant defaults of TIMESTAMP columns; "" while not known.
+        oracle: MariaDB's sql_mode=ORACLE, where DATE is a DATETIME.
+    """
+
+    ansi_quotes: bool | None = None
+    no_backslash_escapes: bool = False
+    real_as_float: bool = False
+    oracle: bool = False
+    explicit_defaults_for_timestamp: bool | None = None
+    time_zone: str = ""
+
+    @classmethod
+    def from_bits(
+        cls,
+        sql_mode: int,
+        *,
+        is_mariadb: bool = False,
+        explicit_defaults_for_timestamp: bool | None = None,
+        time_zone: str = "",
+    ) -> SqlModes:
+        """Modes from the QUERY event's Q_SQL_MODE_CODE bits (MySQL `sql/system_variables.h`, MariaDB `sql_class.h`)."""
+        return cls(
+            ansi_quotes=bool(sql_mode & 0x4),
+            no_backslash_escapes=bool(sql_mode & 0x100000),
+            real_as_float=bool(sql_mode & 0x1),
+            oracle=is_mariadb and bool(sql_mode & 0x200),
+            explicit_defaults_for_timestamp=explicit_defaults_for_timestamp,
+            time_zone=time_zone,
+        )
+
+
+UNKNOWN_MODES: Final = SqlModes()
+
+_NAME_CHARACTERS = r"0-9A-Za-z_$\u0080-\U0010ffff"
+_PATTERN = r"""
+    (?P<blank>[\x00\t\n\v\f\r\ ]+ | \#[^\n]* | --(?=[\x00-\x20]|$)[^\n]*)
+  | (?P<opened>/\*(?:M!|!)\d*)
+  | (?P<closed>\*/)
+  | (?P<comment>/\*.*?\*/)
+  | (?P<hex>[xX]'[0-9A-Fa-f]*' | 0x[0-9A-Fa-f]+(?![%(name)s]))
+  | (?P<bits>[bB]'[01]*' | 0b[01]+(?![%(name)s]))
+  | (?P<string>[nN]?'(?:%(single)s)*+')
+  | (?P<quoted>"(?:%(double)s)*+")
+  | (?P<name>`(?:[^`]++|``)*+`)
+  | (?P<number>(?:\d+(?:\.\d*)?|(?<![%(name)s`"])\.\d+)(?:[eE][+-]?\d+)?(?![%(name)s]))
+  | (?P<word>[%(name)s]+)
+  | (?P<broken>['"`]|/\*)
+  | (?P<punctuation>.)
+"""
+_FLAGS = re.VERBOSE | re.DOTALL
+_ESCAPED: Final = re.compile(
+    _PATTERN % {"name": _NAME_CHARACTERS, "single": r"[^'\\]++|\\.|''", "double": r'[^"\\]++|\\.|""'}, _FLAGS
+)
+_PLAIN: Final = re.compile(
+    _PATTERN % {"name": _NAME_CHARACTERS, "single": r"[^']++|''", "double": r'[^"]++|""'}, _FLAGS
+)
+_ANSI: Final = re.compile(
+    _PATTERN % {"name": _NAME_CHARACTERS, "single": r"[^'\\]++|\\.|''", "double": r'[^"]++|""'}, _FLAGS
+)
+_BACKSLASH: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_SKIPPED = frozenset({"blank", "comment"})
+
+
+def tokenize(sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False) -> Iterator[Token]:
+    """The tokens of a statement, comments left out, without END."""
+    if modes.no_backslash_escapes:
+        pattern = _PLAIN
+    else:
+        pattern = _ANSI if modes.ansi_quotes else _ESCAPED
+    at, depth = 0, 0
+    while at < len(sql):
+        match = pattern.match(sql, at)
+        if match is None:  # the pattern ends in "any character"
+            break
+        group = match.lastgroup or ""
+        text, start, at = match[0], match.start(), match.end()
+        if group in _SKIPPED:
+            continue
+        if group == "opened":
+            if _is_code(text, is_mariadb):
+                depth += 1
+            else:
+                end = sql.find("*/", at)
+                if end < 0:
+                    yield Token(TokenKind.BAD, sql[start:], "", start, len(sql))
+                    return
+                at = end + 2
+            continue
+        if group == "closed" and depth:
+            depth -= 1
+            continue
+        if group == "broken":
+            yield Token(TokenKind.BAD, sql[start:], "", start, len(sql))
+            return
+        yield _token(group, text, start, at, modes)
+    if depth:
+        yield Token(TokenKind.BAD, "", "", len(sql), len(sql))
+
+
+def _is_code(opening: str, is_mariadb: bool) -> bool:
+    if opening.startswith("/*M!"):
+        return is_mariadb
+    version = int(opening[3:] or "0")
+    # MariaDB does not run what is meant for MySQL 5.7 and later; 10.0.0 is its 100000.
+    return not (is_mariadb and 50700 <= version <= 99999)
+
+
+def _token(group: str, text: str, start: int, end: int, modes: SqlModes) -> Token:
+    if group == "word":
+        return Token(TokenKind.WORD, text, text.upper(), start, end)
+    if group == "name":
+        return Token(TokenKind.NAME, text[1:-1].replace("``", "`"), "", start, end)
+    if group == "string":
+        body = text[text.index("'") + 1 : -1].replace("''", "'")
+        return Token(TokenKind.STRING, _unescaped(body, modes), "", start, end)
+    if group == "quoted":
+        body = text[1:-1].replace('""', '"')
+        if modes.ansi_quotes:
+            return Token(TokenKind.NAME, body, "", start, end)
+        kind = TokenKind.STRING if modes.ansi_quotes is False else TokenKind.QUOTED
+        return Token(kind, _unescaped(body, modes), "", start, end)
+    if group == "number":
+        return Token(TokenKind.NUMBER, text, "", start, end)
+    if group in ("hex", "bits"):
+        digits = text[2:].rstrip("'")
+        return Token(TokenKind.HEX if group == "hex" else TokenKind.BITS, digits, "", start, end)
+    return Token(TokenKind.PUNCTUATION, text, text, start, end)
+
+
+def _unescaped(body: str, modes: SqlModes) -> str:
+    if modes.no_backslash_escapes or "\\" not in body:
+        return body
+    return _BACKSLASH.sub(lambda match: _ESCAPES.get(match[1], match[1]), body)
+
+
+class TokenReader:
+    """Reads a statement's tokens forward, with as much look-ahead as is asked for.
+
+    `index` may be kept and set back: tokens once read stay.
+    """
+
+    def __init__(self, sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False) -> None:
+        self.sql = sql
+        self.modes = modes
+        self.is_mariadb = is_mariadb
+        self.index = 0
+        self._tokens: list[Token] = []
+        self._more = tokenize(sql, modes=modes, is_mariadb=is_mariadb)
+        self._end = Token(TokenKind.END, "", "", len(sql), len(sql))
+
+    def peek(self, ahead: int = 0) -> Token:
+        """The token `ahead` places from here; END after the last one."""
+        wanted = self.index + ahead
+        while len(self._tokens) <= wanted:
+            token = next(self._more, None)
+            if token is None:
+                return self._end
+            self._tokens.append(token)
+        return self._tokens[wanted]
+
+    def next(self) -> Token:
+        """This token; the reader then stands at the following one."""
+        token = self.peek()
+        if token is not self._end:
+            self.index += 1
+        return token
+
+    def at(self, *keys: str) -> bool:
+        """True where exactly these keywords or marks follow."""
+        return all(self.peek(ahead).key == key for ahead, key in enumerate(keys))
+
+    def at_any(self, *keys: str) -> bool:
+        """True where one of these keywords or marks follows."""
+        return self.peek().key in keys
+
+    def take(self, *keys: str) -> bool:
+        """Pass over these keywords or marks, if they follow."""
+        if self.at(*keys):
+            self.index += len(keys)
+            return True
+        return False
+
+    def take_any(self, *keys: str) -> str:
+        """Pass over one of these; it, or "" where none follows."""
+        key = self.peek().key
+        if key in keys:
+            self.index += 1
+            return key
+        return ""
+
+    def at_end(self) -> bool:
+        """True at the end of the statement (a closing semicolon counts as the end)."""
+        token = self.peek()
+        return token.kind is TokenKind.END or (token.key == ";" and self.peek(1).kind is TokenKind.END)
+
+    def name(self) -> str | None:
+        """Pass over a name; None where none stands here."""
+        token = self.peek()
+        if token.kind in (TokenKind.WORD, TokenKind.NAME, TokenKind.QUOTED):
+            self.index += 1
+            return token.text
+        return None
+
+    def string(self) -> str | None:
+        """Pass over a string, or None. Adjacent strings are one; an introducer such as _utf8mb4 is dropped."""
+        here = self.index
+        if self.peek().key.startswith("_"):
+            self.next()
+        parts: list[str] = []
+        while self.peek().kind in (TokenKind.STRING, TokenKind.QUOTED):
+            parts.append(self.next().text)
+        if not parts:
+            self.index = here
+            return None
+        return "".join(parts)
+
+    def name_or_string(self) -> str | None:
+        """Pass over a name or a string, as charsets and option values are written; None where none stands here."""
+        text = self.string()
+        return self.name() if text is None else text
+
+    def table(self, default_database: str) -> tuple[str, str] | None:
+        """Pass over ``[database .] table``; None where no name stands here."""
+        if self.take("."):  # ODBC's form: .table
+            name = self.name()
+            return None if name is None else (default_database, name)
+        first = self.name()
+        if first is None:
+            return None
+        if self.at("."):
+            self.next()
+            second = self.name()
+            return None if second is None else (first, second)
+        return default_database, first
+
+    def skip_group(self) -> bool:
+        """Pass over ``( ... )`` with what is nested in it; False where none stands here or it does not end."""
+        if not self.at("("):
+            return False
+        depth = 0
+        while True:
+            token = self.next()
+            if token.kind in (TokenKind.END, TokenKind.BAD):
+                return False
+            if token.key == "(":
+                depth += 1
+            elif token.key == ")":
+                depth -= 1
+                if depth == 0:
+                    return True
+
+    def skip_to_comma(self) -> bool:
+        """Pass over everything up to a comma outside of parentheses, or to the end; False if the text breaks off."""
+        while not self.at_end() and not self.at(","):
+            if self.at("("):
+                if not self.skip_group():
+                    return False
+            elif self.next().kind is TokenKind.BAD or self.at(")"):
+                return False
+        return True

@@ -1,0 +1,32 @@
+"""Plain values that a DDL leaves behind: what was decided, and the columns that it adds (K13)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+
+class DdlDecision(BaseModel):
+    """What was decided of one statement; shown in the run's metadata."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    journal: str
+    offset: int
+    sql: str
+    kind: str  # create_table, alter_table, create_index, ...
+    tables: tuple[str, ...]
+    decision: Literal["applied", "recorded", "ignored"]
+    reason: str
+
+
+class AddedColumn(BaseModel):
+    """A column that a DDL adds to a target: Delta type as DDL text, and the constant that old rows get."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    delta_type: str
+    # Value of existing rows as a Spark SQL literal; "NULL" where they get NULL.
+    backfill_sql: str = "NULL"

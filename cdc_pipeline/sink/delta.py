@@ -1,0 +1,274 @@
+"""The sink: batches of one source into the Delta tables of a lake, each exactly once (K2, K3, K16).
+
+Rules:
+- Order: `lock` -> `last_cut`, `pending_record`, `discard_unrecorded`, `check_targets` -> `finish` what is pending ->
+  `begin`, stage, `record`, `finish` -> (cursor, ack) -> `cleanup`.
+- `finish` alone starts a JVM, and only where a target still lacks the batch. Everything else imports no pyspark.
+- A target that fails fails the batch before its cut; the other targets may have it already, and skip it next time.
+- Only the holder of the lock writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import Any, Final
+
+import pyarrow as pa
+
+from cdc_pipeline.config import SinkConfig
+from cdc_pipeline.errors import CdcError, LakeStateError, LockError
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.sink import state
+from cdc_pipeline.sink.delta_log import TableLog, read_table_log
+from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
+from cdc_pipeline.sink.lock import writer_lock
+from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
+from cdc_pipeline.sink.merge import apply_target, is_applied
+from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.staging import StagedBatch
+
+RECORDS_KEPT: Final = 1000
+
+
+def _no_joint(_name: str) -> None:
+    """Nobody watches."""
+
+
+class DeltaSink:
+    """The Delta side of one source.
+
+    Args:
+        source: the source's name.
+        config: lake path, threads, Spark settings.
+        on_joint: is told "staging", "before_record", "after_record", "between_merges" (after each target) and
+            "before_cut", in the calling thread.
+        spark: a session shared with others; the sink makes its own otherwise.
+    """
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        config: SinkConfig,
+        on_joint: Callable[[str], None] | None = None,
+        spark: SparkProvider | None = None,
+    ) -> None:
+        self.paths = LakePaths(config.lake_path.absolute(), source)
+        self.spark = spark or SparkProvider(config.spark)
+        self._config = config
+        self._on_joint = on_joint or _no_joint
+        self._locked = False
+
+    @property
+    def spark_started(self) -> bool:
+        """Whether this sink's Spark session runs."""
+        return self.spark.started
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only writer of the source.
+
+        Raises:
+            LockError: another process is.
+        """
+        with writer_lock(self.paths.lock):
+            self._locked = True
+            try:
+                yield
+            finally:
+                self._locked = False
+
+    # -- state, without a JVM -----------------------------------------------------------------------------------------
+
+    def last_cut(self) -> Cut | None:
+        """The newest cut; None in a new lake. Raises LakeStateError where it is damaged."""
+        return state.last_cut(self.paths)
+
+    def cuts(self) -> list[int]:
+        """Numbers of the cuts that are kept, ascending."""
+        return list_numbers(self.paths.cuts)
+
+    def read_cut(self, number: int) -> Cut:
+        """One cut. Raises LakeStateError where it is absent or damaged."""
+        return state.read_cut(self.paths, number)
+
+    def pending_record(self) -> BatchRecord | None:
+        """The batch that was recorded and has no cut. Raises LakeStateError where records and cuts do not join."""
+        return state.pending_record(self.paths)
+
+    def check_targets(self, cut: Cut) -> None:
+        """Compare the tables with a cut, the pending batch considered (K3). Raises LakeStateError."""
+        state.check_targets(self.paths, cut, self.pending_record())
+
+    def discard_unrecorded(self) -> int:
+        """Remove staged files that no pending record needs, and what interrupted writes left; the number of files.
+
+        Raises:
+            LockError: the sink is not locked.
+        """
+        self._check_locked()
+        pending = self.pending_record()
+        keep = None if pending is None else self.paths.staging(pending.batch_number)
+        removed = 0
+        if self.paths.staging_root.is_dir():
+            for folder in self.paths.staging_root.iterdir():
+                if folder != keep:
+                    removed += remove_tree(folder)
+        for folder in (self.paths.batches, self.paths.cuts):
+            if folder.is_dir():
+                for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
+                    left.unlink()
+                    removed += 1
+        return removed
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def begin(self, number: int) -> StagedBatch:
+        """Start staging batch `number`.
+
+        Raises:
+            LockError: the sink is not locked.
+            LakeStateError: it is not the batch after the last cut, or it is recorded already.
+        """
+        self._check_locked()
+        cuts = self.cuts()
+        following = (cuts[-1] if cuts else 0) + 1
+        if number != following or self.pending_record() is not None:
+            raise LakeStateError(
+                f"batch {number} cannot begin",
+                expected=f"batch {following}, not recorded yet",
+                got=f"batch {number}" if number != following else "a record of it",
+                next_step="start the run again: it takes up the lake's own state first",
+            )
+        return StagedBatch(number, paths=self.paths, on_joint=self._on_joint)
+
+    def finish(self, record: BatchRecord) -> Cut:
+        """Merge all targets of a recorded batch and publish its cut; what is done already is not done again.
+
+        Raises:
+            LockError: the sink is not locked.
+            StagingError, LakeStateError, MergeError: of the first target that failed, after all others ended.
+            RuntimeSetupError: Spark cannot start.
+        """
+        self._check_locked()
+        number = record.batch_number
+        if self.paths.cut(number).exists():
+            return self.read_cut(number)
+        previous = self.read_cut(number - 1) if number > 1 else None
+        logs = self._apply(record)
+        self._on_joint("before_cut")
+        cut = _cut_of(record, previous, logs)
+        if not put_if_absent(self.paths.cut(number), state.dump(cut)):
+            return self.read_cut(number)
+        return cut
+
+    def cleanup(self, cut: Cut) -> None:
+        """Remove staged files of batches up to a cut, and records and cuts that are older than the newest 1000.
+
+        Raises:
+            LockError: the sink is not locked.
+        """
+        self._check_locked()
+        if self.paths.staging_root.is_dir():
+            for folder in self.paths.staging_root.iterdir():
+                if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
+                    remove_tree(folder)
+        for number in list_numbers(self.paths.batches):
+            if number <= cut.batch_number - RECORDS_KEPT:
+                self.paths.batch(number).unlink()
+        for number in list_numbers(self.paths.cuts):
+            if number <= cut.batch_number - RECORDS_KEPT:
+                self.paths.cut(number).unlink()
+
+    def _apply(self, record: BatchRecord) -> dict[str, TableLog]:
+        logs: dict[str, TableLog] = {}
+        failures: list[BaseException] = []
+        open_targets: list[RecordedTarget] = []
+        for target in record.targets:
+            if is_applied(record, target, paths=self.paths):
+                logs[target.table] = _log(self.paths, target)
+            else:
+                open_targets.append(target)
+        if not open_targets:
+            return logs
+        session = self.spark.session()
+        with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
+            running = {threads.submit(apply_target, session, record, t, paths=self.paths): t for t in open_targets}
+            for done in as_completed(running):
+                failure = done.exception()
+                if failure is not None:
+                    failures.append(failure)
+                    continue
+                logs[running[done].table] = done.result()
+                self._on_joint("between_merges")
+        if failures:
+            raise next((f for f in failures if isinstance(f, CdcError) and not f.retryable), failures[0])
+        return logs
+
+    def _check_locked(self) -> None:
+        if not self._locked:
+            raise LockError("the sink writes without its lock", expected="within `with sink.lock()`")
+
+    # -- reading, with a JVM ------------------------------------------------------------------------------------------
+
+    def read_rows(self, table: str, *columns: str, version: int | None = None) -> pa.Table:
+        """Rows of a target as an Arrow table; all columns, or those named. Starts Spark."""
+        from cdc_pipeline.sink.read import table_frame
+        from cdc_pipeline.sink.sql import quoted
+
+        frame: Any = table_frame(self.spark.session(), self.paths.table(table), version=version)
+        return frame.select(*map(quoted, columns)).toArrow() if columns else frame.toArrow()
+
+    def count(self, table: str) -> int:
+        """Number of rows of a target. Starts Spark."""
+        from cdc_pipeline.sink.read import table_frame
+
+        return int(table_frame(self.spark.session(), self.paths.table(table)).count())
+
+
+def _log(paths: LakePaths, target: RecordedTarget) -> TableLog:
+    log = read_table_log(paths.table(target.table))
+    assert log is not None, "is_applied has just read it"
+    return log
+
+
+def _cut_of(record: BatchRecord, previous: Cut | None, logs: dict[str, TableLog]) -> Cut:
+    """The cut of a batch: its targets as they are now, all others as the previous cut has them."""
+    unchanged = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0}
+    tables: dict[str, CutTable] = {}
+    states: dict[str, TargetState] = {}
+    if previous is not None:
+        tables = {name: table.model_copy(update=unchanged) for name, table in previous.tables.items()}
+        states = dict(previous.cursor.targets)
+    for target in record.targets:
+        log = logs[target.table]
+        before = states.get(target.table)
+        tables[target.table] = CutTable(
+            delta_version=log.version,
+            transaction_version=log.transaction_version,
+            rows_inserted=target.rows_inserted,
+            rows_updated=target.rows_updated,
+            rows_deleted=target.rows_deleted,
+            columns=target.columns,
+            key=target.key,
+        )
+        states[target.table] = TargetState(
+            table=target.table,
+            app_id=target.app_id,
+            delta_version=log.version,
+            applied_batch=record.batch_number,
+            partial=before.partial if before is not None else target.partial,
+        )
+    return Cut(
+        source=record.source,
+        batch_number=record.batch_number,
+        published_at_us=time.time_ns() // 1000,
+        source_time_us=record.source_time_us,
+        interval=record.interval,
+        cursor=record.cursor_after.model_copy(update={"targets": dict(sorted(states.items()))}),
+        tables=dict(sorted(tables.items())),
+        ddl=record.ddl,
+    )

@@ -1,0 +1,120 @@
+"""Delta tables as their logs tell, read without a JVM: versions, properties, transaction ids, commits (K3).
+
+Rules:
+- deltalake is used for versions, metadata and transaction ids only: it cannot read rows under deletion vectors.
+- Commits are read from the log's own JSON files: only they say which transaction ids a commit carries.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from cdc_pipeline.errors import LakeStateError
+
+SOURCE_PROPERTY: Final = "cdc.source"
+TABLE_PROPERTY: Final = "cdc.table"
+APP_ID_PROPERTY: Final = "cdc.app_id"
+
+# Operations that change how rows are stored and not which rows there are.
+MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
+
+
+@dataclass(frozen=True, slots=True)
+class TableLog:
+    """The latest state of one Delta table.
+
+    Attributes:
+        version: latest version.
+        app_id: the pipeline's transaction application id, from the table's properties; "" in a foreign table.
+        transaction_version: Delta's transaction id under `app_id`; -1 where none was committed.
+        columns: column names.
+        partition_columns, properties: as in the table's metadata.
+    """
+
+    version: int
+    app_id: str
+    transaction_version: int
+    columns: tuple[str, ...]
+    properties: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit: its operation as Delta names it, and the user metadata as plain values."""
+
+    version: int
+    operation: str
+    user_metadata: dict[str, Any]
+
+
+def read_table_log(path: Path) -> TableLog | None:
+    """State of the Delta table in `path`; None where there is none.
+
+    Raises:
+        LakeStateError: its log cannot be read.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    if not (path / "_delta_log").is_dir():
+        return None
+    try:
+        if not DeltaTable.is_deltatable(str(path)):
+            return None
+        table = DeltaTable(str(path))
+        properties = dict(table.metadata().configuration)
+        app_id = properties.get(APP_ID_PROPERTY, "")
+        found = table.transaction_version(app_id) if app_id else None
+        return TableLog(
+            version=table.version(),
+            app_id=app_id,
+            transaction_version=-1 if found is None else int(found),
+            columns=tuple(column.name for column in table.schema().fields),
+            properties=properties,
+        )
+    except (DeltaError, OSError, ValueError) as error:
+        raise LakeStateError(
+            f"the log of the Delta table in {path} cannot be read",
+            got=f"{type(error).__name__}: {error}",
+            next_step="restore the table's _delta_log from a backup of the lake",
+        ) from None
+
+
+def read_commit(path: Path, version: int) -> Commit | None:
+    """One commit of the table in `path`; None where the log's retention has removed it.
+
+    Raises:
+        LakeStateError: the commit's file is damaged.
+    """
+    file = path / "_delta_log" / f"{version:020d}.json"
+    info: dict[str, Any] = {}
+    try:
+        for line in file.read_text(encoding="utf-8").splitlines():
+            if '"commitInfo"' in line:
+                info = json.loads(line).get("commitInfo", info)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise LakeStateError(
+            f"a commit of a Delta table cannot be read: {file}",
+            got=f"{type(error).__name__}: {error}",
+            next_step="restore this file from a backup of the lake",
+        ) from None
+    try:
+        metadata = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        metadata = {}
+    return Commit(version, str(info.get("operation", "")), metadata if isinstance(metadata, dict) else {})
+
+
+def commit_note(app_id: str, batch_number: int) -> str:
+    """User metadata of every commit that a batch makes."""
+    return json.dumps({"cdc_app_id": app_id, "cdc_batch": batch_number})
+
+
+def is_of_batch(commit: Commit, *, app_id: str, batch_number: int) -> bool:
+    """Whether a commit was made by a batch (see `commit_note`)."""
+    return commit.user_metadata == {"cdc_app_id": app_id, "cdc_batch": batch_number}

@@ -1,0 +1,186 @@
+"""From decoded changes to staged rows: what a mirror's MERGE needs of each, in Arrow (K1, K10, K11).
+
+Staged columns: ``_op`` int8, ``_seq`` decimal(38,0), ``_ts`` timestamp in UTC, ``c0 ... cN`` the target's columns in
+recorded order, and, only where an image lacks columns, ``p0 ... pN`` boolean: the column is in the image. Positions and
+not names, so that no source column can be mistaken for one of ours.
+
+Rules:
+- insert -> one INSERT row, delete -> one DELETE row (key columns only), each with the change's own seq and image bit.
+- An update whose key differs, compared byte by byte, is a LEAVE of the old key (before's seq) and an ARRIVE at the new
+  key (after's seq); any other is an UPDATE row with the after image.
+- A column that an update's after image lacks keeps its value; where the before image has that value, it is staged.
+- Nothing loops over rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog import decoded as changes
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import SEQ_TYPE
+from cdc_pipeline.errors import StagingError
+
+DELETE: Final = 0
+INSERT: Final = 1
+UPDATE: Final = 2
+LEAVE: Final = 3
+ARRIVE: Final = 4
+
+TS_TYPE: Final = pa.timestamp("us", "UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Rows for one target's staged files.
+
+    Attributes:
+        table: as the module says.
+        partial: whether the ``p`` columns are there.
+        partial_key_updates: ARRIVE rows that lack columns.
+        rows_inserted, rows_updated, rows_deleted: changes at the source.
+    """
+
+    table: pa.Table
+    partial: bool
+    partial_key_updates: int
+    rows_inserted: int
+    rows_updated: int
+    rows_deleted: int
+
+
+def expand(rows: DecodedRows, *, columns: tuple[str, ...], key: tuple[str, ...]) -> StagedRows:
+    """Staged rows of n changes of one table; `columns` are the target's, `key` the names among them that find a row.
+
+    Raises:
+        StagingError: values that no Delta type holds were passed on, a column is not the target's, or an image lacks
+            key columns.
+    """
+    table = rows.schema.full_name
+    names = rows.schema.column_names
+    if rows.invalid:
+        first = rows.invalid[0]
+        raise StagingError(
+            f"column {names[first.column]} holds a value that must not be staged: {first.reason}", table=table
+        )
+    unknown = set(names) - set(columns)
+    if unknown or not key or not set(key) <= set(names):
+        raise StagingError(
+            "the rows' columns are not the target's",
+            table=table,
+            expected=f"columns {', '.join(columns)}, key {', '.join(key)}",
+            got=", ".join(names),
+        )
+    source = [names.index(name) if name in names else None for name in columns]
+    inserted, updated, deleted = (rows.op == op for op in (changes.INSERT, changes.UPDATE, changes.DELETE))
+    full = rows.all_present and None not in source
+    before, after = rows.before, rows.after
+    present = np.ones((len(rows), len(names)), dtype=np.bool_)
+    if not rows.all_present:
+        present = _bits(rows.after_present, len(names))
+        before_present = _bits(rows.before_present, len(names))
+        from_before = before_present & ~present & updated[:, np.newaxis]
+        after = _filled(after, before, from_before)
+        present = present | from_before
+        _check_key(rows, key, present=present, before_present=before_present)
+
+    moved = updated & _key_differs(before, after, [names.index(name) for name in key])
+    arriving = inserted | updated
+    op = np.where(inserted, INSERT, np.where(moved, ARRIVE, UPDATE)).astype(np.int8)
+    leaving = deleted | moved
+    leave_op = np.where(deleted, DELETE, LEAVE).astype(np.int8)
+
+    key_set = set(key)
+    parts = []
+    for image, chosen, ops, seq in (
+        (after, arriving, op, with_after_bit(rows.seq)),
+        (before, leaving, leave_op, rows.seq),
+    ):
+        mask = pa.array(chosen)
+        arrays: dict[str, Any] = {
+            "_op": pa.array(ops[chosen]),
+            "_seq": seq.filter(mask),
+            "_ts": pa.array(rows.commit_ts_us[chosen].astype(np.int64)).cast(pa.timestamp("us")).cast(TS_TYPE),
+        }
+        count = int(chosen.sum())
+        for position, index in enumerate(source):
+            if index is None:
+                continue  # Spark reads a column that a file does not have as NULL; its presence bit says absent
+            column = image.column(index)
+            wanted = image is after or columns[position] in key_set
+            arrays[f"c{position}"] = column.filter(mask) if wanted else pa.nulls(count, column.type)
+        if not full:
+            for position, index in enumerate(source):
+                there = present[chosen, index] if index is not None and image is after else np.zeros(count, np.bool_)
+                arrays[f"p{position}"] = pa.array(there)
+        if count:
+            parts.append(pa.table(arrays))
+    staged = pa.concat_tables(parts) if parts else None
+    if staged is None:
+        raise StagingError("there are no changes to stage", table=table)
+    lacking = moved & ~present.all(axis=1) if None not in source else moved
+    partial = not full and not (present[arriving].all() and None not in source)
+    if not partial:
+        staged = staged.select([name for name in staged.column_names if not name.startswith("p")])
+    return StagedRows(
+        table=staged,
+        partial=partial,
+        partial_key_updates=int(lacking.sum()),
+        rows_inserted=int(inserted.sum()),
+        rows_updated=int(updated.sum()),
+        rows_deleted=int(deleted.sum()),
+    )
+
+
+def with_after_bit(seq: pa.Array) -> pa.Array:
+    """Seqs of the after images: the lowest bit set, on the raw words."""
+    words = np.frombuffer(seq.buffers()[1], dtype="<u8")[2 * seq.offset : 2 * (seq.offset + len(seq))].copy()
+    words[::2] |= np.uint64(1)
+    return pa.Array.from_buffers(SEQ_TYPE, len(seq), [None, pa.py_buffer(words)])
+
+
+def _bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
+    return np.unpackbits(bitmap, axis=1, bitorder="little")[:, :count].astype(np.bool_)
+
+
+def _filled(after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[np.bool_]) -> pa.RecordBatch:
+    arrays = [
+        pc.if_else(pa.array(from_before[:, index]), before.column(index), after.column(index))
+        if from_before[:, index].any()
+        else after.column(index)
+        for index in range(after.num_columns)
+    ]
+    return pa.record_batch(arrays, names=after.schema.names)
+
+
+def _key_differs(before: pa.RecordBatch, after: pa.RecordBatch, key: list[int]) -> NDArray[np.bool_]:
+    differs = np.zeros(before.num_rows, dtype=np.bool_)
+    for index in key:
+        old, new = before.column(index), after.column(index)
+        same = pc.or_kleene(pc.equal(old, new), pc.and_(old.is_null(), new.is_null())).fill_null(False)
+        differs |= ~same.to_numpy(zero_copy_only=False)
+    return differs
+
+
+def _check_key(
+    rows: DecodedRows, key: tuple[str, ...], *, present: NDArray[np.bool_], before_present: NDArray[np.bool_]
+) -> None:
+    """Every insert and update must name its key, every update and delete the key that it finds its row by."""
+    indexes = [rows.schema.column_names.index(name) for name in key]
+    new_missing = ~present[:, indexes] & (rows.op != changes.DELETE)[:, np.newaxis]
+    old_missing = ~before_present[:, indexes] & (rows.op != changes.INSERT)[:, np.newaxis]
+    missing = new_missing | old_missing
+    if missing.any():
+        raise StagingError(
+            "a row image lacks key columns",
+            table=rows.schema.full_name,
+            expected=f"key columns {', '.join(key)} in every image",
+            got=f"{int(missing.any(axis=1).sum())} changes without {key[int(np.argmax(missing.any(axis=0)))]}",
+            next_step="SET GLOBAL binlog_row_image = 'FULL' at the source, or use the primary key as key",
+        )

@@ -1,0 +1,181 @@
+"""Where everything of a source lies in the lake, and how its small files are written.
+
+Rules:
+- Tables lie at ``lake/<schema>/<table>``; what the pipeline remembers of a source at ``lake/_cdc/<source>/``.
+- A name becomes one folder name, reversibly: letters, digits, ``$``, ``-`` and ``_`` stay, anything else (a leading
+  ``_`` too, so that no schema is taken for ``_cdc``) is written as ``~`` and two hex digits per UTF-8 byte.
+- Records and cuts are put if absent: a complete file appears under its name at once, or not at all, and never replaces
+  another (K16).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.errors import LakeStateError, SinkError
+
+STATE_FOLDER: Final = "_cdc"
+NUMBER_DIGITS: Final = 20
+TEMPORARY_PREFIX: Final = ".put-"
+
+_FOLDER_NAME_BYTES_MAX: Final = 240
+_ODD = re.compile(r"[^A-Za-z0-9$_-]")
+_ESCAPED = re.compile(r"((?:~[0-9a-f]{2})+)")
+_NUMBERED = re.compile(rf"(\d{{{NUMBER_DIGITS}}})\.json")
+
+
+def folder_name(name: str) -> str:
+    """Folder name of a schema or table name; `source_name` is its inverse.
+
+    Raises:
+        SinkError: the name is empty, or too long for a file system.
+    """
+    safe = _ODD.sub(lambda match: _escape(match[0]), name)
+    if safe.startswith("_"):
+        safe = _escape("_") + safe[1:]
+    if not safe or len(safe) > _FOLDER_NAME_BYTES_MAX:
+        raise SinkError(
+            "a schema or table name cannot be used as a folder name",
+            table=name,
+            expected=f"1 to {_FOLDER_NAME_BYTES_MAX} characters, where each byte of an odd one counts three",
+            got=f"{len(safe)} characters",
+            next_step="exclude the table under tables.exclude, or rename it at the source",
+        )
+    return safe
+
+
+def source_name(folder: str) -> str:
+    """The name that `folder_name` made `folder` of."""
+    return _ESCAPED.sub(lambda match: bytes.fromhex(match[0].replace("~", "")).decode(), folder)
+
+
+@dataclass(frozen=True, slots=True)
+class LakePaths:
+    """Paths of one source in one lake.
+
+    Attributes:
+        lake: absolute path of the lake.
+        source: name of the source.
+    """
+
+    lake: Path
+    source: str
+
+    @property
+    def state(self) -> Path:
+        return self.lake / STATE_FOLDER / self.source
+
+    @property
+    def lock(self) -> Path:
+        return self.state / "writer.lock"
+
+    @property
+    def staging_root(self) -> Path:
+        return self.state / "staging"
+
+    @property
+    def batches(self) -> Path:
+        return self.state / "batches"
+
+    @property
+    def cuts(self) -> Path:
+        return self.state / "cuts"
+
+    def staging(self, batch_number: int) -> Path:
+        return self.staging_root / f"{batch_number:0{NUMBER_DIGITS}d}"
+
+    def batch(self, batch_number: int) -> Path:
+        return numbered(self.batches, batch_number)
+
+    def cut(self, batch_number: int) -> Path:
+        return numbered(self.cuts, batch_number)
+
+    def table(self, table: str) -> Path:
+        """Folder of the Delta table of source table ``schema.table`` (a dot in the table's name is the table's)."""
+        schema, _, name = table.partition(".")
+        return self.lake / folder_name(schema) / folder_name(name)
+
+
+def numbered(folder: Path, number: int) -> Path:
+    """Path of the small file `number` in `folder`."""
+    return folder / f"{number:0{NUMBER_DIGITS}d}.json"
+
+
+def list_numbers(folder: Path) -> list[int]:
+    """Numbers of the small files in `folder`, ascending; [] where it does not exist."""
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    return sorted(int(match[1]) for match in map(_NUMBERED.fullmatch, names) if match)
+
+
+def put_if_absent(path: Path, text: str) -> bool:
+    """Write `text` durably as a new file; False, and nothing changed, where there is one already."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
+    try:
+        with temporary.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return True
+
+
+def read_json(path: Path) -> str:
+    """Text of a small JSON file.
+
+    Raises:
+        LakeStateError: it cannot be read, or is not JSON.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        json.loads(text)
+    except (OSError, ValueError) as error:
+        raise LakeStateError(
+            f"a file of the lake's own records is damaged: {path}",
+            expected="JSON text, as the pipeline wrote it",
+            got=f"{type(error).__name__}: {error}",
+            next_step="restore this file from a backup of the lake",
+        ) from None
+    return text
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(folder: Path) -> int:
+    """Remove a folder with all that is in it; the number of files that were in it."""
+    removed = 0
+    for parent, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            os.unlink(os.path.join(parent, name))
+        for name in folders:
+            os.rmdir(os.path.join(parent, name))
+        removed += len(files)
+    if folder.is_dir():
+        folder.rmdir()
+    return removed
+
+
+def _escape(text: str) -> str:
+    return "".join(f"~{byte:02x}" for byte in text.encode())

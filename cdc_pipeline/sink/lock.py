@@ -1,0 +1,55 @@
+"""One writer per source (K16): a lock that the system itself releases when the process dies.
+
+Rules:
+- The lock is the kernel's `flock` on ``writer.lock``. The file is never removed: a removed file could be locked by two.
+- What the file says (pid, host, since) is for people and messages only; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cdc_pipeline.errors import LockError
+
+
+@contextmanager
+def writer_lock(path: Path) -> Iterator[None]:
+    """Hold the lock of a source while the context lasts.
+
+    Raises:
+        LockError: another process (or another sink of this one) holds it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # O_CLOEXEC (Python's default) keeps the lock from living on in a JVM that this process started.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LockError(
+                "another run is writing for this source",
+                expected=f"nobody holds {path}",
+                got=_holder(descriptor),
+                next_step="wait for that run to end, or stop it; the lock goes with its process",
+            ) from None
+        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        note = json.loads(os.pread(descriptor, 4096, 0))
+        return f"held by process {note['pid']} on {note['host']} since {note['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "held by a process that has not named itself yet"

@@ -1,0 +1,218 @@
+"""What a recorded batch does to one target, as often as it is asked to (K2, K10, K11, K13).
+
+Rules:
+- Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, the backfill step 1.
+  What is committed already is skipped; a batch has rows or added columns for a target, never both.
+- The MERGE changes a row only if its change is newer than the row (pitfall 14).
+- The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
+  would be skipped in silence.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow.parquet as pq
+
+from cdc_pipeline.errors import CdcError, LakeStateError, MergeError, StagingError
+from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
+from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
+from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
+from cdc_pipeline.sink.reduce import Layout, reduced_sql
+from cdc_pipeline.sink.sql import literal_of, quoted, table_at
+from cdc_pipeline.sink.staged_file import verify
+from cdc_pipeline.sink.tables import (
+    CDC_COLUMNS,
+    OP_COLUMN,
+    SEQ_COLUMN,
+    TS_COLUMN,
+    add_columns,
+    backfill_sql,
+    check_owner,
+    create_table,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STEPS_PER_BATCH: Final = 16
+MERGE_STEP: Final = 0
+BACKFILL_STEP: Final = 1
+
+_APP_ID = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION = "spark.databricks.delta.write.txnVersion"
+_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+def transaction_version(batch_number: int, step: int) -> int:
+    """Delta's transaction id of one step of a batch."""
+    return STEPS_PER_BATCH * batch_number + step
+
+
+def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> bool:
+    """Whether the target has all that the batch does to it. Needs no JVM.
+
+    Raises:
+        LakeStateError: another table lies in the target's place.
+    """
+    path = paths.table(target.table)
+    there = read_table_log(path)
+    if there is None:
+        return False
+    check_owner(there, target.table, target.app_id, path=path)
+    if target.files:
+        return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
+    if {column.name for column in target.add_columns} - set(there.columns):
+        return False
+    if backfill_sql(path, target) is not None:
+        return there.transaction_version >= transaction_version(record.batch_number, BACKFILL_STEP)
+    return True
+
+
+def apply_target(spark: SparkSession, record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> TableLog:
+    """Bring one target to the state after the batch; its log afterwards. Safe to call again, and in several threads for
+    different targets.
+
+    Raises:
+        StagingError: a staged file is not as recorded.
+        LakeStateError: the target's table is not the one that the record means.
+        MergeError: Spark or Delta failed.
+    """
+    path = paths.table(target.table)
+    files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
+    session = spark.newSession()
+    session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
+    try:
+        if target.create:
+            create_table(session, path, target, source=record.source)
+        there = _table(path, target)
+        if target.add_columns:
+            if files:
+                raise StagingError("a batch both adds columns and has rows", table=target.table)
+            add_columns(session, path, target)
+            statement = backfill_sql(path, target)
+            if statement is not None:
+                _run_once(session, statement, there, record, step=BACKFILL_STEP)
+        if files and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
+            frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
+            frame.createOrReplaceTempView("staged")
+            reduced = reduced_sql(session, target, target_table=table_at(path))
+            session.sql(reduced).createOrReplaceTempView("reduced")
+            statement = merge_sql(path, target, key_facts=KeyFacts(target, files))
+            _run_once(session, statement, there, record, step=MERGE_STEP)
+    except CdcError:
+        raise
+    except Exception as error:
+        raise MergeError(
+            f"batch {record.batch_number} could not be applied",
+            table=target.table,
+            got=_first_lines(error),
+            next_step="start the run again: it finishes this batch from its recorded files before anything else",
+        ) from error
+    return _table(path, target)
+
+
+class KeyFacts:
+    """What the staged files' footers say of the key: whether it can be NULL, and the range of its first column."""
+
+    def __init__(self, target: RecordedTarget, files: list[Path]) -> None:
+        names = [column.name for column in target.columns]
+        positions = [names.index(name) for name in target.key]
+        self.has_null = False
+        lows: list[Any] = []
+        highs: list[Any] = []
+        complete = True
+        for file in files:
+            metadata = pq.read_metadata(file)
+            index = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+            for group in range(metadata.num_row_groups):
+                for position in positions:
+                    statistics = metadata.row_group(group).column(index[f"c{position}"]).statistics
+                    if statistics is None or not statistics.has_null_count or statistics.null_count:
+                        self.has_null = True
+                    if position != positions[0]:
+                        continue
+                    if statistics is None or not statistics.has_min_max:
+                        complete = False
+                    else:
+                        lows.append(statistics.min)
+                        highs.append(statistics.max)
+        self.range: tuple[str, str] | None = None
+        if complete and lows and not self.has_null:
+            delta_type = target.columns[positions[0]].delta_type
+            low, high = literal_of(min(lows), delta_type), literal_of(max(highs), delta_type)
+            if low is not None and high is not None:
+                self.range = (low, high)
+
+
+def merge_sql(path: Path, target: RecordedTarget, *, key_facts: KeyFacts) -> str:
+    """The MERGE of the view ``reduced`` into the target.
+
+    NULL in a key equals NULL, where the batch has one. The range of the batch's keys stands beside the equality so that
+    Delta leaves out files by their statistics.
+    """
+    layout = Layout(target)
+    equals = "<=>" if key_facts.has_null else "="
+    condition = [f"t.{quoted(name)} {equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
+    if key_facts.range is not None:
+        condition.append(f"t.{quoted(target.key[0])} BETWEEN {key_facts.range[0]} AND {key_facts.range[1]}")
+    names = [quoted(column.name) for column in (*target.columns, *CDC_COLUMNS)]
+    operation = f"CASE WHEN s._op = {INSERT} THEN 'insert' ELSE 'update' END"
+    inserted = [*layout.values, operation, "s._seq", "s._ts"]
+    inserted = [value if value.startswith(("s.", "CASE")) else f"s.{value}" for value in inserted]
+    updated = []
+    for position, column in enumerate(target.columns):
+        value = f"s.c{position}"
+        if not target.all_present and position in layout.others:
+            value = f"CASE WHEN s.p{position} THEN {value} ELSE t.{quoted(column.name)} END"
+        updated.append(f"t.{quoted(column.name)} = {value}")
+    updated += [f"t.{OP_COLUMN} = {operation}", f"t.{SEQ_COLUMN} = s._seq", f"t.{TS_COLUMN} = s._ts"]
+    is_delete = f"s._op IN ({DELETE}, {LEAVE})"
+    return f"""
+        MERGE INTO {table_at(path)} AS t USING reduced AS s ON {" AND ".join(condition)}
+        WHEN MATCHED AND {is_delete} AND s._seq > t.{SEQ_COLUMN} THEN DELETE
+        WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET {", ".join(updated)}
+        WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({", ".join(names)}) VALUES ({", ".join(inserted)})"""
+
+
+def _run_once(session: SparkSession, statement: str, there: TableLog, record: BatchRecord, *, step: int) -> None:
+    version = transaction_version(record.batch_number, step)
+    if there.transaction_version >= version:
+        return
+    with _transaction_id(session, there.app_id, version):
+        session.sql(statement).collect()
+
+
+@contextmanager
+def _transaction_id(session: SparkSession, app_id: str, version: int) -> Iterator[None]:
+    session.conf.set(_APP_ID, app_id)
+    session.conf.set(_APP_VERSION, str(version))
+    try:
+        yield
+    finally:
+        session.conf.unset(_APP_ID)
+        session.conf.unset(_APP_VERSION)
+
+
+def _table(path: Path, target: RecordedTarget) -> TableLog:
+    there = read_table_log(path)
+    if there is None:
+        raise LakeStateError(
+            "the target's Delta table is gone",
+            table=target.table,
+            expected=f"a Delta table in {path}",
+            next_step="restore the table from a backup of the lake, or start over with a new lake",
+        )
+    check_owner(there, target.table, target.app_id, path=path)
+    return there
+
+
+def _first_lines(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"

@@ -1,0 +1,113 @@
+"""The Spark session that merges: started lazily, once, with what Delta needs.
+
+Rules:
+- Nothing but merging and reading rows starts it; a run with nothing to write never gets here.
+- The settings of `SparkConfig` win over the project's own.
+- Shuffle partitions follow the cores: Spark's default of 200 costs more than a batch's work.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdc_pipeline.config import SparkConfig
+from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.sink.jars import jar_paths
+from cdc_pipeline.sink.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SparkProvider:
+    """One Spark session of one process; `session` starts it on the first call. Safe for threads."""
+
+    def __init__(self, config: SparkConfig) -> None:
+        self._config = config
+        self._session: Any = None
+        self._guard = threading.Lock()
+        self._warehouse: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def started(self) -> bool:
+        """True where `session` was called and `stop` was not since."""
+        return self._session is not None
+
+    def session(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            RuntimeSetupError: no Java, no jars, or Spark does not start.
+        """
+        with self._guard:
+            if self._session is None:
+                self._session = self._start()
+            session: SparkSession = self._session
+            return session
+
+    def stop(self) -> None:
+        """Stop the session; the JVM ends with the process."""
+        with self._guard:
+            if self._session is not None:
+                self._session.stop()
+                self._session = None
+            if self._warehouse is not None:
+                self._warehouse.cleanup()
+                self._warehouse = None
+
+    def _start(self) -> Any:
+        os.environ["JAVA_HOME"] = str(find_java_home())
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        import pyspark
+        from pyspark.sql import SparkSession
+
+        # A SPARK_HOME of the machine may be another version than the package that is imported here.
+        os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+        self._warehouse = tempfile.TemporaryDirectory(prefix="cdc-pipeline-warehouse-")
+        builder: Any = SparkSession.builder
+        for name, value in session_settings(self._config, warehouse=self._warehouse.name).items():
+            builder = builder.config(name, value)
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            first_line = str(error).strip().splitlines()[:1]
+            raise RuntimeSetupError(
+                "Spark does not start",
+                got=f"{type(error).__name__}: {first_line[0] if first_line else ''}",
+                next_step="run `python -m cdc_pipeline.sink.jars`, and look at sink.spark in the configuration",
+            ) from error
+        session.sparkContext.setLogLevel("ERROR")
+        return session
+
+
+def session_settings(config: SparkConfig, *, warehouse: str) -> dict[str, str]:
+    """All settings of the session, those of `config` last."""
+    cores = str(os.cpu_count() or 2)
+    log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
+    return {
+        "spark.app.name": "cdc_pipeline",
+        "spark.master": config.master,
+        "spark.driver.memory": config.driver_memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log_settings}",
+        "spark.jars": ",".join(jar.as_uri() for jar in jar_paths()),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": warehouse,
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": cores,
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        # The source of each MERGE is files whose checksums were just compared: reading them twice gives the same rows.
+        "spark.databricks.delta.merge.materializeSource": "none",
+        "spark.scheduler.mode": "FAIR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **config.settings,
+    }

@@ -1,0 +1,37 @@
+"""Names and literals as Spark SQL text."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+
+
+def quoted(name: str) -> str:
+    """A name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text_literal(text: str) -> str:
+    """A text as a SQL literal."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+    return "'" + escaped.replace("\0", "\\0") + "'"
+
+
+def table_at(path: Path) -> str:
+    """The Delta table in a folder."""
+    return f"delta.{quoted(str(path))}"
+
+
+_SUFFIXES = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
+
+
+def literal_of(value: object, delta_type: str) -> str | None:
+    """A value as a literal of exactly `delta_type`, so that no cast hides the column's statistics; None where there is
+    no such literal."""
+    if delta_type in _SUFFIXES and isinstance(value, int):
+        return f"{value}{_SUFFIXES[delta_type]}"
+    if delta_type == "string" and isinstance(value, str):
+        return text_literal(value)
+    if delta_type == "date" and type(value) is date:
+        return f"DATE'{value.isoformat()}'"
+    return None

@@ -1,0 +1,294 @@
+"""A batch under way: decoded changes staged as Parquet files per target, then recorded (K2, K9).
+
+Rules:
+- Nothing acts before the record: files without a record are garbage and are removed at the next start.
+- Pieces of a transaction whose end is not known yet ("open") lie in files of their own; they join the batch at
+  `close_open`, or are gone at `drop_open`.
+- A file holds rows of one layout; when a target's layout changes (images become partial) a new file begins.
+- DDL that changes a target stands alone: a batch that adds columns has no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.errors import LakeStateError, StagingError
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.expand import StagedRows, expand
+from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
+from cdc_pipeline.sink.manifest import (
+    AddedColumn,
+    BatchRecord,
+    DdlDecision,
+    Interval,
+    RecordedTarget,
+    StagedFile,
+    TargetColumn,
+)
+from cdc_pipeline.sink.staged_file import StagedFileWriter
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """What a batch must know of a target.
+
+    Attributes:
+        table: source table, ``schema.table``.
+        app_id: the target's transaction application id in Delta; a created table gets it for good.
+        columns: the target's source columns after this batch.
+        key: names among them.
+        partial: as recorded for a table that this batch creates (K19).
+    """
+
+    table: str
+    app_id: str
+    columns: tuple[TargetColumn, ...]
+    key: tuple[str, ...]
+    partial: bool = False
+
+
+@dataclass
+class _Part:
+    """Files and counts of a target: those that belong to the batch, or those of the open transaction."""
+
+    closed: list[StagedFile] = field(default_factory=list)
+    writer: StagedFileWriter | None = None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    partial: bool = False
+    partial_key_updates: int = 0
+
+    @property
+    def staged_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.closed) + (self.writer.staged_bytes if self.writer else 0)
+
+    @property
+    def staged_rows(self) -> int:
+        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0)
+
+    def join(self, other: _Part) -> None:
+        self.closed += other.closed
+        self.inserted += other.inserted
+        self.updated += other.updated
+        self.deleted += other.deleted
+        self.partial |= other.partial
+        self.partial_key_updates += other.partial_key_updates
+
+
+@dataclass
+class _Target:
+    plan: TargetPlan
+    create: bool = False
+    added: tuple[AddedColumn, ...] = ()
+    part: _Part = field(default_factory=_Part)
+    open: _Part | None = None
+
+
+class StagedBatch:
+    """Batch `number` of a source, from its first row to its record. Not for several threads."""
+
+    def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None]) -> None:
+        self.number = number
+        self._paths = paths
+        self._on_joint = on_joint
+        self._folder = paths.staging(number)
+        self._targets: dict[str, _Target] = {}
+        self._files = 0
+        self._recorded = False
+        remove_tree(self._folder)
+        self._folder.mkdir(parents=True)
+
+    # -- what the batch holds -----------------------------------------------------------------------------------------
+
+    @property
+    def has_open(self) -> bool:
+        """Whether pieces of an open transaction wait for `close_open` or `drop_open`."""
+        return any(target.open is not None for target in self._targets.values())
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the batch changes any target (open pieces do not count)."""
+        return any(t.create or t.added or t.part.staged_rows for t in self._targets.values())
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes in staged files, those of open pieces included; what waits in memory counts uncompressed."""
+        return sum(part.staged_bytes for part in self._parts())
+
+    @property
+    def staged_rows(self) -> int:
+        """Rows in staged files; a key update counts twice."""
+        return sum(part.staged_rows for part in self._parts())
+
+    def _parts(self) -> list[_Part]:
+        return [part for t in self._targets.values() for part in (t.part, t.open) if part is not None]
+
+    # -- filling it ---------------------------------------------------------------------------------------------------
+
+    def create(self, plan: TargetPlan) -> None:
+        """The batch creates the target's table."""
+        self._target(plan).create = True
+
+    def add_columns(self, plan: TargetPlan, added: tuple[AddedColumn, ...]) -> None:
+        """The batch adds columns; `plan.columns` holds them already.
+
+        Raises:
+            StagingError: the batch has rows of this target.
+        """
+        target = self._target(plan)
+        if target.part.staged_rows or target.open is not None:
+            raise StagingError(
+                "columns are added in a batch that has rows of the same table",
+                table=plan.table,
+                expected="a DDL alone in its batch",
+            )
+        target.added += added
+
+    def add(self, rows: DecodedRows, plan: TargetPlan, *, open_transaction: bool = False) -> None:
+        """Stage n changes of one table; `open_transaction` where their transaction's end is not known yet.
+
+        Raises:
+            StagingError: the rows do not fit the target (see `expand.expand`), or whole transactions come while a
+                transaction is open.
+        """
+        if not len(rows):
+            return
+        target = self._target(plan)
+        if target.added or (not open_transaction and self.has_open):
+            raise StagingError(
+                "rows come where they cannot be staged",
+                table=plan.table,
+                expected="a DDL alone in its batch, and an open transaction closed or dropped before the next",
+                got="rows after added columns" if target.added else "whole transactions while one is open",
+            )
+        staged = expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key)
+        part = target.part
+        if open_transaction:
+            part = target.open = target.open or _Part()
+        self._write(target, part, staged)
+        part.inserted += staged.rows_inserted
+        part.updated += staged.rows_updated
+        part.deleted += staged.rows_deleted
+        part.partial |= staged.partial
+        part.partial_key_updates += staged.partial_key_updates
+        self._on_joint("staging")
+
+    def close_open(self) -> None:
+        """The open transaction was committed at the source: its pieces belong to the batch."""
+        for target in self._targets.values():
+            if target.open is not None:
+                self._close(target.open)
+                target.part.join(target.open)
+                target.open = None
+
+    def drop_open(self) -> None:
+        """The open transaction was rolled back, or never ended: its pieces are removed."""
+        for target in self._targets.values():
+            if target.open is not None:
+                if target.open.writer is not None:
+                    target.open.writer.discard()
+                for file in target.open.closed:
+                    (self._paths.lake / file.path).unlink()
+                target.open = None
+
+    # -- recording it -------------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        *,
+        interval: Interval,
+        cursor_after: CursorState,
+        source_time_us: int = -1,
+        ddl: tuple[DdlDecision, ...] = (),
+        run_id: str = "",
+    ) -> BatchRecord:
+        """Make the staged files durable and write the batch's record: from now on the batch will be finished.
+
+        Raises:
+            StagingError: a transaction is still open.
+            LakeStateError: there is a record of this number already.
+        """
+        if self.has_open or self._recorded or cursor_after.batch_number != self.number:
+            raise StagingError(
+                f"batch {self.number} cannot be recorded",
+                expected=f"no open transaction, not recorded before, a cursor of batch {self.number}",
+                got=f"open: {self.has_open}, recorded: {self._recorded}, cursor of {cursor_after.batch_number}",
+            )
+        for target in self._targets.values():
+            self._close(target.part)
+        sync_folder(self._folder)
+        sync_folder(self._folder.parent)
+        record = BatchRecord(
+            source=self._paths.source,
+            batch_number=self.number,
+            run_id=run_id,
+            interval=interval,
+            cursor_after=cursor_after,
+            source_time_us=source_time_us,
+            targets=tuple(
+                _recorded(target)
+                for _, target in sorted(self._targets.items())
+                if target.create or target.added or target.part.closed
+            ),
+            ddl=ddl,
+        )
+        self._on_joint("before_record")
+        if not put_if_absent(self._paths.batch(self.number), record.model_dump_json(indent=1)):
+            raise LakeStateError(
+                f"batch {self.number} was recorded by somebody else",
+                expected="one writer per source",
+                got=str(self._paths.batch(self.number)),
+                next_step="make sure that one host only runs this source on this lake, then start the run again",
+            )
+        self._recorded = True
+        self._on_joint("after_record")
+        return record
+
+    def _target(self, plan: TargetPlan) -> _Target:
+        target = self._targets.setdefault(plan.table, _Target(plan))
+        if (plan.app_id, plan.key) != (target.plan.app_id, target.plan.key) or (
+            plan.columns != target.plan.columns and target.part.staged_rows + (target.open is not None)
+        ):
+            raise StagingError("a target changes within a batch", table=plan.table, expected=target.plan, got=plan)
+        target.plan = plan
+        return target
+
+    def _write(self, target: _Target, part: _Part, staged: StagedRows) -> None:
+        if part.writer is not None and part.writer.schema != staged.table.schema:
+            self._close(part)
+        if part.writer is None:
+            names = [column.name for column in target.plan.columns]
+            self._files += 1
+            part.writer = StagedFileWriter(
+                self._folder / f"{self._files:06d}.parquet",
+                staged.table.schema,
+                key_columns=[f"c{names.index(name)}" for name in target.plan.key],
+            )
+        part.writer.write(staged.table)
+
+    def _close(self, part: _Part) -> None:
+        if part.writer is not None:
+            part.closed.append(part.writer.close(lake=self._paths.lake))
+            part.writer = None
+
+
+def _recorded(target: _Target) -> RecordedTarget:
+    plan, part = target.plan, target.part
+    return RecordedTarget(
+        table=plan.table,
+        app_id=plan.app_id,
+        columns=plan.columns,
+        key=plan.key,
+        create=target.create,
+        partial=plan.partial,
+        add_columns=target.added,
+        files=tuple(part.closed),
+        rows_inserted=part.inserted,
+        rows_updated=part.updated,
+        rows_deleted=part.deleted,
+        all_present=not part.partial,
+        partial_key_updates=part.partial_key_updates,
+    )

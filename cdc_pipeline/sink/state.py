@@ -1,0 +1,148 @@
+"""What the lake remembers of a source, read and checked without a JVM (K2, K3).
+
+Rules:
+- The last cut is the state; the record one above it is a batch to finish. A record further ahead contradicts that.
+- After a cut's version a target holds only commits of the batch to finish, and maintenance. Anything else (RESTORE
+  above all, which keeps transaction ids so that a replay would be skipped) stops the run.
+- A commit that the log's retention has removed is not judged: the runs since then have judged it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.sink.delta_log import MAINTENANCE, is_of_batch, read_commit, read_table_log
+from cdc_pipeline.sink.lake import LakePaths, list_numbers, read_json
+from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable
+from cdc_pipeline.sink.merge import STEPS_PER_BATCH
+from cdc_pipeline.sink.tables import check_owner
+
+_Document = TypeVar("_Document", Cut, BatchRecord)
+
+_WAY_OUT = (
+    "bring the table back to the cut's version from a backup, or start over with a new lake; "
+    "to keep changes of other programs out, write to copies of the lake's tables"
+)
+
+
+def read_cut(paths: LakePaths, number: int) -> Cut:
+    """Cut `number`.
+
+    Raises:
+        LakeStateError: it is not there or cannot be understood.
+    """
+    return _read(Cut, paths.cut(number), paths.source, number)
+
+
+def read_record(paths: LakePaths, number: int) -> BatchRecord:
+    """Record of batch `number`.
+
+    Raises:
+        LakeStateError: it is not there or cannot be understood.
+    """
+    return _read(BatchRecord, paths.batch(number), paths.source, number)
+
+
+def last_cut(paths: LakePaths) -> Cut | None:
+    """The cut with the highest number; None in a new lake."""
+    numbers = list_numbers(paths.cuts)
+    return read_cut(paths, numbers[-1]) if numbers else None
+
+
+def pending_record(paths: LakePaths) -> BatchRecord | None:
+    """The record of the batch after the last cut: it was recorded and not finished.
+
+    Raises:
+        LakeStateError: there is a record further ahead.
+    """
+    cuts, batches = list_numbers(paths.cuts), list_numbers(paths.batches)
+    number = cuts[-1] if cuts else 0
+    ahead = [batch for batch in batches if batch > number + 1]
+    if ahead:
+        raise LakeStateError(
+            f"a batch was recorded whose predecessors have no cut: {paths.batch(ahead[0])}",
+            expected=f"no record above batch {number + 1}: the last cut is {number}",
+            got=f"records of batches {', '.join(map(str, ahead[:5]))}",
+            next_step=f"restore the missing files of {paths.cuts} from a backup of the lake",
+        )
+    return read_record(paths, number + 1) if number + 1 in batches else None
+
+
+def check_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> None:
+    """Compare every target of a cut with its Delta table.
+
+    Raises:
+        LakeStateError: a table is gone, is another one, was set back, or was written by others.
+    """
+    for name, table in sorted(cut.tables.items()):
+        _check_target(paths.table(name), name, cut.cursor.targets[name].app_id, table, pending)
+
+
+def _check_target(path: Path, name: str, app_id: str, table: CutTable, pending: BatchRecord | None) -> None:
+    there = read_table_log(path)
+    if there is None:
+        raise LakeStateError(
+            "a table of the last cut is gone", table=name, expected=f"a Delta table in {path}", next_step=_WAY_OUT
+        )
+    check_owner(there, name, app_id, path=path)
+    if there.version < table.delta_version:
+        raise LakeStateError(
+            "a table is older than the last cut",
+            table=name,
+            expected=f"Delta version {table.delta_version} or later",
+            got=f"version {there.version}",
+            next_step=_WAY_OUT,
+        )
+    pending_number = pending.batch_number if pending is not None else None
+    for version in range(table.delta_version + 1, there.version + 1):
+        commit = read_commit(path, version)
+        if commit is None or commit.operation in MAINTENANCE:
+            continue
+        if pending_number is None or not is_of_batch(commit, app_id=app_id, batch_number=pending_number):
+            raise LakeStateError(
+                "a table was changed by something else than this pipeline",
+                table=name,
+                expected=f"only maintenance after version {table.delta_version} of the last cut",
+                got=f"version {version}: {commit.operation}",
+                next_step=_WAY_OUT,
+            )
+    same = there.transaction_version == table.transaction_version
+    if not same and there.transaction_version // STEPS_PER_BATCH != pending_number:
+        raise LakeStateError(
+            "a table's own record of applied batches contradicts the last cut",
+            table=name,
+            expected=f"transaction id {table.transaction_version} of {app_id}",
+            got=there.transaction_version,
+            next_step=_WAY_OUT,
+        )
+
+
+def _read(kind: type[_Document], path: Path, source: str, number: int) -> _Document:
+    text = read_json(path)
+    try:
+        document = kind.model_validate_json(text)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
+        raise LakeStateError(
+            f"a file of the lake's own records cannot be understood: {path}",
+            expected="a record that this version of the program knows",
+            got=problems,
+            next_step="use the program's version that wrote it, or restore the file from a backup of the lake",
+        ) from None
+    if (document.source, document.batch_number) != (source, number):
+        raise LakeStateError(
+            f"a file of the lake's own records is not what its name says: {path}",
+            expected=f"source {source}, batch {number}",
+            got=f"source {document.source}, batch {document.batch_number}",
+            next_step="restore the file from a backup of the lake",
+        )
+    return document
+
+
+def dump(document: BaseModel) -> str:
+    """JSON text of a cut or record."""
+    return document.model_dump_json(indent=1)

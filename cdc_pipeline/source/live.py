@@ -1,0 +1,370 @@
+"""A running server as a source: checks by a control connection, events by a dump (binlog-facts C).
+
+Rules:
+- The end is fixed before the dump starts; the dump is non-blocking and is cut there. An end of the stream before that
+  is an error, never "nothing new" (pitfalls 1, 12, 21).
+- A connection that breaks ends the iterator with a retryable error after everything before it was delivered;
+  reconnecting is a new run (pitfall 24).
+- By offset, the journal is the one that the position was taken from: its creation time is compared before its first
+  event is delivered. By GTID set, journals and offsets of the start are not compared: they may be another server's.
+- A dump by GTID set may deliver marks of the journal (format description, list of GTIDs) from before the start.
+- Bytes are moved twice: out of the socket, and out of their packets. A chunk owns its memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import socket
+import threading
+import uuid
+from collections.abc import Generator, Iterator
+from typing import Final
+
+import numpy as np
+
+from cdc_pipeline.binlog.byte_buffer import ByteBuffer
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.framing import EventFramer
+from cdc_pipeline.binlog.packets import PacketDeframer, PacketEnd
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.config import LiveSourceConfig
+from cdc_pipeline.errors import (
+    CdcError,
+    MissingGrantError,
+    PositionError,
+    SourceError,
+)
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.source import server_errors, server_positions
+from cdc_pipeline.source.live_handover import DumpRequest, DumpSocket, ReplicaName, open_dump
+from cdc_pipeline.source.protocol import JournalInfo
+from cdc_pipeline.source.server import ServerConnection
+from cdc_pipeline.source.server_checks import check_server
+
+READ_BYTES: Final = 1 << 20
+CHUNK_BYTES: Final = 1 << 20  # a chunk is framed when at least this much is there; it holds at most READ_BYTES more
+_HOST_BYTES_MAX: Final = 60
+_UUID_NAMESPACE: Final = uuid.UUID("6f1c1fd2-0a9e-5c2c-8f5e-3a0b7c1d9e42")
+
+
+class LiveSource:
+    """`cdc_pipeline.source.protocol.Source` over a MySQL or MariaDB server.
+
+    Args:
+        config: how to reach it.
+        pipeline_name: names the capture to the server and decides its replica server id, unless configured.
+    """
+
+    def __init__(self, config: LiveSourceConfig, *, pipeline_name: str) -> None:
+        self.config = config
+        self.pipeline_name = pipeline_name
+        self.server = ServerConnection(config)
+        self.replica = replica_name(config, pipeline_name)
+        self._dump: DumpSocket | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> ServerIdentity:
+        """Flavor, server id and uuid as the server tells them."""
+        return self.server.identity
+
+    def check(self) -> None:
+        """Settings, grants, and whether our replica id is free.
+
+        Raises:
+            ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
+        """
+        self._check_replica_id()
+        check_server(self.server, replica_server_id=self.replica.server_id)
+
+    def journals(self) -> list[JournalInfo]:
+        """All journals that the server lists, oldest first."""
+        return self.server.journals()
+
+    def end_position(self) -> Position:
+        """End of the log now, with the GTIDs executed up to there."""
+        return self.server.end_position()
+
+    def earliest_position(self) -> Position:
+        """Start of the oldest journal, with the GTIDs that precede it."""
+        return server_positions.earliest(self.server)
+
+    def validate_position(self, position: Position) -> None:
+        """Check that reading can start at `position`; see the protocol.
+
+        By its GTID set where it has one and the server uses them, else by journal and offset.
+        """
+        if self._by_gtid(position):
+            server_positions.validate_gtid_set(self.server, position)
+        else:
+            server_positions.validate_offset(self.server, position, first_offset=self._first_offset)
+
+    def tables(self) -> list[str] | None:
+        """Base tables that the account can see."""
+        return self.server.tables()
+
+    def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
+        """Chunks from `start` up to `end`; see the protocol.
+
+        Raises:
+            JournalMissingError, PositionError, SourceIdentityError, ServerUnreachableError, MissingGrantError,
+            BinlogError: with journal and offset; everything before was delivered.
+        """
+        by_gtid = self._by_gtid(start)
+        if by_gtid:
+            if server_positions.contains(self.server, start.gtid_set, end.gtid_set):
+                return
+        elif start.order >= end.order:
+            return
+        self._check_replica_id()
+        dump = open_dump(self.config, self._request(start, by_gtid), self.replica)
+        with self._lock:
+            self._dump = dump
+        try:
+            if self._closed:
+                raise self._closed_error()
+            yield from _Stream(self, dump, start=start, end=end, by_gtid=by_gtid).chunks()
+        finally:
+            with self._lock:
+                self._dump = None
+            dump.close()
+
+    def close(self) -> None:
+        """Close all connections; a running `chunks` ends with an error. May be called twice, and from any thread."""
+        self._closed = True
+        with self._lock:
+            if self._dump is not None:
+                self._dump.stop()
+        self.server.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def _closed_error(self) -> SourceError:
+        return SourceError("the source was closed while its log was read", next_step="start the run again")
+
+    def _by_gtid(self, start: Position) -> bool:
+        return bool(start.gtid_set) and self.server.uses_gtids
+
+    def _request(self, start: Position, by_gtid: bool) -> DumpRequest:
+        flavor = self.server.flavor
+        gtid_set = start.gtid_set if by_gtid else ""
+        gtid_bytes = b""
+        if flavor == "mysql" and server_positions.has_tags(gtid_set):
+            gtid_bytes = b""
+        return DumpRequest(flavor, start.journal, start.offset, gtid_set, gtid_bytes)
+
+    def _first_offset(self, start: Position, end: Position) -> int:
+        """Offset of the first event that a dump by offset delivers; that of `end` where there is none."""
+        beginning = self.chunks(dataclasses.replace(start, gtid_set=""), end)
+        try:
+            chunk = next(beginning, None)
+        finally:
+            beginning.close()  # ends the dump
+        return end.offset if chunk is None else int(chunk.events["offset"][0])
+
+    def _check_replica_id(self) -> None:
+        """Raise if another replica, or the server itself, uses our server id (pitfall 13).
+
+        MariaDB shows its replicas only to accounts with REPLICATION MASTER ADMIN; without it the server's own answer
+        to a clash, sent to the reader that came first, is all there is.
+        """
+        own = self.replica
+        what = "the replica server id of this pipeline is taken"
+        next_step = "set source.replica_server_id to a number that no server and no other pipeline uses"
+        if self.identity.server_id == own.server_id:
+            raise SourceError(
+                what,
+                setting="source.replica_server_id",
+                expected="an id that is not the server's own",
+                got=f"{own.server_id} (pipeline {self.pipeline_name}), which is @@server_id of {self.server.address}",
+                next_step=next_step,
+            )
+        try:
+            replicas = self.server.replicas() or []
+        except MissingGrantError:
+            return  # reported by `check` with its GRANT
+        for replica in replicas:
+            host = str(replica.get("host", ""))
+            if int(replica.get("server_id", 0)) == own.server_id and host != own.host:
+                raise SourceError(
+                    what,
+                    setting="source.replica_server_id",
+                    expected=f"{own.server_id} for {own.host}",
+                    got=f"{own.server_id} is in use by {host or 'a replica without a name'}",
+                    next_step=next_step,
+                )
+
+
+class _Stream:
+    """One dump from its first byte to the fixed end."""
+
+    def __init__(self, source: LiveSource, dump: DumpSocket, *, start: Position, end: Position, by_gtid: bool) -> None:
+        self._source = source
+        self._dump = dump
+        self._start = start
+        self._end = end
+        self._end_number = journal_number(end.journal)
+        self._by_gtid = by_gtid
+        self._framer = EventFramer(start.journal, offset=start.offset, dump=True)
+        self._deframer = PacketDeframer()
+        self._buffer = ByteBuffer(CHUNK_BYTES + READ_BYTES)
+        self._must_check_journal = not by_gtid
+
+    def chunks(self) -> Iterator[Chunk]:
+        block = np.empty(READ_BYTES, dtype=np.uint8)
+        self._buffer.room(CHUNK_BYTES + READ_BYTES)
+        while True:
+            end_of_stream, failure = self._fill(block)
+            reached = yield from self._frame()
+            if reached:
+                return
+            if failure is not None:
+                raise failure
+            if end_of_stream is not None:
+                raise self._end_early(end_of_stream)
+
+    def _fill(self, block: np.ndarray) -> tuple[PacketEnd | None, CdcError | None]:
+        """Read until there is enough for a chunk. What was read before a failure is framed before that is raised."""
+        ended: PacketEnd | None = None
+        goal = len(self._buffer) + CHUNK_BYTES
+        try:
+            while ended is None and len(self._buffer) < goal:
+                count = self._dump.read(block)
+                if count == 0:
+                    return None, self._lost("the server closed the connection")
+                ended = self._deframer.feed(block[:count], self._buffer)
+        except CdcError as error:
+            return None, error
+        except TimeoutError:
+            return None, self._lost(f"nothing came for {self._source.config.read_timeout_s:g} s")
+        except OSError as error:
+            return None, self._lost(error.strerror or str(error))
+        return ended, None
+
+    def _frame(self) -> Generator[Chunk, None, bool]:
+        """Deliver the whole events in the buffer; True once the end is reached."""
+        while True:
+            chunk, used = self._framer.feed(self._buffer.filled)
+            self._check_journal()
+            if chunk is not None:
+                delivered = self._cut(chunk)
+                if delivered is not None:
+                    yield delivered
+                if self._reached(chunk.journal, chunk.end_offset):
+                    self._check_boundary(chunk)
+                    return True
+            self._buffer.consume(used)
+            if self._reached(self._framer.journal, self._passed_offset()):
+                return True
+            if used == 0 or not len(self._buffer):
+                return False
+
+    def _reached(self, journal: str, offset: int) -> bool:
+        # Before the server has told where it starts, the framer stands at our own start.
+        if self._framer.journal_format is None:
+            return False
+        return (journal_number(journal), offset) >= (self._end_number, self._end.offset)
+
+    def _passed_offset(self) -> int:
+        """Offset that the server has passed in the framer's journal, by sending or by skipping.
+
+        MySQL tells by a heartbeat, which the framer follows. MariaDB makes up a list of GTIDs where it stops to skip.
+        """
+        offset = self._framer.offset
+        for event in self._framer.artificial:
+            if event.header.event_type == EventType.ROTATE:
+                offset = self._framer.offset
+            elif event.header.event_type == EventType.MARIADB_GTID_LIST:
+                ahead = (event.header.log_position - self._framer.offset) & 0xFFFFFFFF
+                if event.header.log_position and ahead < 1 << 31:
+                    offset = self._framer.offset + ahead
+        return offset
+
+    def _cut(self, chunk: Chunk) -> Chunk | None:
+        """The part of `chunk` before the end; None where there is none."""
+        number = journal_number(chunk.journal)
+        if number < self._end_number:
+            return chunk
+        stop = 0
+        if number == self._end_number:
+            stop = int(np.searchsorted(chunk.events["next_offset"], self._end.offset, side="right"))
+        if stop == 0:
+            return None
+        if stop == len(chunk.events):
+            return dataclasses.replace(chunk, end_offset=min(chunk.end_offset, self._end.offset))
+        return dataclasses.replace(chunk, events=chunk.events[:stop], end_offset=self._end.offset)
+
+    def _check_boundary(self, chunk: Chunk) -> None:
+        """Raise if the end lies inside an event of its journal."""
+        if journal_number(chunk.journal) != self._end_number:
+            return
+        offsets, ends = chunk.events["offset"], chunk.events["next_offset"]
+        inside = np.flatnonzero((offsets < self._end.offset) & (ends > self._end.offset))
+        if len(inside):
+            row = int(inside[0])
+            raise PositionError(
+                "the end lies inside an event",
+                journal=chunk.journal,
+                offset=self._end.offset,
+                expected=f"{int(offsets[row])} or {int(ends[row])}",
+                next_step="choose an offset that SHOW BINLOG EVENTS lists for that journal",
+            )
+
+    def _check_journal(self) -> None:
+        """By offset: the journal that the server sends must be the one that the start was taken from."""
+        journal_format = self._framer.journal_format
+        if not self._must_check_journal or journal_format is None:
+            return
+        self._must_check_journal = False
+        known_s = self._start.journal_created_s
+        if known_s and self._framer.journal == self._start.journal and journal_format.created_s != known_s:
+            raise server_positions.renumbered(self._start, journal_format.created_s)
+
+    def _end_early(self, ended: PacketEnd) -> CdcError:
+        """The server stopped before the end."""
+        at = self._framer
+        if ended.code:
+            error = server_errors.stream_error(
+                ended.code, ended.message, journal=at.journal, offset=at.offset, address=self._dump.address
+            )
+            if isinstance(error, MissingGrantError):
+                error = self._source.server.grant_error("REPLICATION SLAVE", error.got)
+            return error
+        if self._source.server.end_position().order >= self._end.order:
+            # Its log goes on: a MariaDB that is shutting down, or whose dump was killed, says EOF as well.
+            return self._lost("the server ended the dump early")
+        return PositionError(
+            "the server's log ends before the end of this run",
+            journal=at.journal,
+            offset=at.offset,
+            expected=f"{self._end}",
+            got=f"{at.journal}:{at.offset}",
+            next_step="check that the end was taken from this server, and that its log was not reset meanwhile",
+        )
+
+    def _lost(self, got: str) -> CdcError:
+        if self._source.closed:
+            return self._source._closed_error()
+        at = self._framer
+        return server_errors.lost_connection(self._dump.address, got, journal=at.journal, offset=at.offset)
+
+
+def replica_name(config: LiveSourceConfig, pipeline_name: str) -> ReplicaName:
+    """Name of a capture for the server: the same for each run of a pipeline on one machine.
+
+    The server id is the configured one, or derived from the pipeline's name into 2**31 .. 2**32 - 2.
+    """
+    server_id = config.replica_server_id
+    if server_id is None:
+        digest = hashlib.sha256(pipeline_name.encode()).digest()
+        server_id = (1 << 31) + int.from_bytes(digest[:8], "big") % ((1 << 31) - 1)
+    machine = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
+    host = f"cdc-{pipeline_name}@{machine}".encode()[:_HOST_BYTES_MAX].decode(errors="ignore")
+    return ReplicaName(server_id, str(uuid.uuid5(_UUID_NAMESPACE, f"{host}:{server_id}")), host)

@@ -1,0 +1,132 @@
+"""Whether a server's settings and the account's grants allow a capture. Nothing of the log is read before this passes.
+
+Rules:
+- All findings are reported in one error: its class is that of the first, its text names each with the statement that
+  mends it.
+- Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or SUPER.
+- What capture can work with is not refused: partial row images, checksums off, GTIDs off.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.errors import CdcError, MissingGrantError, ServerSettingError
+from cdc_pipeline.source import server_errors
+from cdc_pipeline.source.server import ServerConnection, StatementError
+
+_AFTER: Final = "; then let sessions that are open reconnect, and start after the events written before"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a server or an account."""
+
+    error: type[CdcError]
+    setting: str
+    what: str
+    expected: str
+    got: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A variable, the values that are fine (None: all but `bad`), and what mends it. Absent variables are fine."""
+
+    variable: str
+    good: tuple[str, ...]
+    what: str
+    statement: str
+
+
+_RULES: Final = (
+    _Rule("log_bin", ("ON", "1"), "the server writes no binary log",
+          "set log_bin = binlog in the server's configuration and restart it"),
+    _Rule("binlog_format", ("ROW",), "the server logs statements instead of row changes",
+          "SET GLOBAL binlog_format = 'ROW'" + _AFTER),
+    _Rule("binlog_row_metadata", ("FULL",), "the server logs rows without the columns' names, keys and character sets",
+          "SET GLOBAL binlog_row_metadata = 'FULL'" + _AFTER),
+    _Rule("binlog_transaction_compression", ("OFF", "0"), "the server compresses transactions",
+          "SET GLOBAL binlog_transaction_compression = OFF" + _AFTER),
+    _Rule("binlog_row_value_options", ("",), "the server logs JSON changes as differences",
+          "SET GLOBAL binlog_row_value_options = ''" + _AFTER),
+    _Rule("log_bin_compress", ("OFF", "0"), "the server compresses events",
+          "SET GLOBAL log_bin_compress = OFF" + _AFTER),
+)  # fmt: skip
+
+
+def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
+    """Check settings and grants.
+
+    Args:
+        server: control connection.
+        replica_server_id: id under which the dump will register; a clash is looked for elsewhere.
+
+    Raises:
+        ServerSettingError, MissingGrantError: all findings in one text.
+        ServerUnreachableError, SourceError: no connection.
+    """
+    findings = [*setting_findings(server), *grant_findings(server, replica_server_id)]
+    if not findings:
+        return
+    first = findings[0]
+    if len(findings) == 1:
+        raise first.error(
+            f"{server.address}: {first.what}",
+            setting=first.setting,
+            expected=first.expected,
+            got=first.got,
+            next_step=first.next_step,
+        )
+    listing = "\n".join(f"  - {f.what} ({f.setting}: expected {f.expected}, got {f.got})" for f in findings)
+    raise first.error(
+        f"{server.address} cannot be captured yet, {len(findings)} findings:\n{listing}\n ",
+        setting=", ".join(f.setting for f in findings),
+        next_step="\n    ".join(["", *(f.next_step for f in findings)]),
+    )
+
+
+def setting_findings(server: ServerConnection) -> list[Finding]:
+    """Variables with values that capture cannot work with."""
+    values = server.variables([rule.variable for rule in _RULES])
+    found = []
+    for rule in _RULES:
+        value = values.get(rule.variable)
+        if value is not None and value.upper() not in rule.good:
+            expected = rule.good[0] or "an empty text"
+            found.append(
+                Finding(
+                    ServerSettingError, rule.variable, rule.what, expected, value or "an empty text", rule.statement
+                )
+            )
+    if any(finding.setting == "log_bin" for finding in found):
+        # The other settings say nothing while there is no log.
+        return [finding for finding in found if finding.setting == "log_bin"]
+    return found
+
+
+def grant_findings(server: ServerConnection, replica_server_id: int) -> list[Finding]:
+    """Privileges that the account lacks, each with its GRANT."""
+    missing: list[tuple[str, str]] = []
+    if not server.may_register_replica(replica_server_id):
+        missing.append(("REPLICATION SLAVE", "reading the log"))
+    try:
+        server.query("SHOW BINARY LOGS")
+    except StatementError as error:
+        if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
+            missing.append((server.status_privilege, "the list of journals and the end of the log"))
+        elif error.number != 1381:  # no log at all: a finding of its own
+            raise server.unexpected(error) from None
+    return [
+        Finding(
+            error=MissingGrantError,
+            setting=privilege,
+            what=f"the account {server.account} lacks {privilege} ({purpose})",
+            expected="granted",
+            got="access denied",
+            next_step=f"GRANT {privilege} ON *.* TO {server.account};",
+        )
+        for privilege, purpose in missing
+    ]

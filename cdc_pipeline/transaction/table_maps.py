@@ -1,0 +1,219 @@
+"""Table maps of transactions (SPEC C1-C3): which table, in which form, the rows of a slice belong to.
+
+Rules:
+- Table ids hold inside one transaction only: at its end all are forgotten (C2). What outlives it is a cache by content,
+  the exact bytes of a table map without its table id, so that a map that comes again is not parsed again.
+- A transaction that goes on in later slices takes its maps along.
+- A table that is not captured is never parsed beyond its name.
+- Rows without a table map are an error that names where to start again (C3), never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog import table_map
+from cdc_pipeline.binlog.chunk import EventSlice, JournalFormat, Role
+from cdc_pipeline.binlog.event_types import EventType, event_name
+from cdc_pipeline.binlog.format_description import table_id_bytes
+from cdc_pipeline.binlog.table_map_resolution import CARRIED, resolve_maps
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.errors import DamagedJournalError, TableIdNotFoundError
+
+_CACHED_MAPS_MAX: Final = 4096
+_NO_TRANSACTION: Final = -2
+
+
+@dataclass(frozen=True, slots=True)
+class RowsGroup:
+    """Rows events of a slice that share one form of one table.
+
+    Attributes:
+        database, table: names.
+        schema: None where the table is not captured.
+        key: content of the table map without its table id: equal keys mean equal schemas.
+        rows: int64: indexes into ``piece.chunk.events`` of the rows events, in order.
+    """
+
+    database: str
+    table: str
+    schema: TableSchema | None
+    key: bytes
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownMap:
+    key: bytes
+    database: str
+    table: str
+    schema: TableSchema | None
+
+
+class TableMaps:
+    """Resolves the rows events of consecutive slices of one source.
+
+    Args:
+        captured: whether a table is captured, by database and table name.
+    """
+
+    def __init__(self, captured: Callable[[str, str], bool]) -> None:
+        self._captured = captured
+        self._known: dict[tuple[bool, bytes], _KnownMap] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the open transaction: the next slice begins elsewhere."""
+        self._journal = ""
+        self._tx_offset = _NO_TRANSACTION
+        self._safe_offset = -1
+        self._carried: dict[int, _KnownMap] = {}
+
+    @property
+    def safe_offset(self) -> int:
+        """Offset of the first table map of the open transaction (C2); -1 where there is none."""
+        return self._safe_offset
+
+    def resolve(self, piece: EventSlice) -> list[RowsGroup]:
+        """Groups of all rows events of `piece`, in order of first appearance.
+
+        Raises:
+            TableIdNotFoundError: rows whose table map is not in their transaction.
+            DamagedJournalError, MetadataMissingError, UnknownColumnTypeError, SchemaError: the table map of a captured
+                table cannot be used.
+        """
+        chunk, events = piece.chunk, piece.events
+        if not len(events):
+            return []
+        if chunk.journal != self._journal:
+            self.reset()
+            self._journal = chunk.journal
+        id_bytes = table_id_bytes(chunk.journal_format)
+        carried = list(self._carried.items())
+        map_of, same_as, missing = resolve_maps(
+            chunk.data,
+            events,
+            chunk.journal_format.checksum_bytes,
+            id_bytes,
+            np.array([table_id for table_id, _ in carried], dtype=np.int64),
+            self._tx_offset,
+        )
+        if missing >= 0:
+            raise self._not_found(piece, missing)
+        by_first = {
+            first: self._known_map(piece, first, id_bytes, chunk.journal_format)
+            for first in np.unique(same_as[same_as >= 0]).tolist()
+        }
+        groups = self._groups(piece, map_of, same_as, by_first, [known for _, known in carried])
+        self._carry(events, same_as, by_first)
+        return groups
+
+    def _groups(
+        self,
+        piece: EventSlice,
+        map_of: NDArray[np.int64],
+        same_as: NDArray[np.int64],
+        by_first: dict[int, _KnownMap],
+        carried: list[_KnownMap],
+    ) -> list[RowsGroup]:
+        rows = np.flatnonzero((map_of >= 0) | (map_of <= CARRIED))
+        if not len(rows):
+            return []
+        sources = map_of[rows]
+        inside = sources >= 0
+        sources[inside] = same_as[sources[inside]]
+        # One group per content: a carried map and one of this slice may be the same.
+        found: dict[bytes, tuple[_KnownMap, list[NDArray[np.int64]]]] = {}
+        distinct, first_at = np.unique(sources, return_index=True)
+        for source in distinct[np.argsort(first_at)].tolist():
+            known = by_first[source] if source >= 0 else carried[CARRIED - source]
+            found.setdefault(known.key, (known, []))[1].append(rows[sources == source])
+        return [
+            RowsGroup(
+                database=known.database,
+                table=known.table,
+                schema=known.schema,
+                key=known.key,
+                rows=(parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))) + piece.first,
+            )
+            for known, parts in found.values()
+        ]
+
+    def _known_map(self, piece: EventSlice, index: int, id_bytes: int, journal_format: JournalFormat) -> _KnownMap:
+        chunk, row = piece.chunk, piece.first + index
+        body = bytes(chunk.body(row))
+        key = body[id_bytes:]
+        cache_key = (journal_format.is_mariadb, key)
+        known = self._known.get(cache_key)
+        if known is not None:
+            return known
+        offset = int(chunk.events["offset"][row])
+        try:
+            name = table_map.table_name(body, table_id_bytes=id_bytes)
+        except ValueError as error:
+            raise DamagedJournalError(
+                "a table map ends too early",
+                journal=chunk.journal,
+                offset=offset,
+                got=error,
+                next_step="fetch the journal again from its server",
+            ) from None
+        schema = None
+        if self._captured(name.database, name.table):
+            schema = table_map.parse(
+                body,
+                journal=chunk.journal,
+                offset=offset,
+                is_mariadb=journal_format.is_mariadb,
+                table_id_bytes=id_bytes,
+            )
+        if len(self._known) >= _CACHED_MAPS_MAX:
+            self._known.clear()
+        known = self._known[cache_key] = _KnownMap(key, name.database, name.table, schema)
+        return known
+
+    def _carry(self, events: np.ndarray, same_as: NDArray[np.int64], by_first: dict[int, _KnownMap]) -> None:
+        """Keep the maps of the transaction that may go on after this slice; forget all others."""
+        last = events[-1]
+        tx_offset = int(last["tx_offset"])
+        if tx_offset < 0 or last["role"] in (Role.TRANSACTIONEND, Role.ROLLBACK):
+            journal = self._journal
+            self.reset()
+            self._journal = journal
+            return
+        if tx_offset != self._tx_offset:
+            self._tx_offset, self._safe_offset, self._carried = tx_offset, -1, {}
+        maps = np.flatnonzero((same_as >= 0) & (events["tx_offset"] == tx_offset))
+        if not len(maps):
+            return
+        if self._safe_offset < 0:
+            self._safe_offset = int(events["offset"][maps[0]])
+        # The latest map of each table id, without a loop over events: the first of each id from behind.
+        ids, from_behind = np.unique(events["table_id"][maps[::-1]], return_index=True)
+        for table_id, at in zip(ids.tolist(), maps[::-1][from_behind].tolist(), strict=True):
+            self._carried[table_id] = by_first[int(same_as[at])]
+
+    def _not_found(self, piece: EventSlice, index: int) -> TableIdNotFoundError:
+        events = piece.events
+        event = events[index]
+        tx_offset = int(event["tx_offset"])
+        before = events[:index]
+        maps = before[(before["event_type"] == EventType.TABLE_MAP) & (before["tx_offset"] == tx_offset)]
+        safe_offset = self._safe_offset if tx_offset == self._tx_offset else -1
+        if safe_offset < 0 and len(maps):
+            safe_offset = int(maps["offset"][0])
+        known = sorted({*maps["table_id"].tolist(), *(self._carried if tx_offset == self._tx_offset else ())})
+        first_map = f", its first table map at offset {safe_offset}" if safe_offset >= 0 else ""
+        return TableIdNotFoundError(
+            f"rows refer to table id {int(event['table_id'])}, which has no table map in their transaction",
+            journal=piece.chunk.journal,
+            offset=int(event["offset"]),
+            expected=f"one of the table ids {known}" if known else "a table map before the rows",
+            got=f"{event_name(int(event['event_type']))}; the transaction begins at offset {tx_offset}{first_map}",
+            next_step=f"read again from {piece.chunk.journal} at offset {tx_offset}, the transaction's begin",
+        )

@@ -1,0 +1,1 @@
+"""What this deployment runs: one YAML file per source."""

@@ -1,0 +1,58 @@
+"""Journals of real servers to decoded rows, in the shortest way: one file, one table at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from cdc_pipeline.binlog import table_map
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType
+from cdc_pipeline.binlog.framing import EventFramer
+from cdc_pipeline.binlog.grouping import TransactionPass
+from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.table_schema import TableSchema
+from tests.servers import Server
+
+
+def read_chunk(path: Path) -> Chunk:
+    """A whole journal as one chunk, with its transactions."""
+    framer = EventFramer(path.name)
+    chunk, consumed = framer.feed(np.frombuffer(path.read_bytes()[4:], np.uint8))
+    framer.finish(path.stat().st_size - 4 - consumed)
+    assert chunk is not None
+    TransactionPass().apply(chunk)
+    return chunk
+
+
+def select_tables(chunk: Chunk) -> dict[str, tuple[TableSchema, np.ndarray]]:
+    """Schema and rows events of each table (one schema a table: make no DDL in between)."""
+    names: dict[int, str] = {}
+    schemas: dict[str, TableSchema] = {}
+    rows: dict[str, list[int]] = {}
+    for row, event in enumerate(chunk.events):
+        if event["event_type"] == EventType.TABLE_MAP:
+            schema = table_map.parse(
+                chunk.body(row), journal=chunk.journal, offset=int(event["offset"]),
+                is_mariadb=chunk.journal_format.is_mariadb,
+            )  # fmt: skip
+            names[int(event["table_id"])] = schema.full_name
+            schemas[schema.full_name] = schema
+        elif int(event["event_type"]) in ROWS_TYPES:
+            rows.setdefault(names[int(event["table_id"])], []).append(row)
+    return {name: (schemas[name], np.array(found, np.int64)) for name, found in rows.items()}
+
+
+def decode_journal(path: Path, table: str) -> DecodedRows:
+    """All changes of a table in one journal."""
+    chunk = read_chunk(path)
+    schema, rows = select_tables(chunk)[table]
+    return decode_rows([RowsSelection(chunk, rows)], schema, epoch=0)
+
+
+def decode_last(server: Server, table: str) -> DecodedRows:
+    """All changes of a table in the journal that the server has just closed."""
+    server.flush_journal()
+    return decode_journal(server.journals()[-2], table)

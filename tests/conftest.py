@@ -1,0 +1,81 @@
+"""Fixtures for real servers (see tests/servers/README.md). Nothing is started before a test asks for it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from tests.servers import Flavor, Server
+
+_database_numbers = itertools.count(1)
+
+
+@contextmanager
+def temporary_database(server: Server) -> Iterator[str]:
+    """A new, empty database on `server`, dropped at the end."""
+    name = f"test_{next(_database_numbers)}"
+    server.execute(f"CREATE DATABASE `{name}`")
+    yield name
+    if server.running:
+        server.execute(f"DROP DATABASE IF EXISTS `{name}`")
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[Server]:
+    """One MySQL server for the whole run, shared: use a database of your own, and neither stop nor kill it."""
+    with Server("mysql") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[Server]:
+    """One MariaDB server for the whole run, shared: use a database of your own, and neither stop nor kill it."""
+    with Server("mariadb") as server:
+        yield server
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("mysql", marks=pytest.mark.mysql, id="mysql"),
+        pytest.param("mariadb", marks=pytest.mark.mariadb, id="mariadb"),
+    ]
+)
+def server(request: pytest.FixtureRequest) -> Server:
+    """The shared server of each flavor in turn."""
+    shared: Server = request.getfixturevalue(f"{request.param}_server")
+    return shared
+
+
+@pytest.fixture
+def fresh_database(server: Server) -> Iterator[str]:
+    """A database of the test's own on `server`."""
+    with temporary_database(server) as name:
+        yield name
+
+
+@pytest.fixture
+def mysql_database(mysql_server: Server) -> Iterator[str]:
+    """A database of the test's own on `mysql_server`."""
+    with temporary_database(mysql_server) as name:
+        yield name
+
+
+@pytest.fixture
+def mariadb_database(mariadb_server: Server) -> Iterator[str]:
+    """A database of the test's own on `mariadb_server`."""
+    with temporary_database(mariadb_server) as name:
+        yield name
+
+
+@pytest.fixture
+def start_server() -> Iterator[Callable[..., Server]]:
+    """``start_server(flavor, **options)``: a server of the test's own; all are gone after the test."""
+    with ExitStack() as stack:
+
+        def start(flavor: Flavor, **options: str | int | bool | None) -> Server:
+            return stack.enter_context(Server(flavor, options))
+
+        yield start

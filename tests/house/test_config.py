@@ -1,0 +1,94 @@
+"""The YAML of a pipeline: defaults, and every mistake at once with its path (issue: Config)."""
+
+from pathlib import Path
+
+import pytest
+
+from cdc_pipeline.config import ConfigMistakes, LiveSourceConfig, load_config
+
+
+def _write(folder: Path, text: str, name: str = "shop") -> Path:
+    file = folder / f"{name}.yaml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_source_and_a_lake_are_enough(tmp_path: Path) -> None:
+    config = load_config(_write(tmp_path, "source: {kind: archive, directory: journals}\nsink: {lake_path: lake}\n"))
+    assert config.name == "shop"
+    assert config.sink.lake_path == tmp_path / "lake"
+    assert config.start == "earliest"
+    assert config.bound == "end_of_log"
+
+
+def test_secrets_come_from_the_environment_and_are_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
+    config = load_config(
+        _write(
+            tmp_path,
+            "source: {kind: live, host: db, user: cdc, password: '${SHOP_PASSWORD}'}\nsink: {lake_path: lake}\n",
+        )
+    )
+    assert isinstance(config.source, LiveSourceConfig)
+    assert config.source.password.get_secret_value() == "s3cret"
+    assert "s3cret" not in repr(config)
+    assert "s3cret" not in config.model_dump_json()
+
+
+def test_every_mistake_is_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOT_THERE", raising=False)
+    file = _write(
+        tmp_path,
+        """
+source: {kind: live, host: db, port: 99999, user: cdc, password: "${NOT_THERE}"}
+tables: {include: [orders]}
+start: someday
+bound: {transactions: 0}
+store: {ring_events: 1000}
+sink: {mode: mirror}
+colour: blue
+""",
+    )
+    with pytest.raises(ConfigMistakes) as caught:
+        load_config(file)
+    paths = {mistake.path for mistake in caught.value.mistakes}
+    assert paths == {
+        "source.port",
+        "source.password",
+        "tables.include",
+        "start",
+        "bound",
+        "store.ring_events",
+        "sink.lake_path",
+        "colour",
+    }
+    assert "NOT_THERE" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("source: [", "not valid YAML"),
+        ("- a\n- b\n", "expected a mapping"),
+        ("source: {kind: stream}\nsink: {lake_path: x}\n", "source"),
+    ],
+)
+def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, part: str) -> None:
+    with pytest.raises(ConfigMistakes, match=part):
+        load_config(_write(tmp_path, text))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigMistakes, match="cannot be read"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
+def test_secret_is_not_in_the_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_PASSWORD", "s3cret")
+    file = _write(
+        tmp_path,
+        "source: {kind: live, host: 1, user: cdc, password: '${SHOP_PASSWORD}', port: x}\nsink: {lake_path: lake}\n",
+    )
+    with pytest.raises(ConfigMistakes) as caught:
+        load_config(file)
+    assert "s3cret" not in str(caught.value)

@@ -1,0 +1,67 @@
+"""The import fence: layers point downward, heavy libraries stay in their rooms (design.md, Flow and layers)."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "cdc_pipeline"
+
+# library -> the only places below cdc_pipeline/ that may import it
+ROOMS = {
+    "dagster": ("orchestration/",),
+    "pyspark": ("sink/", "snapshot/"),
+    "delta": ("sink/", "snapshot/"),
+    "pymysqlreplication": ("source/live",),
+    "numba": ("binlog/",),
+    "llvmlite": ("binlog/",),
+}
+
+
+def _imports(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+def test_layers_hold() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).parent / "lint-imports"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("library", sorted(ROOMS))
+def test_heavy_library_stays_in_its_room(library: str) -> None:
+    users = [str(file.relative_to(PACKAGE)) for file in PACKAGE.rglob("*.py") if library in _imports(file)]
+    assert users, f"nobody imports {library}: the fence guards nothing"
+    outside = [user for user in users if not user.startswith(ROOMS[library])]
+    assert not outside
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["import cdc_pipeline", "import cdc_pipeline.config, cdc_pipeline.errors", "import cdc_pipeline.cli"],
+)
+def test_import_is_light(statement: str) -> None:
+    script = (
+        f"{statement}\nimport sys\nprint([m for m in ('dagster', 'pyspark', 'numba', 'pymysql') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_product_files_stay_short() -> None:
+    long = {
+        str(file.relative_to(ROOT)): lines
+        for file in [*PACKAGE.rglob("*.py"), *(ROOT / "jobs").rglob("*.py")]
+        if (lines := len(file.read_text(encoding="utf-8").splitlines())) > 500
+    }
+    assert not long

@@ -1,0 +1,310 @@
+"""A source's job on an instance on disk: events, their order and number, bounds, retries, failures, dead runs.
+
+The capture is a small one of the tests' own, handed in as a parameter; `test_real_capture.py` runs the pipeline's.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import dagster as dg
+import pytest
+
+from cdc_pipeline.config import PositionConfig, TransactionsBoundConfig
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
+from cdc_pipeline.orchestration import CaptureRun, DagsterCursorStore, build_definitions, execute_capture
+from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
+from cdc_pipeline.orchestration.execute import LoadedSource
+from cdc_pipeline.pipeline.report import SilentObserver
+from tests.orchestration.conftest import ROOT, Project
+from tests.orchestration.fakes import FakeCapture, cut, write_config, write_cut
+
+CURSOR = ("shop", "cursor")
+ORDERS = ("shop", "shop", "orders")
+ITEMS = ("shop", "shop", "items")
+TWO_CUTS = [
+    cut(batch=1, tables={"shop.orders": 1, "shop.items": 1}),
+    cut(batch=2, tables={"shop.orders": 2, "shop.items": 1}),
+]
+
+
+def _loaded(project: Project, capture: FakeCapture) -> LoadedSource:
+    if not (project.jobs / "shop.yaml").exists():
+        write_config(project.jobs, "shop", include=("shop.orders", "shop.*"))
+    definitions = build_definitions(project.jobs, capture=capture, retry_wait_s=0)
+    job = definitions.resolve_job_def("shop_capture")
+    return LoadedSource(source="shop", job=job, cursor_key=dg.AssetKey(CURSOR))
+
+
+def _events(instance: dg.DagsterInstance, run: CaptureRun) -> list[tuple[tuple[str, ...], int]]:
+    """Materializations of a run in their order: key and batch number."""
+    events = []
+    for entry in instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION):
+        materialization = entry.asset_materialization
+        assert materialization is not None
+        events.append((tuple(materialization.asset_key.path), materialization.metadata["batch_number"].value))
+    return events
+
+
+def test_k2_tables_first_then_the_cursor_batch_by_batch(project: Project, instance: dg.DagsterInstance) -> None:
+    run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    assert run.succeeded
+    assert _events(instance, run) == [(ITEMS, 1), (ORDERS, 1), (CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]
+    stored = instance.get_run_by_id(run.run_id)
+    assert stored is not None
+    assert stored.status is dg.DagsterRunStatus.SUCCESS
+    assert stored.job_name == "shop_capture"
+
+
+def test_a_second_run_resumes_and_logs_nothing_new(project: Project, instance: dg.DagsterInstance) -> None:
+    capture = FakeCapture(TWO_CUTS)
+    execute_capture(_loaded(project, capture), instance=instance)
+    run = execute_capture(_loaded(project, capture), instance=instance)
+    assert run.succeeded
+    assert run.report is not None
+    assert run.report.outcome == "nothing_new"
+    assert capture.starts[1] == TWO_CUTS[1].cursor
+    assert capture.run_ids[1] == run.run_id
+    assert _events(instance, run) == []
+
+
+def test_metadata_of_tables_and_cursor(project: Project, instance: dg.DagsterInstance) -> None:
+    execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    table = instance.get_latest_materialization_event(dg.AssetKey(ORDERS))
+    assert table is not None
+    assert table.asset_materialization is not None
+    metadata = table.asset_materialization.metadata
+    numbers = ("rows_inserted", "rows_updated", "rows_deleted", "delta_version", "batch_number")
+    assert [metadata[name].value for name in numbers] == [4, 2, 1, 12, 2]
+    assert metadata["source_time"].value == 1_700_000_000
+    assert [column.name for column in metadata["dagster/column_schema"].value.columns] == ["id", "note"]
+    assert metadata["dagster/uri"].value == (project.lake / "shop" / "orders").as_uri()
+    assert "dagster/row_count" not in metadata
+    event = instance.get_latest_materialization_event(dg.AssetKey(CURSOR))
+    assert event is not None
+    assert event.asset_materialization is not None
+    of_cursor = event.asset_materialization.metadata
+    assert of_cursor["cursor"].value == TWO_CUTS[1].cursor.model_dump(mode="json")
+    assert of_cursor["position"].value == "binlog.000003:2000"
+    assert of_cursor["interval"].value == "binlog.000003:1100 - binlog.000003:2000"
+    assert of_cursor["gtid_set"].value == TWO_CUTS[1].cursor.gtid_set
+    assert of_cursor["server"].value == f"mysql:{TWO_CUTS[1].cursor.server_uuid}"
+    assert of_cursor["cut"].value == 2
+    assert of_cursor["delta_versions"].value == {"shop.items": 11, "shop.orders": 12}
+    assert (of_cursor["transactions_seen"].value, of_cursor["transactions_applied"].value) == (5, 3)
+    # Only what batch 2 changed: the four inserted rows of orders, not those of items in batch 1.
+    assert (of_cursor["rows_inserted"].value, of_cursor["tables_changed"].value) == (4, 1)
+    assert of_cursor["lag_seconds"].value == 60.0
+    assert of_cursor["note"].value == "extra"
+
+
+def test_row_counts_come_from_the_counter_that_is_given(project: Project, instance: dg.DagsterInstance) -> None:
+    write_config(project.jobs, "shop", include=("shop.*",))
+    definitions = build_definitions(
+        project.jobs, capture=FakeCapture(TWO_CUTS), row_counter=lambda _config, _table, version: 100 + version
+    )
+    job = definitions.resolve_job_def("shop_capture")
+    execute_capture(LoadedSource(source="shop", job=job, cursor_key=dg.AssetKey(CURSOR)), instance=instance)
+    event = instance.get_latest_materialization_event(dg.AssetKey(ORDERS))
+    assert event is not None
+    assert event.asset_materialization is not None
+    assert event.asset_materialization.metadata["dagster/row_count"].value == 112
+
+
+def test_k3_a_cut_without_its_cursor_is_made_up_for_once(project: Project, instance: dg.DagsterInstance) -> None:
+    """A run that died between cut and table events: the next one logs both; a third logs nothing."""
+    capture = FakeCapture(TWO_CUTS[:1])
+    execute_capture(_loaded(project, capture), instance=instance)
+    write_cut(project.lake, TWO_CUTS[1])
+    run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    assert _events(instance, run) == [(ORDERS, 2), (CURSOR, 2)]
+    assert _events(instance, execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)) == []
+
+
+class _StopsAt(SilentObserver):
+    """Fails at the n-th passage of a joint."""
+
+    def __init__(self, joint: str, *, passage: int, error: BaseException) -> None:
+        self._joint, self._left, self._error = joint, passage, error
+
+    def reached(self, joint: str) -> None:
+        if joint == self._joint:
+            self._left -= 1
+            if self._left == 0:
+                raise self._error
+
+
+def test_k3_tables_that_were_logged_before_the_cursor_failed_are_not_logged_again(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    stops = _StopsAt("before_cursor", passage=2, error=LakeStateError("stopped here"))
+    first = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance, observer=stops)
+    assert not first.succeeded
+    second = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    assert second.succeeded
+    assert _events(instance, second) == [(CURSOR, 2)]
+    counts = Counter(_events(instance, first) + _events(instance, second))
+    assert set(counts.values()) == {1}
+    assert set(counts) == {(ITEMS, 1), (ORDERS, 1), (CURSOR, 1), (ORDERS, 2), (CURSOR, 2)}
+
+
+def test_a_retryable_error_is_retried_and_no_event_doubles(project: Project, instance: dg.DagsterInstance) -> None:
+    stops = _StopsAt("before_cut", passage=2, error=MergeError("Spark went away"))
+    capture = FakeCapture(TWO_CUTS)
+    run = execute_capture(_loaded(project, capture), instance=instance, observer=stops)
+    assert run.succeeded
+    assert run.error is None
+    assert len(capture.bounds) == 2
+    assert _events(instance, run) == [(ITEMS, 1), (ORDERS, 1), (CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]
+
+
+def _always(error: CdcError) -> FakeCapture:
+    def fail(_call: int) -> None:
+        raise error
+
+    return FakeCapture([], before=fail)
+
+
+def test_a_retryable_error_that_stays_fails_after_two_retries(project: Project, instance: dg.DagsterInstance) -> None:
+    capture = _always(LockError("another process is writing for this source"))
+    run = execute_capture(_loaded(project, capture), instance=instance)
+    assert len(capture.bounds) == 3
+    assert isinstance(run.error, LockError)
+    assert _failure(instance, run).metadata["error"].value == "LockError"
+
+
+def _failure(instance: dg.DagsterInstance, run: CaptureRun) -> dg.Failure:
+    (entry,) = instance.all_logs(run.run_id, of_type=dg.DagsterEventType.STEP_FAILURE)
+    event = entry.dagster_event
+    assert event is not None
+    data = event.step_failure_data.user_failure_data
+    assert data is not None
+    return dg.Failure(description=data.description, metadata=dict(data.metadata))
+
+
+def test_other_errors_fail_at_once_with_their_parts_as_metadata(project: Project, instance: dg.DagsterInstance) -> None:
+    error = LakeStateError("the lake was restored", table="shop.orders", expected=3, got=2, next_step="restore it")
+    capture = _always(error)
+    run = execute_capture(_loaded(project, capture), instance=instance)
+    assert not run.succeeded
+    assert run.error is error
+    assert run.report is None
+    assert len(capture.bounds) == 1
+    failure = _failure(instance, run)
+    assert failure.description == str(error)
+    assert failure.metadata["table"].value == "shop.orders"
+    assert failure.metadata["next_step"].value == "restore it"
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [None, "end_of_log", PositionConfig(journal="b.000002", offset=77), TransactionsBoundConfig(transactions=3)],
+)
+def test_a_bound_reaches_the_capture(project: Project, instance: dg.DagsterInstance, bound: object) -> None:
+    capture = FakeCapture(TWO_CUTS)
+    execute_capture(_loaded(project, capture), instance=instance, bound=bound)  # type: ignore[arg-type]
+    assert capture.bounds == [bound]
+
+
+def test_two_bounds_in_the_launchpad_are_refused(project: Project, instance: dg.DagsterInstance) -> None:
+    capture = FakeCapture(TWO_CUTS)
+    result = _loaded(project, capture).job.execute_in_process(
+        instance=instance,
+        raise_on_error=False,
+        run_config={"ops": {"capture_shop": {"config": {"bound_journal": "b.1", "bound_transactions": 2}}}},
+    )
+    assert not result.success
+    assert capture.bounds == []
+    (step_failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert ConfigError.__name__ in step_failure.step_failure_data.error_display_string
+
+
+def test_events_that_are_passed_over_are_named_in_the_log(project: Project, instance: dg.DagsterInstance) -> None:
+    instance.report_runless_asset_event(dg.AssetMaterialization(dg.AssetKey(CURSOR)))
+    run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    messages = [entry.user_message for entry in instance.all_logs(run.run_id)]
+    assert any("reported without a run" in message for message in messages)
+
+
+KILLED_RUN = """
+import os, signal, sys
+from cdc_pipeline.orchestration import open_instance
+from cdc_pipeline.pipeline.report import SilentObserver
+from tests.orchestration.conftest import Project
+from tests.orchestration.fakes import FakeCapture
+from tests.orchestration.test_capture_job import TWO_CUTS, _loaded
+from cdc_pipeline.orchestration import execute_capture
+
+class Dies(SilentObserver):
+    def reached(self, joint):
+        if joint == "before_cursor":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+with open_instance() as instance:
+    execute_capture(_loaded(Project(Path(sys.argv[1])), FakeCapture(TWO_CUTS)), instance=instance, observer=Dies())
+"""
+
+
+@pytest.fixture
+def killed(project: Project) -> None:
+    """A run that was killed between its first cut and the cursor."""
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_RUN, str(project.root)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.usefixtures("killed")
+def test_a_killed_run_is_marked_failed_and_does_not_hold_the_next(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    """A run that was killed keeps its slot in the pool: without a care of ours the next one would wait for ever."""
+    (dead,) = instance.get_runs()
+    assert dead.status is dg.DagsterRunStatus.STARTED
+    assert instance.event_log_storage.get_concurrency_info("cdc_shop").active_run_ids == {dead.run_id}
+    run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    assert run.succeeded
+    assert _events(instance, run) == [(CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]
+    after = instance.get_run_by_id(dead.run_id)
+    assert after is not None
+    assert after.status is dg.DagsterRunStatus.FAILURE
+
+
+def test_a_run_that_lives_or_is_elsewhere_keeps_its_slot(project: Project, instance: dg.DagsterInstance) -> None:
+    job = _loaded(project, FakeCapture([])).job
+    here = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
+    instance.add_run_tags(here.run_id, {PROCESS_TAG: this_process()})
+    assert _claim(instance, here.run_id)
+    assert free_dead_runs(instance, pool="cdc_shop") == ([], [here.run_id])
+    instance.add_run_tags(here.run_id, {PROCESS_TAG: "another-host/boot/1/1"})
+    assert free_dead_runs(instance, pool="cdc_shop") == ([], [here.run_id])
+    # The id of a process of this host that was given again to another one.
+    host, boot, pid, _ticks = this_process().split("/")
+    instance.add_run_tags(here.run_id, {PROCESS_TAG: f"{host}/{boot}/{pid}/1"})
+    assert free_dead_runs(instance, pool="cdc_shop") == ([here.run_id], [])
+
+
+def _claim(instance: dg.DagsterInstance, run_id: str) -> bool:
+    storage = instance.event_log_storage
+    storage.initialize_concurrency_limit_to_default("cdc_shop")
+    return storage.claim_concurrency_slot("cdc_shop", run_id, "capture_shop").is_claimed
+
+
+def test_slots_of_deleted_and_finished_runs_are_freed(project: Project, instance: dg.DagsterInstance) -> None:
+    done = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    for run_id in (done.run_id, "0" * 32):
+        assert _claim(instance, run_id)
+        assert free_dead_runs(instance, pool="cdc_shop") == ([run_id], [])
+
+
+def test_the_cursor_store_of_the_command_line_reads_what_a_run_wrote(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    loaded = _loaded(project, FakeCapture(TWO_CUTS))
+    execute_capture(loaded, instance=instance)
+    store = loaded.cursors(instance)
+    assert isinstance(store, DagsterCursorStore)
+    assert store.read() == TWO_CUTS[1].cursor

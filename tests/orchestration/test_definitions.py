@@ -1,0 +1,172 @@
+"""What Dagster is told of the pipelines: keys, lineage, metadata, jobs, schedules, and mistakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from cdc_pipeline.config import ConfigMistakes, load_config
+from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.orchestration import CdcTranslator, build_definitions
+from tests.orchestration.conftest import ROOT, Project
+from tests.orchestration.fakes import cut, write_config, write_cut
+
+SCHEDULE = "schedule: {cron: '5 * * * *', timezone: Europe/Berlin, enabled: true}\n"
+
+
+def _keys(definitions: dg.Definitions) -> set[tuple[str, ...]]:
+    return {tuple(spec.key.path) for spec in definitions.resolve_all_asset_specs()}
+
+
+def test_each_source_has_upstream_tables_delta_tables_and_a_cursor(project: Project) -> None:
+    write_config(project.jobs, "shop", include=("shop.orders", "shop.items"))
+    write_config(project.jobs, "crm", include=("crm.people",))
+    assert _keys(build_definitions(project.jobs)) == {
+        ("shop", "source", "shop", "orders"),
+        ("shop", "source", "shop", "items"),
+        ("shop", "shop", "orders"),
+        ("shop", "shop", "items"),
+        ("shop", "cursor"),
+        ("crm", "source", "crm", "people"),
+        ("crm", "crm", "people"),
+        ("crm", "cursor"),
+    }
+
+
+def test_lineage_goes_from_upstream_table_to_delta_table_to_cursor(project: Project) -> None:
+    write_config(project.jobs, "shop", include=("shop.orders", "shop.items"))
+    graph = build_definitions(project.jobs).resolve_asset_graph()
+    orders, items, cursor = (
+        dg.AssetKey(["shop", *rest]) for rest in (["shop", "orders"], ["shop", "items"], ["cursor"])
+    )
+    assert graph.get(orders).parent_keys == {dg.AssetKey(["shop", "source", "shop", "orders"])}
+    assert graph.get(cursor).parent_keys == {orders, items}
+    assert graph.get(orders).kinds == {"deltalake", "spark"}
+    assert graph.get(orders).group_name == "shop"
+    upstream = graph.get(dg.AssetKey(["shop", "source", "shop", "orders"]))
+    assert not upstream.is_materializable
+    assert upstream.kinds == {"mysql"}
+
+
+def test_tables_of_patterns_are_known_from_the_newest_cut(project: Project) -> None:
+    write_config(project.jobs, "shop", include=("shop.*",))
+    assert _keys(build_definitions(project.jobs)) == {("shop", "cursor")}
+    write_cut(project.lake, cut(batch=9, tables={"shop.orders": 9}))
+    write_cut(project.lake, cut(batch=10, tables={"shop.orders": 10, "shop.items": 10, "other.table": 10}))
+    definitions = build_definitions(project.jobs)
+    assert ("shop", "shop", "items") in _keys(definitions)
+    assert ("shop", "other", "table") not in _keys(definitions), "no longer captured"
+    spec = definitions.resolve_asset_graph().get(dg.AssetKey(["shop", "shop", "orders"]))
+    columns = spec.metadata["dagster/column_schema"].columns
+    assert [(column.name, column.type) for column in columns] == [("id", "bigint"), ("note", "string")]
+    assert spec.metadata["dagster/uri"].value == (project.lake / "shop" / "orders").as_uri()
+
+
+def test_a_damaged_cut_leaves_the_definitions_to_the_one_before(project: Project) -> None:
+    write_config(project.jobs, "shop", include=("shop.*",))
+    write_cut(project.lake, cut(batch=9, tables={"shop.orders": 9}))
+    (project.lake / "_cdc" / "shop" / "cuts" / f"{10:020d}.json").write_text("{")
+    assert ("shop", "shop", "orders") in _keys(build_definitions(project.jobs))
+
+
+def test_names_with_any_character_keep_apart(project: Project) -> None:
+    names = ("shop.a-b", "shop.a_b", "shop.x$y", "shop.été", "shop.b__c", "shop__b.c")
+    write_config(project.jobs, "shop", include=names)
+    definitions = build_definitions(project.jobs)
+    keys = _keys(definitions)
+    for name in names:
+        assert ("shop", *name.split(".")) in keys
+    assert definitions.resolve_job_def("shop_capture")
+
+
+def test_a_job_and_a_schedule_for_each_source(project: Project) -> None:
+    write_config(project.jobs, "shop", extra=SCHEDULE)
+    write_config(project.jobs, "crm", extra="schedule: {cron: '@daily'}\n")
+    definitions = build_definitions(project.jobs)
+    shop = definitions.resolve_schedule_def("shop_capture_schedule")
+    assert (shop.cron_schedule, shop.execution_timezone) == ("5 * * * *", "Europe/Berlin")
+    assert shop.default_status is dg.DefaultScheduleStatus.RUNNING
+    crm = definitions.resolve_schedule_def("crm_capture_schedule")
+    assert crm.default_status is dg.DefaultScheduleStatus.STOPPED
+    (op,) = definitions.resolve_job_def("shop_capture").all_node_defs
+    assert isinstance(op, dg.OpDefinition)
+    assert op.pool == "cdc_shop"
+
+
+def test_mistakes_of_all_files_fail_the_load_at_once(project: Project) -> None:
+    write_config(project.jobs, "shop", extra="schedule: {cron: 'now and then', timezone: Mars/Olympus}\n")
+    write_config(project.jobs, "crm", extra="colour: blue\n")
+    with pytest.raises(ConfigError) as caught:
+        build_definitions(project.jobs)
+    for part in ("shop.yaml", "schedule.cron", "schedule.timezone", "crm.yaml", "colour"):
+        assert part in str(caught.value)
+
+
+def test_mistakes_of_one_file_keep_their_paths(project: Project) -> None:
+    write_config(project.jobs, "shop", extra="schedule: {cron: 'now and then'}\n")
+    with pytest.raises(ConfigMistakes) as caught:
+        build_definitions(project.jobs)
+    assert [mistake.path for mistake in caught.value.mistakes] == ["schedule.cron"]
+
+
+def test_a_missing_jobs_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no jobs directory"):
+        build_definitions(tmp_path / "nowhere")
+
+
+def test_a_translator_changes_keys_and_groups(project: Project) -> None:
+    class Ours(CdcTranslator):
+        def table_key(self, source: str, table: str) -> dg.AssetKey:  # noqa: ARG002
+            return dg.AssetKey(["bronze", *table.split(".", 1)])
+
+        def group_name(self, source: str) -> str:  # noqa: ARG002
+            return "bronze"
+
+    write_config(project.jobs, "shop")
+    graph = build_definitions(project.jobs, translator=Ours()).resolve_asset_graph()
+    table = dg.AssetKey(["bronze", "shop", "orders"])
+    assert graph.get(table).group_name == "bronze"
+    assert graph.get(dg.AssetKey(["shop", "cursor"])).parent_keys == {table}
+
+
+def test_the_flavor_of_a_live_source_decides_the_kind(project: Project) -> None:
+    file = write_config(project.jobs, "shop")
+    live = "source: {kind: live, host: nowhere.invalid, user: u, password: p, flavor: mariadb}\n"
+    file.write_text(live + "tables: {include: [shop.orders]}\nsink: {lake_path: ../lake}\n")
+    graph = build_definitions(project.jobs).resolve_asset_graph()
+    assert graph.get(dg.AssetKey(["shop", "source", "shop", "orders"])).kinds == {"mariadb"}
+
+
+def test_loading_definitions_loads_neither_spark_nor_numba_nor_a_driver() -> None:
+    """Dagster loads the definitions often: the shipped ones must stay light."""
+    script = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from jobs.definitions import defs\n"
+        "defs.resolve_all_asset_specs()\n"
+        "import json; print(json.dumps(sorted(m for m in sys.modules if '.' not in m)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    heavy = {"pyspark", "numba", "pymysql", "pymysqlreplication", "deltalake", "delta", "py4j"}
+    assert heavy.isdisjoint(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_dagster_validates_the_shipped_workspace(project: Project) -> None:
+    command = [str(Path(sys.executable).with_name("dagster")), "definitions", "validate", "-w", "workspace.yaml"]
+    environment = os.environ | {"DAGSTER_HOME": str(project.home)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_shipped_pipeline_names_the_five_tables_of_the_recording() -> None:
+    recording = json.loads((ROOT / "cdc_pipeline" / "demo" / "shop" / "recording.json").read_text())
+    config = load_config(ROOT / "jobs" / "shop.yaml")
+    assert set(config.tables.include) == {f"shop.{table}" for table in recording["tables"]}
+    assert config.source.kind == "archive"
+    assert config.source.directory.is_dir()
+    assert config.sink.lake_path == ROOT / "lake"

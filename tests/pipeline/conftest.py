@@ -1,0 +1,39 @@
+"""Fixtures of the whole way: one Spark session for all tests, a lake each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.config import PipelineConfig, SparkConfig
+from cdc_pipeline.sink.spark import SparkProvider
+
+SPARK = {"master": "local[2]", "driver_memory": "1g"}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """The session that captures in this process use too."""
+    provider = SparkProvider(SparkConfig(**SPARK))
+    yield provider.session()
+
+
+@pytest.fixture
+def make_config(tmp_path: Path) -> Callable[..., PipelineConfig]:
+    """`make_config(source_dict, include=[...], **sections)` -> a configuration with a lake of its own."""
+
+    def make(source: dict[str, Any], *, include: list[str], name: str = "bank", **sections: Any) -> PipelineConfig:
+        return PipelineConfig.model_validate(
+            {
+                "name": name,
+                "source": source,
+                "tables": {"include": include},
+                "sink": {"lake_path": tmp_path / "lake", "spark": SPARK},
+                **sections,
+            }
+        )
+
+    return make

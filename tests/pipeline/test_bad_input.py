@@ -1,0 +1,171 @@
+"""What cannot be applied stops with table, journal and offset; what came before it is applied and acked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import (
+    CdcError,
+    DamagedJournalError,
+    KeylessTableError,
+    LakeStateError,
+    MetadataMissingError,
+    TruncatedJournalError,
+    UnrepresentableValueError,
+    UnsupportedDdlError,
+    UnsupportedEventError,
+)
+from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from tests.pipeline.comparison import lake_rows
+from tests.pipeline.test_end_to_end import here, live
+from tests.servers import Server
+
+pytestmark = [pytest.mark.spark]
+
+MakeConfig = Callable[..., PipelineConfig]
+
+
+def _good_start(server: Server, database: str) -> None:
+    server.execute_all(
+        f"USE `{database}`",
+        "CREATE TABLE t (id INT PRIMARY KEY, d DATE NULL)",
+        "CREATE TABLE u (id INT PRIMARY KEY)",
+        "INSERT INTO t VALUES (1, '2026-01-01'), (2, NULL)",
+        "INSERT INTO u VALUES (1)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("statements", "error"),
+    [
+        (["SET sql_mode = ''", "INSERT INTO t VALUES (3, '0000-00-00')"], UnrepresentableValueError),
+        (["TRUNCATE TABLE t"], UnsupportedDdlError),
+        (["DROP TABLE t"], UnsupportedDdlError),
+        (["ALTER TABLE t RENAME TO t2"], UnsupportedDdlError),
+        (["ALTER TABLE t MODIFY d DATETIME"], UnsupportedDdlError),
+        (["ALTER TABLE t ADD COLUMN e DATETIME DEFAULT CURRENT_TIMESTAMP"], UnsupportedDdlError),
+        (["CREATE TABLE k (a INT)", "INSERT INTO k VALUES (1)"], KeylessTableError),
+        (["SET binlog_format = STATEMENT", "INSERT INTO t VALUES (9, NULL)"], UnsupportedEventError),
+        (["XA START 'x'", "INSERT INTO t VALUES (9, NULL)", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'"], CdcError),
+    ],
+    ids=lambda value: value[-1].split(" (")[0] if isinstance(value, list) else "",
+)
+def test_stops_by_name_and_keeps_what_came_before(
+    server: Server,
+    fresh_database: str,
+    make_config: MakeConfig,
+    spark: Any,
+    statements: list[str],
+    error: type[CdcError],
+) -> None:
+    config = make_config(live(server), include=[f"{fresh_database}.*"], start=here(server))
+    _good_start(server, fresh_database)
+    connection = server.root_connection(database=fresh_database)
+    with connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+    connection.close()
+    cursors = MemoryCursorStore()
+    with pytest.raises(error) as caught:
+        capture(config, cursors=cursors)
+    assert caught.value.next_step
+    assert caught.value.journal
+    assert caught.value.offset
+    lake = config.sink.lake_path
+    assert [row[0] for row in lake_rows(spark, lake, fresh_database, "t", ["id"])] == [1, 2]
+    assert [row[0] for row in lake_rows(spark, lake, fresh_database, "u", ["id"])] == [1]
+    assert cursors.cursor is not None
+    assert (cursors.cursor.journal, cursors.cursor.offset) <= (caught.value.journal, caught.value.offset)
+    # The next run meets the same wall, and applies nothing twice.
+    with pytest.raises(error):
+        capture(config, cursors=cursors)
+    assert cursors.cursor.batch_number == cursors.history[0].batch_number
+
+
+def test_metadata_below_full_names_the_statement(start_server: Any, make_config: MakeConfig) -> None:
+    """A session cannot change it, but old journals may hold events from before it was set."""
+    server = start_server("mysql", binlog_row_metadata="MINIMAL")
+    server.execute_all(
+        "CREATE DATABASE m", "CREATE TABLE m.t (id INT PRIMARY KEY)", "INSERT INTO m.t VALUES (1)",
+        "SET GLOBAL binlog_row_metadata = 'FULL'", "INSERT INTO m.t VALUES (2)",
+    )  # fmt: skip
+    config = make_config(live(server), include=["m.*"])
+    with pytest.raises(MetadataMissingError, match="m.t") as caught:
+        capture(config, cursors=MemoryCursorStore())
+    assert "binlog_row_metadata" in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut"])
+def test_damaged_archive(
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path, damage: str
+) -> None:
+    mysql_server.flush_journal()
+    start = here(mysql_server)
+    _good_start(mysql_server, mysql_database)
+    good_end = mysql_server.end_position()[1]
+    mysql_server.execute(f"INSERT INTO `{mysql_database}`.t VALUES (3, NULL)")
+    mysql_server.flush_journal()
+    mysql_server.copy_journals(tmp_path / "journals")
+    damaged = tmp_path / "journals" / start["journal"]
+    data = bytearray(damaged.read_bytes())
+    if damage == "flip":
+        data[good_end + 150] ^= 0x10
+    else:
+        del data[good_end + 150 :]
+    damaged.write_bytes(data)
+    config = make_config(
+        {"kind": "archive", "directory": tmp_path / "journals"}, include=[f"{mysql_database}.*"], start=start
+    )
+    cursors = MemoryCursorStore()
+    with pytest.raises(DamagedJournalError if damage == "flip" else TruncatedJournalError) as caught:
+        capture(config, cursors=cursors)
+    assert caught.value.journal == start["journal"]
+    assert caught.value.offset is not None
+    assert caught.value.offset >= good_end
+    rows = lake_rows(spark, config.sink.lake_path, mysql_database, "t", ["id"])
+    assert [row[0] for row in rows] == [1, 2]
+    assert cursors.cursor is not None
+    assert cursors.cursor.offset == good_end
+
+
+def test_lake_restored_behind_the_cursor(
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
+) -> None:
+    config = make_config(live(mysql_server), include=[f"{mysql_database}.*"], start=here(mysql_server))
+    _good_start(mysql_server, mysql_database)
+    cursors = MemoryCursorStore()
+    capture(config, cursors=cursors)
+    spark.sql(f"RESTORE TABLE delta.`{config.sink.lake_path}/{mysql_database}/t` TO VERSION AS OF 0")
+    mysql_server.execute(f"INSERT INTO `{mysql_database}`.t VALUES (7, NULL)")
+    with pytest.raises(LakeStateError, match=r"(?i)restore"):
+        capture(config, cursors=cursors)
+
+
+def test_cursor_of_another_server(start_server: Any, make_config: MakeConfig) -> None:
+    one, other = start_server("mysql"), start_server("mysql")
+    config = make_config(live(one), include=["nowhere.*"])
+    cursors = MemoryCursorStore()
+    capture(config, cursors=cursors)
+    moved = config.model_copy(update={"source": config.source.model_copy(update={"port": other.port})})
+    other.create_replication_user()
+    with pytest.raises(CdcError, match="another server"):
+        capture(moved, cursors=cursors)
+
+
+def test_purged_journal(start_server: Any, make_config: MakeConfig) -> None:
+    server = start_server("mysql")
+    config = make_config(live(server), include=["nowhere.*"])
+    cursors = MemoryCursorStore()
+    capture(config, cursors=cursors)
+    server.execute("CREATE DATABASE gone")
+    server.flush_journal()
+    server.flush_journal()
+    server.execute(f"PURGE BINARY LOGS TO '{server.end_position()[0]}'")
+    with pytest.raises(CdcError, match=r"(?i)purged"):
+        capture(config, cursors=cursors)

@@ -1,0 +1,152 @@
+"""A run that is killed with SIGKILL at every joint of K2 loses nothing and doubles nothing (promises 1 and 2).
+
+Each run is a real Dagster run in a process of its own. After a kill the next run has other batch limits, so that what it
+would cut today differs from what was recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cdc_pipeline.sink.manifest import Cut
+from tests.pipeline.comparison import lake_rows, server_rows
+from tests.pipeline.test_end_to_end import here, live
+from tests.pipeline.workload import COLUMNS, Workload, create_tables
+from tests.servers import Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+
+ROOT = Path(__file__).resolve().parents[2]
+# (joint, its occurrence): in the order of K2, with merges and cuts of first and of later batches.
+JOINTS = [
+    ("staging", 3),
+    ("before_record", 1),
+    ("after_record", 1),
+    ("between_merges", 1),
+    ("between_merges", 2),
+    ("before_cut", 1),
+    ("before_cursor", 1),
+    ("before_ack", 1),
+]
+LIMITS = [{"merge_rows": 60}, {"merge_rows": 25}, {"merge_rows": 100_000}, {"merge_rows": 40, "get_bytes": 2048}]
+
+
+class Project:
+    """Jobs, lake and Dagster home of one test."""
+
+    def __init__(self, folder: Path, source: dict[str, Any], include: list[str], start: dict[str, Any]) -> None:
+        self.lake = folder / "lake"
+        self.home = folder / "home"
+        self.jobs = folder / "jobs"
+        self.home.mkdir()
+        self.jobs.mkdir()
+        self._document = {
+            "source": source,
+            "tables": {"include": include},
+            "start": start,
+            "store": {"ring_events": 128},
+            "sink": {
+                "lake_path": str(self.lake),
+                "spark": {"master": "local[2]", "driver_memory": "1g"},
+            },
+        }
+
+    def run(self, limits: dict[str, int], *kill: str) -> subprocess.CompletedProcess[str]:
+        document = {**self._document, "batch": limits}
+        (self.jobs / "bank.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        return subprocess.run(
+            [sys.executable, "-m", "tests.pipeline.crash_child", str(self.jobs), "bank", *kill],
+            cwd=ROOT,
+            env={**os.environ, "DAGSTER_HOME": str(self.home), "DAGSTER_DISABLE_TELEMETRY": "yes"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+    def cuts(self) -> list[Cut]:
+        folder = self.lake / "_cdc" / "bank" / "cuts"
+        return [Cut.model_validate_json(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json"))]
+
+    def assert_each_batch_once(self) -> None:
+        """Delta's own log: no transaction version appears twice in a table, and the cuts have no gap."""
+        cuts = self.cuts()
+        assert [cut.batch_number for cut in cuts] == list(range(1, len(cuts) + 1))
+        for before, after in zip(cuts, cuts[1:], strict=False):
+            assert (after.interval.start_journal, after.interval.start_offset) == (
+                before.interval.end_journal,
+                before.interval.end_offset,
+            )
+        for log in self.lake.glob("*/*/_delta_log"):
+            versions = Counter(
+                (action["txn"]["appId"], action["txn"]["version"])
+                for commit in sorted(log.glob("*.json"))
+                for action in map(json.loads, commit.read_text(encoding="utf-8").splitlines())
+                if "txn" in action
+            )
+            assert versions
+            assert set(versions.values()) == {1}, log
+
+
+@pytest.fixture
+def project(mysql_server: Server, mysql_database: str, tmp_path: Path) -> Project:
+    start = here(mysql_server)
+    create_tables(mysql_server, mysql_database)
+    workload = Workload(mysql_server, mysql_database, seed=7)
+    workload.run(25)
+    workload.large_transaction(400)
+    mysql_server.execute(f"ALTER TABLE `{mysql_database}`.label ADD COLUMN rank_number INT NOT NULL DEFAULT 3")
+    workload.run(10)
+    workload.close()
+    return Project(tmp_path, live(mysql_server), [f"{mysql_database}.{table}" for table in COLUMNS], start)
+
+
+def _assert_exact(project: Project, server: Server, database: str, spark: Any) -> None:
+    columns = {**COLUMNS, "label": [*COLUMNS["label"], "rank_number"]}
+    for table, names in columns.items():
+        assert lake_rows(spark, project.lake, database, table, names) == server_rows(server, database, table, names)
+    project.assert_each_batch_once()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("order", ["forward", "backward"])
+def test_k2_killed_at_every_joint(
+    project: Project, mysql_server: Server, mysql_database: str, spark: Any, order: str
+) -> None:
+    joints = JOINTS if order == "forward" else JOINTS[::-1]
+    for number, (joint, occurrence) in enumerate(joints):
+        done = project.run(LIMITS[number % len(LIMITS)], joint, str(occurrence))
+        if done.returncode == 0:
+            # The log ended before the joint came: the remaining kills need something to do.
+            workload = Workload(mysql_server, mysql_database, seed=20 + number)
+            workload.run(4)
+            workload.close()
+            done = project.run(LIMITS[number % len(LIMITS)], joint, "1")
+        assert done.returncode == -signal.SIGKILL, f"{joint}: {done.stdout}\n{done.stderr}"
+    last = project.run({"merge_rows": 30})
+    assert last.returncode == 0, last.stderr
+    _assert_exact(project, mysql_server, mysql_database, spark)
+    idle = project.run({"merge_rows": 10})
+    report = json.loads(idle.stdout.splitlines()[-1])
+    assert report["outcome"] == "nothing_new"
+    assert not report["spark_started"]
+
+
+def test_two_captures_of_a_source_exclude_each_other(project: Project) -> None:
+    """K16: the lock goes with the process that holds it."""
+    from cdc_pipeline.sink.lock import writer_lock
+
+    with writer_lock(project.lake / "_cdc" / "bank" / "writer.lock"):
+        done = project.run({})
+    assert done.returncode == 1
+    assert "another" in done.stderr.lower()

@@ -1,0 +1,155 @@
+"""The whole way on real servers: whatever the server did, the lake's tables equal its SELECT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.config import PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from tests.pipeline.comparison import lake_rows, server_rows
+from tests.pipeline.workload import COLUMNS, Workload, create_tables
+from tests.servers import Server
+
+pytestmark = [pytest.mark.spark]
+
+MakeConfig = Callable[..., PipelineConfig]
+
+
+def live(server: Server) -> dict[str, Any]:
+    """Source section for a test's server."""
+    user, password = server.create_replication_user()
+    return {"kind": "live", "host": server.host, "port": server.port, "user": user, "password": password}
+
+
+def here(server: Server) -> dict[str, Any]:
+    """Start section: the server's current end."""
+    journal, offset = server.end_position()
+    return {"journal": journal, "offset": offset}
+
+
+def assert_equal(spark: Any, config: PipelineConfig, server: Server, database: str) -> None:
+    for table, columns in COLUMNS.items():
+        expected = server_rows(server, database, table, columns)
+        assert lake_rows(spark, config.sink.lake_path, database, table, columns) == expected, table
+
+
+def test_lake_follows_the_server(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> None:
+    """Inserts, updates, deletes, key updates and swaps, rollbacks, a transaction far larger than the ring, ADD COLUMN."""
+    config = make_config(
+        live(server),
+        include=[f"{fresh_database}.{table}" for table in COLUMNS],
+        start=here(server),
+        store={"ring_events": 256},
+    )
+    cursors = MemoryCursorStore()
+    create_tables(server, fresh_database)
+    workload = Workload(server, fresh_database, seed=1)
+    workload.run(60)
+    workload.rolled_back_transaction()
+    workload.large_transaction(3_000)
+
+    first = capture(config, cursors=cursors)
+    assert first.outcome == "applied"
+    assert_equal(spark, config, server, fresh_database)
+    assert all(not table.partial for table in first.tables.values())
+
+    server.execute(
+        f"ALTER TABLE `{fresh_database}`.account ADD COLUMN level INT NOT NULL DEFAULT 7, ADD COLUMN memo TEXT"
+    )
+    server.execute(f"ALTER TABLE `{fresh_database}`.elsewhere ADD COLUMN x INT")
+    server.flush_journal()
+    server.execute(f"UPDATE `{fresh_database}`.account SET level = 8, memo = 'changed' WHERE id MOD 5 = 0")
+    server.execute(f"CREATE INDEX by_text ON `{fresh_database}`.label (kind)")
+    second = capture(config, cursors=cursors)
+    columns = [*COLUMNS["account"], "level", "memo"]
+    assert lake_rows(spark, config.sink.lake_path, fresh_database, "account", columns) == server_rows(
+        server, fresh_database, "account", columns
+    )
+    decisions = {decision.kind: decision.decision for decision in second.ddl}
+    assert decisions == {"alter_table": "applied", "create_index": "recorded"}, second.ddl
+    assert (second.interval.start_journal, second.interval.start_offset) == (
+        first.interval.end_journal,
+        first.interval.end_offset,
+    )
+
+    third = capture(config, cursors=cursors)
+    assert third.outcome == "nothing_new"
+    assert third.reason
+    workload.close()
+
+
+def test_bounded_runs_join(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> None:
+    """Runs of a few transactions each cover the log without a gap, and end where one run would."""
+    config = make_config(live(server), include=[f"{fresh_database}.*"], start=here(server))
+    create_tables(server, fresh_database)
+    server.execute(f"DROP TABLE `{fresh_database}`.elsewhere")
+    workload = Workload(server, fresh_database, seed=2)
+    workload.run(12)
+    workload.close()
+    cursors = MemoryCursorStore()
+    seen = 0
+    reports = []
+    while True:
+        report = capture(config, cursors=cursors, bound=TransactionsBoundConfig(transactions=7))
+        if report.outcome == "nothing_new":
+            break
+        assert report.interval.transactions_seen <= 7
+        seen += report.interval.transactions_seen
+        reports.append(report)
+    assert len(reports) > 1
+    for before, after in zip(reports, reports[1:], strict=False):
+        assert before.cursor is not None
+        assert (after.interval.start_journal, after.interval.start_offset) == (
+            before.interval.end_journal,
+            before.interval.end_offset,
+        )
+    assert_equal(spark, config, server, fresh_database)
+
+
+def test_archive_gives_the_same_lake(
+    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
+) -> None:
+    """Journals copied from the server's disk lead to the same rows as its dump."""
+    start = here(server)
+    create_tables(server, fresh_database)
+    workload = Workload(server, fresh_database, seed=3)
+    workload.run(10)
+    workload.close()
+    server.flush_journal()
+    server.copy_journals(tmp_path / "journals")
+    config = make_config(
+        {"kind": "archive", "directory": tmp_path / "journals"},
+        include=[f"{fresh_database}.{table}" for table in COLUMNS],
+        start=start,
+        name="archived",
+    )
+    report = capture(config, cursors=MemoryCursorStore())
+    assert report.outcome == "applied"
+    assert_equal(spark, config, server, fresh_database)
+
+
+def test_foreign_transactions_move_the_cursor_alone(
+    server: Server, fresh_database: str, make_config: MakeConfig
+) -> None:
+    """A zero is proved (promise 4): the position moves under the same batch number, and no JVM starts for it."""
+    config = make_config(live(server), include=["nowhere.*"], start=here(server))
+    create_tables(server, fresh_database)
+    cursors = MemoryCursorStore()
+    report = capture(config, cursors=cursors)
+    assert report.outcome == "nothing_new"
+    assert not report.spark_started
+    assert cursors.cursor is not None
+    assert cursors.cursor.batch_number == 0
+    assert str(report.interval.transactions_seen) in report.reason
+    assert report.interval.statements_ignored >= 4
+    again = capture(config, cursors=cursors)
+    assert again.interval.transactions_seen == 0
+    assert (again.interval.start_journal, again.interval.start_offset) == (
+        report.interval.end_journal,
+        report.interval.end_offset,
+    )

@@ -1,0 +1,72 @@
+"""Cursor against cut (K3): every line of the decision table."""
+
+import pytest
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.pipeline.reconcile import reconcile
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.manifest import Cut, Interval
+
+
+def _cursor(batch_number: int, offset: int = 500, server_id: int = 1) -> CursorState:
+    return CursorState(
+        source="shop",
+        batch_number=batch_number,
+        flavor="mysql",
+        server_id=server_id,
+        journal="binlog.000001",
+        offset=offset,
+    )
+
+
+def _cut(batch_number: int, offset: int = 500) -> Cut:
+    interval = Interval(start_journal="binlog.000001", start_offset=4, end_journal="binlog.000001", end_offset=offset)
+    return Cut(
+        source="shop",
+        batch_number=batch_number,
+        published_at_us=0,
+        interval=interval,
+        cursor=_cursor(batch_number, offset),
+    )
+
+
+def test_first_run_has_neither() -> None:
+    assert reconcile(None, None).cursor is None
+
+
+def test_k3_lost_cursor_is_rebuilt_from_the_last_cut() -> None:
+    found = reconcile(None, _cut(3))
+    assert found.cursor == _cut(3).cursor
+    assert found.emit
+
+
+def test_k3_cursor_behind_the_cut_is_moved_to_it() -> None:
+    found = reconcile(_cursor(2, 400), _cut(3))
+    assert found.cursor == _cut(3).cursor
+    assert found.emit
+
+
+def test_k3_position_may_move_under_the_same_number() -> None:
+    found = reconcile(_cursor(3, 900), _cut(3, 500))
+    assert found.cursor == _cursor(3, 900)
+    assert not found.emit
+
+
+def test_k3_cursor_of_the_same_number_never_goes_back() -> None:
+    assert reconcile(_cursor(3, 100), _cut(3, 500)).cursor == _cut(3, 500).cursor
+
+
+@pytest.mark.parametrize("cut", [None, _cut(2)])
+def test_k3_cursor_ahead_of_the_lake_stops(cut: Cut | None) -> None:
+    with pytest.raises(LakeStateError, match="ahead of the lake") as caught:
+        reconcile(_cursor(3), cut)
+    assert caught.value.next_step
+
+
+def test_cursor_of_another_server_stops() -> None:
+    with pytest.raises(LakeStateError, match="different servers"):
+        reconcile(_cursor(3, server_id=2), _cut(3))
+
+
+def test_cursor_before_any_batch_is_kept() -> None:
+    assert reconcile(_cursor(0), None).cursor == _cursor(0)

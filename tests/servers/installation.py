@@ -1,0 +1,229 @@
+"""Where the tests' MySQL and MariaDB servers come from.
+
+Order of search, for each flavor:
+1. the program named by ``CDC_PIPELINE_MYSQLD`` / ``CDC_PIPELINE_MARIADBD`` (a wrong version is an error);
+2. ``mysqld`` / ``mariadbd`` on the PATH, if new enough;
+3. the project's cache; filled once from Debian's packages through the machine's own apt sources, without root.
+
+Rules:
+- A folder of the cache is complete or absent: it is filled under another name and renamed at the end.
+- A lock file lets one process install while others wait for the result.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from cdc_pipeline.errors import RuntimeSetupError
+from tests.servers.apt_source import fetch_tree
+
+Flavor = Literal["mysql", "mariadb"]
+FLAVORS: tuple[Flavor, ...] = ("mysql", "mariadb")
+
+_MARKER = "complete.json"
+_VERSION = re.compile(r"Ver\s+(\d+)\.(\d+)\.(\d+)(\S*)")
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    program: str
+    variable: str
+    oldest: tuple[int, int]
+    suite: str
+    packages: tuple[str, ...]
+
+
+_RECIPES: dict[Flavor, _Recipe] = {
+    "mysql": _Recipe("mysqld", "CDC_PIPELINE_MYSQLD", (8, 4), "sid", ("mysql-server-core", "mysql-client-core")),
+    "mariadb": _Recipe(
+        "mariadbd", "CDC_PIPELINE_MARIADBD", (10, 11), "bookworm", ("mariadb-server-core", "mariadb-client-core")
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Installation:
+    """A server that can be run.
+
+    Attributes:
+        flavor: ``mysql`` or ``mariadb``.
+        version: (major, minor, patch) as the program itself tells.
+        command: the argument list that starts it; options are appended.
+        tree: root of the unpacked packages; None for a server of the machine.
+        origin: for people: where it was found.
+    """
+
+    flavor: Flavor
+    version: tuple[int, int, int]
+    command: tuple[str, ...]
+    tree: Path | None
+    origin: str
+
+    @property
+    def version_text(self) -> str:
+        """Such as ``9.7.4``."""
+        return ".".join(map(str, self.version))
+
+    def location_options(self) -> list[str]:
+        """Options that tell an unpacked server where its own files are."""
+        if self.tree is None:
+            return []
+        share = self.tree / "usr/share/mysql"
+        options = [f"--basedir={self.tree / 'usr'}", f"--lc-messages-dir={share}"]
+        if (share / "charsets").is_dir():
+            options.append(f"--character-sets-dir={share / 'charsets'}")
+        plugins = self.tree / "usr/lib/mysql/plugin"
+        if plugins.is_dir():
+            options.append(f"--plugin-dir={plugins}")
+        return options
+
+    def tool(self, name: str) -> list[str]:
+        """The argument list that starts a client program of this server, such as ``mysqlbinlog`` or ``mariadb-binlog``.
+
+        Raises:
+            RuntimeSetupError: there is no such program.
+        """
+        if self.tree is not None:
+            program = self.tree / "usr/bin" / name
+            if program.is_file():
+                return [*loader_prefix(self.tree), str(program)]
+        else:
+            beside = Path(self.command[0]).resolve().parent
+            for folder in (beside, beside.parent / "bin"):
+                if (folder / name).is_file():
+                    return [str(folder / name)]
+            if found := shutil.which(name):
+                return [found]
+        raise RuntimeSetupError(f"{name} does not come with {self.flavor} {self.version_text}", got=self.origin)
+
+
+def cache_folder() -> Path:
+    """``$CDC_PIPELINE_CACHE/servers``, by default under the user's cache folder. Never inside the checkout."""
+    base = os.environ.get("CDC_PIPELINE_CACHE")
+    if not base:
+        base = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "cdc_pipeline")
+    return Path(base).resolve() / "servers"
+
+
+@cache
+def find_installation(flavor: Flavor) -> Installation:
+    """The server of `flavor` for this process, fetched if need be.
+
+    Raises:
+        RuntimeSetupError: there is none and it cannot be fetched, or the named one is too old.
+    """
+    recipe = _RECIPES[flavor]
+    named = os.environ.get(recipe.variable)
+    if named:
+        found = _machine_server(flavor, named)
+        if isinstance(found, Installation):
+            return found
+        raise RuntimeSetupError(
+            f"{named} cannot serve the tests",
+            setting=recipe.variable,
+            expected=f"{flavor} {recipe.oldest[0]}.{recipe.oldest[1]} or newer",
+            got=found,
+            next_step=f"name another program, or unset {recipe.variable} to let the tests fetch one",
+        )
+    on_path = shutil.which(recipe.program)
+    if on_path:
+        found = _machine_server(flavor, on_path)
+        if isinstance(found, Installation):
+            return found
+    return _cached_server(flavor)
+
+
+def loader_prefix(tree: Path) -> list[str]:
+    """The command that runs a program of an unpacked tree by the tree's own loader and libraries."""
+    loaders = [p for part in ("lib64", "usr/lib64", "lib", "usr/lib") for p in sorted((tree / part).glob("ld-linux*"))]
+    folders = [p for part in ("lib", "usr/lib") for p in sorted((tree / part).glob("*-linux-gnu*")) if p.is_dir()]
+    if not loaders or not folders:
+        raise RuntimeSetupError(
+            "an unpacked server has no loader of its own", got=tree, next_step=f"remove {tree.parent}"
+        )
+    return [str(loaders[0]), "--library-path", ":".join(map(str, folders))]
+
+
+@contextmanager
+def exclusive(lock_file: Path) -> Iterator[None]:
+    """Hold `lock_file` (flock: released by the system when the process dies)."""
+    lock_file.parent.mkdir(parents=True, exist_ok=True)
+    with lock_file.open("a", encoding="utf-8") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def fill_once(folder: Path, fill: Callable[[Path], dict[str, object]]) -> Path:
+    """Fill `folder` by ``fill(unfinished_folder) -> dict`` unless it is complete; the dict becomes its marker.
+
+    The marker is written last and the folder is renamed into place, so that a killed process leaves nothing that looks
+    complete.
+    """
+    if (folder / _MARKER).is_file():
+        return folder
+    with exclusive(folder.with_name(folder.name + ".lock")):
+        if (folder / _MARKER).is_file():
+            return folder
+        unfinished = folder.with_name(folder.name + ".unfinished")
+        for leftover in (folder, unfinished):
+            if leftover.exists():
+                shutil.rmtree(leftover)
+        unfinished.mkdir(parents=True)
+        facts = fill(unfinished)
+        (unfinished / _MARKER).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        unfinished.rename(folder)
+    return folder
+
+
+def _cached_server(flavor: Flavor) -> Installation:
+    recipe = _RECIPES[flavor]
+
+    def fill(unfinished: Path) -> dict[str, object]:
+        work = unfinished / "apt"
+        versions = fetch_tree(list(recipe.packages), suite=recipe.suite, tree=unfinished / "tree", work=work)
+        shutil.rmtree(work)
+        return {"packages": versions, "suite": recipe.suite}
+
+    folder = fill_once(cache_folder() / flavor, fill)
+    tree = folder / "tree"
+    command = (*loader_prefix(tree), str(tree / "usr/sbin" / recipe.program))
+    version = _version(flavor, list(command))
+    if isinstance(version, str):
+        raise RuntimeSetupError(
+            f"the fetched {flavor} server does not run", got=version, next_step=f"remove {folder} and try again"
+        )
+    return Installation(flavor, version, command, tree, f"fetched packages in {folder}")
+
+
+def _machine_server(flavor: Flavor, program: str) -> Installation | str:
+    version = _version(flavor, [program])
+    if isinstance(version, str):
+        return version
+    return Installation(flavor, version, (program,), None, program)
+
+
+def _version(flavor: Flavor, command: list[str]) -> tuple[int, int, int] | str:
+    """The version, or in words why this program will not do."""
+    try:
+        done = subprocess.run([*command, "--no-defaults", "--version"], capture_output=True, text=True, check=False)
+    except OSError as error:
+        return f"{command[0]}: {error.strerror}"
+    match = _VERSION.search(done.stdout)
+    if match is None:
+        return (done.stdout + done.stderr).strip()[-400:] or f"exit code {done.returncode} and no version"
+    is_mariadb = "mariadb" in (match[4] + done.stdout).lower()
+    version = (int(match[1]), int(match[2]), int(match[3]))
+    if is_mariadb != (flavor == "mariadb") or version[:2] < _RECIPES[flavor].oldest:
+        return f"{'MariaDB' if is_mariadb else 'MySQL'} {match[0].removeprefix('Ver').strip()}"
+    return version

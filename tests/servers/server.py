@@ -1,0 +1,399 @@
+"""A throwaway MySQL or MariaDB server for one test or one session.
+
+Rules:
+- A server listens on loopback only, on a free port and a socket, in a temporary directory of its own.
+- It never outlives the test process: the kernel kills it when the thread that started it ends, and that thread lives
+  as long as the process (`_SPAWNER`); a normal exit also stops it and removes its directory.
+- Nothing waits by sleeping a fixed time: readiness is a successful login before a deadline.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import fcntl
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from cdc_pipeline.errors import RuntimeSetupError
+from tests.servers.installation import Flavor, Installation, find_installation
+from tests.servers.template import SIZE_OPTIONS, data_template, run_as
+
+START_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 60.0
+
+OptionValue = str | int | bool | Path | None
+Options = Mapping[str, OptionValue] | Sequence[str]
+
+_COMMON: dict[str, OptionValue] = {
+    "log_bin": "binlog",
+    "binlog_format": "ROW",
+    "binlog_row_image": "FULL",
+    "binlog_row_metadata": "FULL",
+    "bind_address": "127.0.0.1",
+    "skip_name_resolve": None,
+    "character_set_server": "utf8mb4",
+    # 2, not 0: written at commit but not synced, so that a killed server still has what it has committed
+    "innodb_flush_log_at_trx_commit": 2,
+    "innodb_doublewrite": 0,
+    "innodb_flush_method": "nosync",
+    "sync_binlog": 0,
+    "max_connections": 60,
+    "max_allowed_packet": "64M",
+    "performance_schema": False,
+}
+_BY_FLAVOR: dict[str, dict[str, OptionValue]] = {
+    "mysql": {
+        "gtid_mode": "ON",
+        "enforce_gtid_consistency": "ON",
+        "secure_file_priv": "NULL",
+        "mysqlx": False,
+        "collation_server": "utf8mb4_0900_ai_ci",
+        "table_open_cache": 400,
+        "temptable_max_ram": "16M",
+    },
+    "mariadb": {"gtid_strict_mode": "ON", "collation_server": "utf8mb4_general_ci", "aria_pagecache_buffer_size": "8M"},
+}
+
+_HOME_PREFIX = "cdc-server-"
+_SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="server-spawner")
+_server_ids = itertools.count(os.getpid() % 100_000 * 10_000 + 1)
+_open_servers: set[Server] = set()
+
+
+class Server:
+    """A server process. Also a context manager: started on entry, gone with its files on exit.
+
+    Args:
+        flavor: ``mysql`` or ``mariadb``.
+        options: ``{"binlog_row_image": "MINIMAL", "skip_log_bin": None}`` or ``["--binlog-row-image=MINIMAL"]``; they
+            replace defaults of the same name. In a mapping True and False mean ON and OFF, None an option without
+            a value.
+        installation: which program; by default the one that `find_installation` gives.
+
+    Attributes:
+        flavor: as given.
+        version: (major, minor, patch).
+        port: TCP port on 127.0.0.1; the same after `restart`.
+        socket: Unix socket.
+        datadir: the data directory; the journals are in it.
+        server_id: unique among the servers of this machine, so that one replicates from the other.
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(self, flavor: Flavor, options: Options = (), *, installation: Installation | None = None) -> None:
+        self.flavor: Flavor = flavor
+        self.installation = installation or find_installation(flavor)
+        self.version = self.installation.version
+        self.server_id = next(_server_ids)
+        self._options = _normalised(options)
+        self._home, self._home_lock = _new_home()
+        self.datadir = self._home / "data"
+        self.socket = self._home / "s.sock"
+        self.error_log = self._home / "error.log"
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._admin: Connection[Any] | None = None
+        self._lock = threading.RLock()
+        _open_servers.add(self)
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Server:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def prepare(self) -> None:
+        """Make the data directory, if there is none; `start` does so too. In between, a test may change files."""
+        if not self.datadir.exists():
+            shutil.copytree(data_template(self.installation), self.datadir)
+
+    def start(self) -> Server:
+        """Start and wait until it serves logins. Does nothing when it already runs.
+
+        Raises:
+            RuntimeSetupError: it ended or did not answer before the deadline; the end of its log is told.
+        """
+        if self.running:
+            return self
+        self.prepare()
+        attempts = 3 if self.port == 0 else 1
+        for attempt in range(attempts):
+            if self.port == 0 or attempt:
+                self.port = _free_port()
+            self.error_log.unlink(missing_ok=True)
+            self._process = _SPAWNER.submit(self._spawn).result()
+            try:
+                self._wait_ready()
+            except RuntimeSetupError as error:
+                self.kill()
+                if "already in use" not in str(error) or attempt == attempts - 1:
+                    raise
+            else:
+                break
+        return self
+
+    def restart(self, options: Options = ()) -> None:
+        """Stop in order, start again on the same data and port. `options` are added for good."""
+        self.stop()
+        self._options |= _normalised(options)
+        self.start()
+
+    def stop(self) -> None:
+        """An orderly shutdown (SIGTERM): the last journal ends with a STOP event."""
+        self._drop_admin()
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_DEADLINE_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise self._failure(f"did not stop within {STOP_DEADLINE_S:.0f} s") from None
+            self._process = None
+
+    def kill(self) -> None:
+        """A crash (SIGKILL). The files stay; `start` recovers on them."""
+        self._drop_admin()
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait(STOP_DEADLINE_S)
+            self._process = None
+
+    def close(self) -> None:
+        """Kill it and remove its files."""
+        _open_servers.discard(self)
+        self.kill()
+        shutil.rmtree(self._home, ignore_errors=True)
+        self._home_lock.close()
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id while started."""
+        return None if self._process is None else self._process.pid
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The end of the server's error log."""
+        try:
+            return "\n".join(self.error_log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        except OSError:
+            return ""
+
+    # -- SQL ----------------------------------------------------------------------------------------------------------
+
+    def root_connection(self, **kwargs: Any) -> Connection[Any]:
+        """A new connection as root, autocommit on, session time zone +00:00. Keyword arguments go to `connect`."""
+        settings: dict[str, Any] = {
+            "host": self.host,
+            "port": self.port,
+            "user": "root",
+            "password": "",
+            "charset": "utf8mb4",
+            "autocommit": True,
+            "init_command": "SET time_zone = '+00:00'",
+            "connect_timeout": 10,
+            "ssl_disabled": True,
+        }
+        return pymysql.connect(**(settings | kwargs))
+
+    def execute(self, sql: str, args: object = None) -> int:
+        """Run one statement on the server's own root connection; the affected rows."""
+        with self._lock, self._connection().cursor() as cursor:
+            return int(cursor.execute(sql, args))
+
+    def execute_all(self, *statements: str) -> None:
+        """Run statements one after another on the server's own root connection."""
+        for statement in statements:
+            self.execute(statement)
+
+    def query(self, sql: str, args: object = None) -> list[tuple[Any, ...]]:
+        """Run one statement on the server's own root connection; its rows."""
+        with self._lock, self._connection().cursor() as cursor:
+            cursor.execute(sql, args)
+            return [tuple(row) for row in cursor.fetchall()]
+
+    def variable(self, name: str) -> str:
+        """The global system variable `name` as text."""
+        return str(self.query(f"SELECT @@GLOBAL.{name}")[0][0])
+
+    def create_replication_user(
+        self, name: str = "cdc", password: str = "cdc-Secret-1", grants: Sequence[str] | None = None
+    ) -> tuple[str, str]:
+        """An account that may capture (or with other `grants`, privilege lists such as ``SELECT`` on all tables).
+
+        Returns:
+            Name and password.
+        """
+        if grants is None:
+            client = "REPLICATION CLIENT" if self.flavor == "mysql" else "BINLOG MONITOR"
+            grants = ("SELECT", "REPLICATION SLAVE", client)
+        self.execute(f"DROP USER IF EXISTS `{name}`@'%'")
+        self.execute(f"CREATE USER `{name}`@'%' IDENTIFIED BY '{password}'")
+        if grants:
+            self.execute(f"GRANT {', '.join(grants)} ON *.* TO `{name}`@'%'")
+        return name, password
+
+    # -- binlog -------------------------------------------------------------------------------------------------------
+
+    def journals(self) -> list[Path]:
+        """The journals that the server's index lists, oldest first, as paths on disk."""
+        index = self.datadir / "binlog.index"
+        return [self.datadir / Path(line).name for line in index.read_text(encoding="utf-8").split()]
+
+    def copy_journals(self, to_dir: Path) -> list[Path]:
+        """Copies of all journals in `to_dir` (made if need be), oldest first."""
+        to_dir.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.copy2(journal, to_dir / journal.name)) for journal in self.journals()]
+
+    def flush_journal(self) -> None:
+        """End the current journal and begin the next."""
+        self.execute("FLUSH BINARY LOGS")
+
+    def end_position(self) -> tuple[str, int]:
+        """Journal and offset of the end of the log."""
+        statement = "SHOW BINARY LOG STATUS" if self.flavor == "mysql" else "SHOW MASTER STATUS"
+        journal, offset = self.query(statement)[0][:2]
+        return str(journal), int(offset)
+
+    def gtid_set(self) -> str:
+        """Every transaction executed so far: ``gtid_executed``, or MariaDB's ``gtid_binlog_pos``."""
+        name = "gtid_executed" if self.flavor == "mysql" else "gtid_binlog_pos"
+        return self.variable(name).replace("\n", "")
+
+    # -- inner --------------------------------------------------------------------------------------------------------
+
+    def _arguments(self) -> list[str]:
+        chosen: dict[str, OptionValue] = (
+            _COMMON | SIZE_OPTIONS[self.flavor] | _BY_FLAVOR[self.flavor] | {"server_id": self.server_id}
+        )
+        own: dict[str, OptionValue] = {
+            "datadir": self.datadir,
+            "socket": self.socket,
+            "port": self.port,
+            "log_error": self.error_log,
+        }
+        if "skip_log_bin" in self._options:
+            chosen.pop("log_bin")
+        chosen |= {"pid_file": self._home / "pid"} | own | self._options
+        installation = self.installation
+        return [
+            *installation.command,
+            "--no-defaults",
+            *installation.location_options(),
+            *run_as(),
+            *itertools.starmap(_argument, chosen.items()),
+        ]
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        setpriv = shutil.which("setpriv")
+        prefix = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
+        with (self._home / "output.log").open("ab") as output:
+            return subprocess.Popen(
+                [*prefix, *self._arguments()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._home,
+                start_new_session=True,
+            )
+
+    def _wait_ready(self) -> None:
+        deadline = time.monotonic() + START_DEADLINE_S
+        pause = threading.Event()
+        while True:
+            if not self.running:
+                raise self._failure("ended while starting")
+            try:
+                self._admin = self.root_connection(connect_timeout=2)
+                return
+            except pymysql.err.OperationalError as error:
+                if time.monotonic() > deadline:
+                    raise self._failure(f"did not answer within {START_DEADLINE_S:.0f} s: {error.args}") from error
+            pause.wait(0.05)
+
+    def _connection(self) -> Connection[Any]:
+        if not self.running:
+            raise self._failure("is not running")
+        if self._admin is None:
+            self._admin = self.root_connection()
+        return self._admin
+
+    def _drop_admin(self) -> None:
+        if self._admin is not None:
+            with contextlib.suppress(Exception):
+                self._admin.close()
+            self._admin = None
+
+    def _failure(self, what: str) -> RuntimeSetupError:
+        output = self._home / "output.log"
+        said = output.read_text(encoding="utf-8", errors="replace")[-500:] if output.exists() else ""
+        return RuntimeSetupError(
+            f"the {self.flavor} {self.installation.version_text} server {what}",
+            got=(self.log_tail() + "\n" + said).strip(),
+            next_step="read the server's own words above; an option may be wrong",
+        )
+
+
+def _new_home() -> tuple[Path, IO[str]]:
+    """A temporary directory and its lock, held while this process lives. Those of killed processes are removed."""
+    for lock_file in Path(tempfile.gettempdir()).glob(f"{_HOME_PREFIX}*/lock"):
+        with contextlib.suppress(OSError), lock_file.open() as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock_file.parent, ignore_errors=True)
+    home = Path(tempfile.mkdtemp(prefix=_HOME_PREFIX))
+    unlocked = home / "unlocked"
+    lock = unlocked.open("w", encoding="utf-8")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    # only now under the name that others look for
+    unlocked.rename(home / "lock")
+    return home, lock
+
+
+def _normalised(options: Options) -> dict[str, OptionValue]:
+    if isinstance(options, Mapping):
+        return {name.replace("-", "_"): value for name, value in options.items()}
+    pairs = (option.removeprefix("--").partition("=") for option in options)
+    return {name.replace("-", "_"): value if equals else None for name, equals, value in pairs}
+
+
+def _argument(name: str, value: OptionValue) -> str:
+    option = "--" + name.replace("_", "-")
+    if value is None:
+        return option
+    if isinstance(value, bool):
+        return f"{option}={'ON' if value else 'OFF'}"
+    return f"{option}={value}"
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@atexit.register
+def _close_all() -> None:
+    for server in list(_open_servers):
+        server.close()

@@ -1,0 +1,237 @@
+"""The servers that all other tests stand on: found, started, restarted, killed, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pymysql
+import pytest
+
+from cdc_pipeline.errors import RuntimeSetupError
+from tests.servers import FLAVORS, Flavor, Server, find_installation
+from tests.servers.apt_source import parse_deb822, parse_one_line, stanzas_for
+from tests.servers.install import main
+from tests.servers.installation import fill_once
+
+both = pytest.mark.parametrize(
+    "flavor", [pytest.param("mysql", marks=pytest.mark.mysql), pytest.param("mariadb", marks=pytest.mark.mariadb)]
+)
+
+
+def test_versions_are_new_enough(server: Server) -> None:
+    assert server.version >= ((8, 4, 0) if server.flavor == "mysql" else (10, 11, 0))
+    told = str(server.query("SELECT VERSION()")[0][0])
+    assert told.startswith(server.installation.version_text)
+    assert ("mariadb" in told.lower()) == (server.flavor == "mariadb")
+
+
+def test_defaults_are_what_capture_needs(server: Server) -> None:
+    names = ("log_bin", "binlog_format", "binlog_row_image", "binlog_row_metadata", "character_set_server")
+    assert [server.variable(name) for name in names] == ["1", "ROW", "FULL", "FULL", "utf8mb4"]
+    assert int(server.variable("server_id")) == server.server_id
+    if server.flavor == "mysql":
+        assert server.variable("gtid_mode") == "ON"
+
+
+def test_journals_on_disk_are_those_of_the_server(server: Server, fresh_database: str, tmp_path: Path) -> None:
+    server.execute(f"CREATE TABLE `{fresh_database}`.t (a INT PRIMARY KEY)")
+    assert server.execute(f"INSERT INTO `{fresh_database}`.t VALUES (1), (2)") == 2
+    assert server.query(f"SELECT a FROM `{fresh_database}`.t ORDER BY a") == [(1,), (2,)]
+    server.flush_journal()
+    listed = {str(row[0]): int(row[1]) for row in server.query("SHOW BINARY LOGS")}
+    copies = server.copy_journals(tmp_path / "journals")
+    assert [copy.name for copy in copies] == list(listed)
+    assert [copy.stat().st_size for copy in copies] == list(listed.values())
+    assert all(copy.read_bytes()[:4] == b"\xfebin" for copy in copies)
+    assert server.end_position()[0] == copies[-1].name
+
+
+def test_replication_user_has_just_its_grants(server: Server) -> None:
+    name, password = server.create_replication_user("limited", grants=("SELECT",))
+    limited = server.root_connection(user=name, password=password, ssl_disabled=False)
+    with limited, limited.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM mysql.user")
+        with pytest.raises(pymysql.err.OperationalError):
+            cursor.execute("SHOW BINARY LOGS")
+    name, password = server.create_replication_user()
+    capturing = server.root_connection(user=name, password=password, ssl_disabled=False)
+    with capturing, capturing.cursor() as cursor:
+        assert cursor.execute("SHOW BINARY LOGS") >= 1
+
+
+@both
+def test_restart_keeps_data_and_port_and_takes_options(flavor: Flavor, start_server: Callable[..., Server]) -> None:
+    server = start_server(flavor, binlog_row_image="MINIMAL")
+    assert server.variable("binlog_row_image") == "MINIMAL"
+    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (7)")
+    port, journals = server.port, len(server.journals())
+    server.restart({"binlog-row-metadata": "MINIMAL"})
+    assert (server.port, server.variable("binlog_row_metadata")) == (port, "MINIMAL")
+    assert server.variable("binlog_row_image") == "MINIMAL"
+    assert server.query("SELECT a FROM d.t") == [(7,)]
+    assert len(server.journals()) == journals + 1
+
+
+@both
+def test_kill_is_a_crash_and_start_recovers(flavor: Flavor, start_server: Callable[..., Server]) -> None:
+    server = start_server(flavor)
+    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1)")
+    killed = server.journals()[-1]
+    server.kill()
+    assert not server.running
+    in_use = 1  # flag of the format description event: the journal was not closed
+    assert killed.read_bytes()[4 + 17] & in_use
+    with pytest.raises(RuntimeSetupError, match="is not running"):
+        server.query("SELECT 1")
+    server.start()
+    assert server.query("SELECT a FROM d.t") == [(1,)]
+
+
+@both
+def test_two_servers_have_identities_of_their_own(flavor: Flavor, start_server: Callable[..., Server]) -> None:
+    one, two = start_server(flavor), start_server(flavor)
+    identity = "server_uuid" if flavor == "mysql" else "server_id"
+    assert one.variable(identity) != two.variable(identity)
+    assert one.port != two.port
+
+
+@both
+def test_a_wrong_option_is_told_in_the_servers_own_words(flavor: Flavor) -> None:
+    with pytest.raises(RuntimeSetupError, match=r"no.such.option.here"):
+        Server(flavor, ["--no-such-option-here=1"]).start()
+
+
+@both
+def test_a_server_dies_with_the_process_that_started_it(flavor: Flavor) -> None:
+    start = f"s = Server({flavor!r}).start(); print(s.pid, s._home, flush=True); input()"
+    code = f"from tests.servers import Server; {start}"
+    child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    pid_text, home = child.stdout.readline().split()
+    pid = int(pid_text)
+    os.kill(pid, 0)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    deadline = time.monotonic() + 20
+    while _alive(pid):
+        assert time.monotonic() < deadline, f"{flavor} server {pid} outlived its test process"
+    # the files that it could not remove are removed by the next server
+    Server(flavor).close()
+    assert not Path(home).exists()
+
+
+def test_a_named_server_of_the_wrong_kind_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    old = tmp_path / "mysqld"
+    old.write_text("#!/bin/sh\necho 'mysqld  Ver 5.7.44 for Linux on x86_64'\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("CDC_PIPELINE_MYSQLD", str(old))
+    with pytest.raises(RuntimeSetupError, match=r"5\.7\.44"):
+        find_installation.__wrapped__("mysql")
+
+
+def test_a_new_enough_server_on_the_path_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    own = tmp_path / "mariadbd"
+    own.write_text("#!/bin/sh\necho 'mariadbd  Ver 11.4.5-MariaDB for Linux on x86_64'\n")
+    own.chmod(0o755)
+    monkeypatch.delenv("CDC_PIPELINE_MARIADBD", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path) + os.pathsep + os.environ["PATH"])
+    found = find_installation.__wrapped__("mariadb")
+    assert (found.version, found.command, found.tree) == ((11, 4, 5), (str(own),), None)
+
+
+@pytest.mark.parametrize("flavor", FLAVORS)
+def test_without_server_and_apt_the_way_out_is_told(
+    flavor: Flavor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for variable in ("CDC_PIPELINE_MYSQLD", "CDC_PIPELINE_MARIADBD"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("CDC_PIPELINE_CACHE", str(tmp_path / "cache"))
+    with pytest.raises(RuntimeSetupError, match="apt-get is not on this machine") as caught:
+        find_installation.__wrapped__(flavor)
+    assert "CDC_PIPELINE_MYSQLD" in str(caught.value.next_step)
+    assert not list((tmp_path / "cache").rglob("complete.json"))
+
+
+def test_install_shows_the_servers_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mysql"]) == 0
+    assert capsys.readouterr().out.startswith("mysql " + find_installation("mysql").version_text)
+    assert main(["postgres"]) == 2
+    assert "postgres" in capsys.readouterr().err
+
+
+def test_an_interrupted_fill_leaves_nothing_that_looks_complete(tmp_path: Path) -> None:
+    def interrupted(folder: Path) -> dict[str, object]:
+        (folder / "half").touch()
+        raise KeyboardInterrupt
+
+    def whole(folder: Path) -> dict[str, object]:
+        (folder / "all").touch()
+        return {"fills": 1}
+
+    def never(folder: Path) -> dict[str, object]:
+        raise AssertionError(f"{folder} was filled twice")
+
+    with pytest.raises(KeyboardInterrupt):
+        fill_once(tmp_path / "x", interrupted)
+    assert not (tmp_path / "x").exists()
+    for fill in (whole, never):
+        folder = fill_once(tmp_path / "x", fill)
+        assert sorted(path.name for path in folder.iterdir()) == ["all", "complete.json"]
+
+
+MODERN = """
+# a comment
+Types: deb deb-src
+URIs: file:/mirror/debian
+Suites: bookworm bookworm-updates
+Components: main
+Signed-By: /keys/archive.gpg
+
+Enabled: no
+Types: deb
+URIs: file:/mirror/off
+Suites: sid
+Components: main
+
+Types: deb
+URIs: file:/mirror/other
+Suites: nodistro
+Components: main
+"""
+
+
+def test_sources_come_from_the_machine_with_the_suite_replaced() -> None:
+    stanzas = parse_deb822(MODERN)
+    assert [s["Uris"] for s in stanzas] == ["file:/mirror/debian", "file:/mirror/other"]
+    assert stanzas_for("bookworm", stanzas) == stanzas[:1]
+    (sid,) = stanzas_for("sid", stanzas)
+    assert (sid["Types"], sid["Uris"], sid["Suites"]) == ("deb", "file:/mirror/debian", "sid")
+    assert sid["Signed-By"] == "/keys/archive.gpg"
+
+
+def test_one_line_sources_are_understood() -> None:
+    text = "# deb file:/no stable main\ndeb [signed-by=/k.gpg arch=amd64,arm64] file:/m trixie main contrib # note\n"
+    (stanza,) = parse_one_line(text)
+    assert stanza["Architectures"] == "amd64 arm64"
+    (sid,) = stanzas_for("sid", [stanza])
+    assert (sid["Uris"], sid["Suites"], sid["Components"], sid["Signed-By"]) == ("file:/m", "sid", "main", "/k.gpg")
+
+
+def test_no_debian_source_is_an_error_that_names_the_way_out() -> None:
+    with pytest.raises(RuntimeSetupError, match="suite sid"):
+        stanzas_for("sid", parse_one_line("deb file:/m noble main universe"))
+
+
+def _alive(pid: int) -> bool:
+    """Whether the process runs (a zombie that nobody has reaped yet does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,1 @@
+"""The live source against real servers."""

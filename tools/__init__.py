@@ -1,0 +1,1 @@
+"""Programs for the people who keep this repository; nothing here is part of the package."""
