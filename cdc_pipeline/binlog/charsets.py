@@ -1,8 +1,8 @@
 """Text in the servers' charsets: which tables and which way of reading belong to a charset's name.
 
 The tables are what the servers really map (tools/build_charsets.py), not what Python's codecs do: latin1 0x81 is
-U+0081, euckr is the Unified Hangul Code, and a code that a server accepts without knowing its character is "?", as SELECT
-shows it. UTF-8 is checked and passed through.
+U+0081, euckr is the Unified Hangul Code, and a code that a server accepts without knowing its character is "?", as
+SELECT shows it. UTF-8 is checked and passed through.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class DecodedRows:
         commit_ts_us: int64 (n,): commit time at the source, microseconds since 1970 UTC.
         event_row: int64 (n,): index of the change's rows event among the events that the decoder was given.
         before, after: record batches of n rows, typed as `schema.types` says.
-        before_present, after_present: uint8 (n, ceil(columns / 8)): bit c % 8 of byte c // 8 is set where column c is in
-            the image; all zero where the op has no such image.
+        before_present, after_present: uint8 (n, ceil(columns / 8)): bit c % 8 of byte c // 8 is set where column c is
+            in the image; all zero where the op has no such image.
         all_present: True where every image that an op has holds every column (the FULL row image).
     """
 

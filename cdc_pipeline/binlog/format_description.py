@@ -25,6 +25,7 @@ _FIXED_BYTES: Final = 2 + 50 + 4 + 1
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _CHECKSUM_NONE: Final = 0
 _CHECKSUM_CRC32: Final = 1
+_TYPES_BEFORE_CHECKSUMS: Final = 27
 
 
 def parse(event: bytes, *, journal: str, offset: int = 4) -> JournalFormat:
@@ -57,7 +58,8 @@ def parse(event: bytes, *, journal: str, offset: int = 4) -> JournalFormat:
         )
     lengths = event[HEADER_BYTES + _FIXED_BYTES :]
     checksum_bytes = 0
-    if _knows_checksums(server_version):
+    # A damaged version text must not switch the check off: servers without checksums know at most 27 event types.
+    if _knows_checksums(server_version) or len(lengths) > _TYPES_BEFORE_CHECKSUMS:
         algorithm = _verify(event, flags, journal, offset)
         checksum_bytes = CHECKSUM_BYTES if algorithm == _CHECKSUM_CRC32 else 0
         lengths = lengths[: -1 - CHECKSUM_BYTES]

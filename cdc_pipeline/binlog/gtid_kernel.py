@@ -144,11 +144,11 @@ def executed_numbers(
     count = 0
     for index in range(len(events)):
         event = events[index]
-        event_type = event.event_type
+        event_type = event["event_type"]
         if event_type not in (GTID, TAGGED, MARIADB):
             continue
-        body = event.start + 19
-        size = np.int64(event.event_length) - 19 - checksum_bytes
+        body = event["start"] + 19
+        size = np.int64(event["event_length"]) - 19 - checksum_bytes
         rows[count] = index
         high[count] = 0
         low[count] = 0
@@ -165,6 +165,6 @@ def executed_numbers(
                 return count, index
             numbers[count] = np.int64(_unsigned(data, body, 8))
             high[count] = _unsigned(data, body + 8, 4)
-            low[count] = np.uint64(event.server_id)
+            low[count] = np.uint64(event["server_id"])
         count += 1
     return count, -1

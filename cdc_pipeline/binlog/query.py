@@ -23,6 +23,8 @@ from cdc_pipeline.errors import CdcError, DamagedJournalError
 POST_HEADER_BYTES: Final = 13
 _SQL_MODE: Final = 1
 _CHARSET: Final = 4
+_TIME_ZONE: Final = 5
+_EXPLICIT_TIMESTAMP: Final = 16
 
 # Bytes of each status variable of fixed length.
 _FIXED: Final = {
@@ -46,6 +48,8 @@ class Query:
         thread_id: connection id.
         error_code: error that the statement ended with on its server; 0 for none.
         sql_mode: bits of the session's mode; None where the event does not tell.
+        time_zone: of the session; "" where the event does not tell.
+        explicit_defaults_for_timestamp: of the session (MySQL only); None where the event does not tell.
         charset: name of the client charset; "" where the event does not tell.
         raw: bytes of the text.
         is_exact: False where `sql` could not be decoded without loss.
@@ -56,6 +60,8 @@ class Query:
     thread_id: int
     error_code: int
     sql_mode: int | None
+    time_zone: str
+    explicit_defaults_for_timestamp: bool | None
     charset: str
     raw: bytes
     is_exact: bool
@@ -108,6 +114,7 @@ def parse(
     charset = ""
     if _CHARSET in variables:
         charset = CHARSET_BY_COLLATION.get(int.from_bytes(variables[_CHARSET][:2], "little"), "")
+    is_told = not is_mariadb and _EXPLICIT_TIMESTAMP in variables
     sql, is_exact = _decode(text, charset or "utf8mb4", is_mariadb)
     return Query(
         sql=sql,
@@ -115,6 +122,8 @@ def parse(
         thread_id=int.from_bytes(raw[:4], "little"),
         error_code=int.from_bytes(raw[9:11], "little"),
         sql_mode=int.from_bytes(variables[_SQL_MODE], "little") if _SQL_MODE in variables else None,
+        time_zone=variables.get(_TIME_ZONE, b"\0")[1:].decode("utf-8", "replace"),
+        explicit_defaults_for_timestamp=bool(variables[_EXPLICIT_TIMESTAMP][0]) if is_told else None,
         charset=charset,
         raw=text,
         is_exact=is_exact,

@@ -289,13 +289,15 @@ def _walk_error(
             next_step="the schema belongs to another version of the table: load the table anew",
         )
     index = int(state[walk.S_COLUMN])
-    if index < 0:
+    if index == walk.NO_ROWS:
+        where = "its header: it holds no row"
+    elif index < 0:
         where = "its bitmaps"
     else:
         column = schema.columns[index]
         where = f"column {column.name!r}, {type_name(column.wire_type)}"
     return DamagedJournalError(
-        f"a rows event ends in the middle of {where}",
+        f"a rows event ends inside {where}",
         journal=journal,
         offset=offset,
         table=schema.full_name,

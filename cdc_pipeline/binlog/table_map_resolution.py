@@ -45,10 +45,10 @@ def _table_bits(count: int) -> int:
 @njit(cache=True, nogil=True)
 def _is_end_marker(data: NDArray[np.uint8], event: Any, id_bytes: int, stop: int) -> bool:
     """True for a rows event of the dummy table id that holds nothing."""
-    if event.table_id != DUMMY_TABLE_ID:
+    if event["table_id"] != DUMMY_TABLE_ID:
         return False
-    at = event.start + _HEADER + id_bytes + 2
-    if _FIRST_V2 <= event.event_type <= _LAST_V2:
+    at = event["start"] + _HEADER + id_bytes + 2
+    if _FIRST_V2 <= event["event_type"] <= _LAST_V2:
         if at + 2 > stop:
             return True
         at += np.int64(data[at]) | np.int64(data[at + 1]) << 8
@@ -93,7 +93,7 @@ def resolve_maps(
     same_as = np.full(count, -1, dtype=np.int64)
     maps = len(carried_ids)
     for index in range(count):
-        if events[index].event_type == _TABLE_MAP:
+        if events[index]["event_type"] == _TABLE_MAP:
             maps += 1
     bits = _table_bits(maps)
     mask = (1 << bits) - 1
@@ -114,16 +114,16 @@ def resolve_maps(
     missing = -1
     for index in range(count):
         event = events[index]
-        table_id = event.table_id
+        table_id = event["table_id"]
         if table_id < 0:
             continue
-        tail = checksum_bytes if event.parent < 0 else 0
-        stop = event.start + np.int64(event.event_length) - tail
+        tail = checksum_bytes if event["parent"] < 0 else 0
+        stop = event["start"] + np.int64(event["event_length"]) - tail
         slot = _slot(table_id, bits)
         while ids[slot] != -1 and ids[slot] != table_id:
             slot = (slot + 1) & mask
-        if event.event_type != _TABLE_MAP:
-            if ids[slot] == table_id and id_tx[slot] == event.tx_offset:
+        if event["event_type"] != _TABLE_MAP:
+            if ids[slot] == table_id and id_tx[slot] == event["tx_offset"]:
                 map_of[index] = id_map[slot]
             elif not _is_end_marker(data, event, id_bytes, stop):
                 map_of[index] = NOT_FOUND
@@ -132,14 +132,14 @@ def resolve_maps(
             continue
         ids[slot] = table_id
         id_map[slot] = index
-        id_tx[slot] = event.tx_offset
-        first = event.start + _HEADER + id_bytes
+        id_tx[slot] = event["tx_offset"]
+        first = event["start"] + _HEADER + id_bytes
         size = stop - first
         content = np.uint64(crc32_of(data, first, stop)) | np.uint64(size) << np.uint64(32)
         slot = _slot(content, bits)
         while firsts[slot] != -1:
             known = firsts[slot]
-            if hashes[slot] == content and _same(data, first, events[known].start + _HEADER + id_bytes, size):
+            if hashes[slot] == content and _same(data, first, events[known]["start"] + _HEADER + id_bytes, size):
                 break
             slot = (slot + 1) & mask
         if firsts[slot] == -1:

@@ -3,7 +3,7 @@
 Rules:
 - A `TableSchema` is plain values, equal by content. It is made from a table map with full metadata, or (later) from the
   schema history; the decoder never sees the table map itself.
-- The mapping to Arrow and Delta types is not here but in `cdc_pipeline.schema.types`: this page says what the wire holds.
+- This page says what the wire holds; the Arrow types are in `binlog/arrow_types.py`, Delta's in `schema/types.py`.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Column:
         name: column name.
         kind: logical kind.
         wire_type: type code in the table map after ENUM, SET and long CHAR were unwrapped from STRING (MYSQL_TYPE_*).
-        wire_meta: the type's metadata word as the row decoder needs it (for VARCHAR the maximal bytes, for BLOB, JSON and
-            GEOMETRY the count of length bytes, for the "2" temporal types the fraction digits, for BIT the bits, for
+        wire_meta: the type's metadata word as the row decoder needs it (for VARCHAR the maximal bytes, for BLOB, JSON
+            and GEOMETRY the count of length bytes, for the "2" temporal types the fraction digits, for BIT the bits, for
             STRING the maximal bytes, for ENUM and SET the count of pack bytes, for NEWDECIMAL precision << 8 | scale).
         nullable: from the null bits of the table map.
         unsigned: from SIGNEDNESS; False for types without a sign.

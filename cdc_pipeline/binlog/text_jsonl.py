@@ -86,7 +86,7 @@ def _image_rows(rows: DecodedRows, image: str) -> list[dict[str, Any]]:
             columns[value.column][value.row] = value.text
     names = rows.schema.column_names
     bits = np.unpackbits(present, axis=1, bitorder="little", count=len(names)).astype(bool)
-    whole: list[bool] = bits.all(axis=1).tolist()
+    whole = np.count_nonzero(bits, axis=1) == len(names)
     return [
         dict(zip(names, cells, strict=True))
         if whole[row]

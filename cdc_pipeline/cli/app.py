@@ -45,8 +45,12 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
+        except BrokenPipeError:
+            # Here and not further out: click would turn it into exit code 1.
+            _let_output_go_nowhere()
+            ctx.exit(0)
         except Exception as error:
             settings = ctx.ensure_object(Settings)
             if settings.debug:
@@ -93,7 +97,11 @@ def run() -> None:
         click.echo("stopped", err=True)
         code = 1
     except BrokenPipeError:
-        # Python flushes standard output once more at exit: let that go nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_output_go_nowhere()
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _let_output_go_nowhere() -> None:
+    """After a reader went away: Python flushes standard output once more at exit, which must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

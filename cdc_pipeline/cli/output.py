@@ -8,11 +8,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from io import TextIOWrapper
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
 from cdc_pipeline.errors import CdcError
+
+_WIDTH_IN_FILES: Final = 160
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,7 +30,8 @@ def results() -> Console:
     """Console for what was asked for."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, highlight=False)
+    # Into a file or a pipe lines are not folded at the width of a terminal that is not there.
+    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _WIDTH_IN_FILES)
 
 
 def notes(stream: TextIO | None = None) -> Console:
@@ -62,7 +65,7 @@ def error_document(error: BaseException) -> dict[str, object]:
 
 
 def show_error(error: BaseException, *, as_json: bool) -> None:
-    """The error as a panel on standard error, or as the JSON document."""
+    """The error on standard error, or as the JSON document: in a panel where its lines fit, so that none is broken."""
     if as_json:
         emit_json(error_document(error))
         return
@@ -70,7 +73,12 @@ def show_error(error: BaseException, *, as_json: bool) -> None:
     from rich.text import Text
 
     text = str(error) if isinstance(error, CdcError) else str(error) or type(error).__name__
-    notes().print(Panel(Text(text), title=type(error).__name__, title_align="left", border_style="red"))
+    console, name = notes(), type(error).__name__
+    if max(map(len, text.splitlines())) <= console.width - 4:
+        console.print(Panel(Text(text), title=name, title_align="left", border_style="red"))
+    else:
+        console.print(f"{name}:", style="bold red")
+        console.print(Text(text), soft_wrap=True)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from pathlib import Path
 import dagster as dg
 
 from cdc_pipeline.config import Bound
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.orchestration.capture_asset import pool_name, step_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
@@ -138,6 +138,8 @@ def execute_capture(
             tags={PROCESS_TAG: this_process()},
         )
     error = listener.error
+    if isinstance(error, dg.DagsterExecutionInterruptedError):
+        error = CdcError("the run was stopped", next_step="start it again: it goes on from the last cut")
     if not result.success and error is None:
         error = RuntimeError(_failure_text(result))
     return CaptureRun(

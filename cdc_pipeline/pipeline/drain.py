@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,6 +61,7 @@ class Drain:
         self._bytes_done = 0
         self._rows = 0
         self._transactions = 0
+        self._open_is_applied = False  # the open transaction has rows of a captured table
 
     def run(self) -> None:
         """Drain until the reader has ended and the store is empty.
@@ -145,18 +147,22 @@ class Drain:
         decoded = self._decoder.decode([piece])
         for rows in decoded.tables:
             self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=True)
+        self._open_is_applied |= decoded.transactions_applied > 0
+        applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
+            applied, self._open_is_applied = int(self._open_is_applied), False
             if np.any(piece.events["role"] == Role.ROLLBACK):
                 self._committer.drop_open()
             else:
                 self._committer.close_open()
-        self._advance([piece], decoded)
+        self._advance([piece], replace(decoded, transactions_applied=applied))
 
     def _abandon(self, mark: EventSlice) -> None:
         """The open transaction never ended (K5): its pieces never count."""
         self._committer.drop_open()
         self._place.drop_open()
         self._decoder.reset()
+        self._open_is_applied = False
         self._advance([mark], DecodedRun((), 0, 0))
 
     def _take_statement(self, piece: EventSlice) -> None:

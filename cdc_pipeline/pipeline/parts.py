@@ -34,7 +34,7 @@ def build_store(config: PipelineConfig) -> EventStore:
 
 
 def get_size(config: PipelineConfig) -> int:
-    """How much one get asks for, in the store's own measure (events, or memory units); never all that the ring holds."""
+    """How much one get asks for, in the store's measure (events, or memory units); never all that the ring holds."""
     if config.store.batch_mode == "itemsize":
         return max(1, config.store.ring_events // 4)
     units = max(1, config.batch.get_bytes // config.store.memory_unit_bytes)

@@ -50,7 +50,7 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
             "the cursor and the lake's last cut belong to different servers",
             expected=str(cut.cursor.identity),
             got=str(cursor.identity),
-            next_step="point the pipeline at its own server, or give the new server a source name and a lake of its own",
+            next_step="point the pipeline at its own server, or give the new one a source name and a lake of its own",
         )
     if cursor.batch_number < cut.batch_number:
         return Reconciled(

@@ -28,7 +28,12 @@ class StatementRules:
         """
         modes = UNKNOWN_MODES
         if query.sql_mode is not None:
-            modes = SqlModes.from_bits(query.sql_mode, is_mariadb=self._is_mariadb)
+            modes = SqlModes.from_bits(
+                query.sql_mode,
+                is_mariadb=self._is_mariadb,
+                explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
+                time_zone=query.time_zone,
+            )
         return decide(
             query.sql,
             query.database,

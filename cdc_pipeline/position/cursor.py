@@ -105,12 +105,14 @@ class MemoryCursorStore:
     def __init__(self, cursor: CursorState | None = None) -> None:
         self.cursor = cursor
         self.history: list[CursorState] = [] if cursor is None else [cursor]
+        self.metadata: dict[str, object] = {}
 
     def read(self) -> CursorState | None:
         return self.cursor
 
     def write(self, cursor: CursorState, metadata: dict[str, object]) -> None:
         self.cursor = cursor
+        self.metadata = metadata
         self.history.append(cursor)
 
 

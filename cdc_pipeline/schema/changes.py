@@ -19,7 +19,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedEventError
 from cdc_pipeline.schema.alterations import Alteration, read_alteration
 from cdc_pipeline.schema.ddl import classify, first_word
-from cdc_pipeline.schema.ddl_alter import create_columns
+from cdc_pipeline.schema.ddl_create import create_columns
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.scene import RELOAD, AddColumns, CreateTarget, Decision, KnownTable, Scene
 from cdc_pipeline.schema.statement import Statement, StatementKind, TableName

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final
 
 from cdc_pipeline.schema.ddl_dml import dml_tables
+from cdc_pipeline.schema.ddl_session import read_begin, read_release, read_rollback, read_set, read_start, read_xa
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes, TokenKind, TokenReader
 from cdc_pipeline.schema.statement import Statement, StatementKind, TableName
 
@@ -40,15 +41,6 @@ _PLAIN_VERBS: Final[dict[str, StatementKind]] = {
 _DML_VERBS: Final = frozenset(
     {"INSERT", "REPLACE", "UPDATE", "DELETE", "LOAD", "CALL", "DO", "SELECT", "WITH", "IMPORT", "VALUES", "TABLE"}
 )
-_XA: Final = {
-    "START": _K.XA_START,
-    "BEGIN": _K.XA_START,
-    "END": _K.XA_END,
-    "PREPARE": _K.XA_PREPARE,
-    "COMMIT": _K.XA_COMMIT,
-    "ROLLBACK": _K.XA_ROLLBACK,
-    "RECOVER": _K.ADMIN,
-}
 # Objects of CREATE, ALTER and DROP whose names do not matter here. Longer ones first.
 _OBJECTS: Final[tuple[tuple[tuple[str, ...], StatementKind], ...]] = (
     (("VIEW",), _K.VIEW),
@@ -111,7 +103,7 @@ def classify_tokens(tokens: TokenReader, default_database: str) -> Statement:
     if verb == "SET":
         if tokens.at("SET", "STATEMENT"):
             return _set_statement(tokens, default_database)
-        return _set(tokens)
+        return read_set(tokens)
     reader = _READERS.get(verb)
     if reader is not None:
         return reader(tokens, default_database)
@@ -134,46 +126,6 @@ def _set_statement(tokens: TokenReader, database: str) -> Statement:
         else:
             tokens.next()
     return Statement(_K.UNKNOWN, "SET STATEMENT")
-
-
-def _set(tokens: TokenReader) -> Statement:
-    tokens.next()
-    account = tokens.at("PASSWORD") or tokens.at("ROLE") or tokens.at("DEFAULT", "ROLE")
-    # PASSWORD and ROLE are accounts' unless a variable of that name is set, which no server has.
-    return Statement(_K.ACCOUNT if account else _K.SET, "SET")
-
-
-def _begin(tokens: TokenReader, _database: str) -> Statement:
-    tokens.next()
-    tokens.take("WORK")
-    return Statement(_K.BEGIN if tokens.at_end() else _K.UNKNOWN, "BEGIN")
-
-
-def _start(tokens: TokenReader, _database: str) -> Statement:
-    tokens.next()
-    if tokens.at("TRANSACTION"):
-        return Statement(_K.BEGIN, "START TRANSACTION")
-    known = tokens.at_any("SLAVE", "REPLICA", "ALL", "GROUP_REPLICATION")
-    return Statement(_K.ADMIN if known else _K.UNKNOWN, "START")
-
-
-def _rollback(tokens: TokenReader, _database: str) -> Statement:
-    tokens.next()
-    tokens.take("WORK")
-    if tokens.at("TO"):
-        return Statement(_K.ROLLBACK_TO_SAVEPOINT, "ROLLBACK TO")
-    return Statement(_K.ROLLBACK, "ROLLBACK")
-
-
-def _release(tokens: TokenReader, _database: str) -> Statement:
-    known = tokens.take("RELEASE", "SAVEPOINT")
-    return Statement(_K.RELEASE_SAVEPOINT if known else _K.UNKNOWN, "RELEASE")
-
-
-def _xa(tokens: TokenReader, _database: str) -> Statement:
-    tokens.next()
-    word = tokens.next().key
-    return Statement(_XA.get(word, _K.UNKNOWN), f"XA {word}".strip())
 
 
 # -- CREATE, ALTER, DROP ----------------------------------------------------------------------------------------------
@@ -348,6 +300,8 @@ def _other_tables(
     tokens: TokenReader, table: TableName, database: str
 ) -> tuple[tuple[TableName, ...], tuple[tuple[TableName, TableName], ...]]:
     """Further tables of ALTER TABLE: its new name, and the one that a partition is exchanged with or made of."""
+    # A new name without a database is in the session's, on both servers, not beside the table.
+    database = database or table[0]
     here = tokens.index
     others: list[TableName] = []
     renames: list[tuple[TableName, TableName]] = []
@@ -473,11 +427,11 @@ def _load(tokens: TokenReader, database: str) -> Statement:
 
 
 _READERS: Final[dict[str, Callable[[TokenReader, str], Statement]]] = {
-    "BEGIN": _begin,
-    "START": _start,
-    "ROLLBACK": _rollback,
-    "RELEASE": _release,
-    "XA": _xa,
+    "BEGIN": lambda tokens, _: read_begin(tokens),
+    "START": lambda tokens, _: read_start(tokens),
+    "ROLLBACK": lambda tokens, _: read_rollback(tokens),
+    "RELEASE": lambda tokens, _: read_release(tokens),
+    "XA": lambda tokens, _: read_xa(tokens),
     "CREATE": _create,
     "ALTER": _alter,
     "DROP": _drop,

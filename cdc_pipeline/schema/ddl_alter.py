@@ -1,4 +1,4 @@
-"""The actions of ALTER TABLE, and the columns and key of CREATE TABLE.
+"""The actions of ALTER TABLE.
 
 Rules:
 - Every action of the list is named; one that is not recognised to its end is UNKNOWN, with its text.
@@ -16,7 +16,6 @@ from typing import Final
 from cdc_pipeline.schema.ddl import classify_tokens
 from cdc_pipeline.schema.ddl_columns import ColumnDefinition, column_definition, skip_references
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes, TokenKind, TokenReader
-from cdc_pipeline.schema.ddl_types import charset_of_collation
 from cdc_pipeline.schema.statement import StatementKind
 
 
@@ -68,18 +67,6 @@ class Action:
     if_exists: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class CreatedTable:
-    """Columns and key of a plain CREATE TABLE.
-
-    Attributes:
-        primary_key: column names as they are written in the columns' own definitions; () without a primary key.
-    """
-
-    columns: tuple[ColumnDefinition, ...]
-    primary_key: tuple[str, ...]
-
-
 _A = ActionKind
 _OPTIONS: Final = frozenset(
     {"ALGORITHM", "LOCK", "COMMENT", "ROW_FORMAT", "AUTO_INCREMENT", "AVG_ROW_LENGTH", "CHECKSUM", "COMPRESSION",
@@ -115,89 +102,6 @@ def alter_actions(
         elif not tokens.at_end() and not _may_follow_without_comma(tokens, actions[-1]):
             actions.append(_unknown(tokens, tokens.peek().start))
     return tuple(actions)
-
-
-def create_columns(
-    sql: str,
-    default_database: str = "",
-    *,
-    is_mariadb: bool = False,
-    modes: SqlModes = UNKNOWN_MODES,
-) -> CreatedTable | None:
-    """Columns and primary key of a plain CREATE TABLE; None where its text does not tell them with certainty."""
-    tokens = TokenReader(sql, modes=modes, is_mariadb=is_mariadb)
-    if classify_tokens(tokens, default_database).kind is not StatementKind.CREATE_TABLE or not tokens.at("("):
-        return None
-    charset = _table_charset(tokens)
-    if charset is None:
-        return None
-    tokens.next()
-    columns: list[ColumnDefinition] = []
-    key: tuple[str, ...] = ()
-    while True:
-        if _at_key_part(tokens):
-            added = _added_key(tokens)
-            if added is None:
-                return None
-            if added.kind is _A.ADD_PRIMARY_KEY:
-                key = _key_columns(added, tokens)
-                if not key:
-                    return None
-        else:
-            column = column_definition(tokens, table_charset=charset)
-            if column is None or column.first or column.after:
-                return None
-            columns.append(column)
-            if column.primary_key:
-                key = (column.name,)
-        if tokens.take(")"):
-            break
-        if not tokens.take(","):
-            return None
-    by_folded_name = {column.name.lower(): column.name for column in columns}
-    if not columns or any(name.lower() not in by_folded_name for name in key):
-        return None
-    return CreatedTable(tuple(columns), tuple(by_folded_name[name.lower()] for name in key))
-
-
-def _table_charset(tokens: TokenReader) -> str | None:
-    """The table's own charset, "" where none is written; None where an option adds columns (system versioning)."""
-    here = tokens.index
-    charset = ""
-    if not tokens.skip_group():
-        return None
-    while not tokens.at_end():
-        if tokens.at("WITH", "SYSTEM", "VERSIONING"):
-            return None
-        if tokens.take("CHARSET") or tokens.take("CHARACTER", "SET"):
-            tokens.take("=")
-            charset = (tokens.name_or_string() or "").lower()
-        elif tokens.take("COLLATE"):
-            tokens.take("=")
-            collation = tokens.name_or_string() or ""
-            charset = charset or charset_of_collation(collation)
-        elif not tokens.skip_group() and tokens.next().kind is TokenKind.BAD:
-            return None
-    tokens.index = here
-    return "" if charset == "default" else charset
-
-
-def _key_columns(action: Action, tokens: TokenReader) -> tuple[str, ...]:
-    """Columns of ``PRIMARY KEY [name] [USING ..] (a, b(10) DESC)``; () where one is not a column."""
-    reader = TokenReader(action.text, modes=tokens.modes, is_mariadb=tokens.is_mariadb)
-    while not reader.at_end() and not reader.at("("):
-        reader.next()
-    names: list[str] = []
-    reader.take("(")
-    while (name := reader.name()) is not None:
-        names.append(name)
-        reader.skip_group()
-        reader.take_any("ASC", "DESC")
-        if reader.take("WITHOUT", "OVERLAPS"):
-            return ()
-        if not reader.take(","):
-            break
-    return tuple(names) if reader.at(")") else ()
 
 
 # -- one action -------------------------------------------------------------------------------------------------------
@@ -267,7 +171,7 @@ def _rest(tokens: TokenReader, start: int, kind: ActionKind, name: str = "") -> 
     return Action(kind, _text(tokens, start), name) if tokens.skip_to_comma() else None
 
 
-def _at_key_part(tokens: TokenReader) -> bool:
+def at_key_part(tokens: TokenReader) -> bool:
     """True where an index, a key or a constraint is defined, and not a column."""
     if tokens.peek().key in _INDEX_WORDS or tokens.at_any("PRIMARY", "UNIQUE", "FOREIGN", "CONSTRAINT", "CHECK"):
         return True
@@ -276,7 +180,8 @@ def _at_key_part(tokens: TokenReader) -> bool:
     return tokens.at("VECTOR", "INDEX") or tokens.at("VECTOR", "KEY") or tokens.at("VECTOR", "(")
 
 
-def _added_key(tokens: TokenReader) -> Action | None:
+def added_key(tokens: TokenReader) -> Action | None:
+    """Pass over the definition of an index, key or constraint; None where it cannot be read to its end."""
     start = tokens.peek().start
     kind = _A.CONSTRAINT
     if tokens.at("PERIOD", "FOR"):
@@ -336,8 +241,8 @@ def _add(tokens: TokenReader, start: int) -> list[Action] | None:
         return _listed(_rest(tokens, start, _A.VERSIONING))
     if tokens.at("PARTITION"):
         return _listed(_rest(tokens, start, _A.PARTITION))
-    if _at_key_part(tokens):
-        added = _added_key(tokens)
+    if at_key_part(tokens):
+        added = added_key(tokens)
         return None if added is None else [Action(added.kind, _text(tokens, start))]
     tokens.take("COLUMN")
     if_not_exists = tokens.take("IF", "NOT", "EXISTS")
@@ -346,8 +251,8 @@ def _add(tokens: TokenReader, start: int) -> list[Action] | None:
         return None if column is None else [_added_column(tokens, start, column, if_not_exists)]
     actions: list[Action] = []
     while True:
-        if _at_key_part(tokens):
-            added = _added_key(tokens)
+        if at_key_part(tokens):
+            added = added_key(tokens)
             if added is None:
                 return None
             actions.append(added)

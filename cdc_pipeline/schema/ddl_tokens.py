@@ -199,19 +199,19 @@ class TokenReader:
         self.modes = modes
         self.is_mariadb = is_mariadb
         self.index = 0
-        self._tokens: list[Token] = []
+        self.read: list[Token] = []  # all tokens up to here
         self._more = tokenize(sql, modes=modes, is_mariadb=is_mariadb)
         self._end = Token(TokenKind.END, "", "", len(sql), len(sql))
 
     def peek(self, ahead: int = 0) -> Token:
         """The token `ahead` places from here; END after the last one."""
         wanted = self.index + ahead
-        while len(self._tokens) <= wanted:
+        while len(self.read) <= wanted:
             token = next(self._more, None)
             if token is None:
                 return self._end
-            self._tokens.append(token)
-        return self._tokens[wanted]
+            self.read.append(token)
+        return self.read[wanted]
 
     def next(self) -> Token:
         """This token; the reader then stands at the following one."""

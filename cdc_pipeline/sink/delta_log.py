@@ -18,6 +18,8 @@ SOURCE_PROPERTY: Final = "cdc.source"
 TABLE_PROPERTY: Final = "cdc.table"
 APP_ID_PROPERTY: Final = "cdc.app_id"
 
+_DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
 # Operations that change how rows are stored and not which rows there are.
 MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
 
@@ -30,14 +32,14 @@ class TableLog:
         version: latest version.
         app_id: the pipeline's transaction application id, from the table's properties; "" in a foreign table.
         transaction_version: Delta's transaction id under `app_id`; -1 where none was committed.
-        columns: column names.
-        partition_columns, properties: as in the table's metadata.
+        columns: column name -> Delta type as DDL text, "" for nested types.
+        properties: as in the table's metadata.
     """
 
     version: int
     app_id: str
     transaction_version: int
-    columns: tuple[str, ...]
+    columns: dict[str, str]
     properties: dict[str, str]
 
 
@@ -72,7 +74,7 @@ def read_table_log(path: Path) -> TableLog | None:
             version=table.version(),
             app_id=app_id,
             transaction_version=-1 if found is None else int(found),
-            columns=tuple(column.name for column in table.schema().fields),
+            columns={column.name: _ddl_type(column.type.to_json()) for column in table.schema().fields},
             properties=properties,
         )
     except (DeltaError, OSError, ValueError) as error:
@@ -81,6 +83,12 @@ def read_table_log(path: Path) -> TableLog | None:
             got=f"{type(error).__name__}: {error}",
             next_step="restore the table's _delta_log from a backup of the lake",
         ) from None
+
+
+def _ddl_type(text: str) -> str:
+    """DDL text of a type as the log's JSON has it; "" for nested ones."""
+    found = json.loads(text)
+    return _DDL_NAMES.get(found, found) if isinstance(found, str) else ""
 
 
 def read_commit(path: Path, version: int) -> Commit | None:

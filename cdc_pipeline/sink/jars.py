@@ -114,7 +114,7 @@ def maven_mirrors() -> list[str]:
             root = ElementTree.parse(file).getroot()  # noqa: S314 - the machine's own file
         except (OSError, ElementTree.ParseError):
             continue
-        for mirror in root.iter("{*}mirror"):
+        for mirror in root.findall(".//{*}mirror"):
             of = {part.strip() for part in (mirror.findtext("{*}mirrorOf") or "").split(",")}
             url = (mirror.findtext("{*}url") or "").strip()
             if url.startswith("https://") and "!central" not in of and of & {"*", "central", "external:*"}:

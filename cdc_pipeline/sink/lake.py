@@ -117,7 +117,11 @@ def list_numbers(folder: Path) -> list[int]:
 
 
 def put_if_absent(path: Path, text: str) -> bool:
-    """Write `text` durably as a new file; False, and nothing changed, where there is one already."""
+    """Write `text` durably as a new file; False, and nothing changed, where there is one already.
+
+    Raises:
+        SinkError: the file system is full, read-only, or has no hard links.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
     try:
@@ -129,6 +133,13 @@ def put_if_absent(path: Path, text: str) -> bool:
             os.link(temporary, path)
         except FileExistsError:
             return False
+    except OSError as error:
+        raise SinkError(
+            f"a file of the lake's own records cannot be written: {path}",
+            expected="a file system with free space and hard links (they make the file appear whole or not at all)",
+            got=f"{type(error).__name__}: {error.strerror}",
+            next_step="free space, or move the lake to a local file system",
+        ) from None
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)

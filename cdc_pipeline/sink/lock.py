@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from cdc_pipeline.errors import LockError
+from cdc_pipeline.errors import LockError, RuntimeSetupError
 
 
 @contextmanager
@@ -25,10 +25,19 @@ def writer_lock(path: Path) -> Iterator[None]:
 
     Raises:
         LockError: another process (or another sink of this one) holds it.
+        RuntimeSetupError: the folder cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # O_CLOEXEC (Python's default) keeps the lock from living on in a JVM that this process started.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # O_CLOEXEC (Python's default) keeps the lock from living on in a JVM that this process started.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RuntimeSetupError(
+            f"the lake cannot be written: {path.parent}",
+            setting="sink.lake_path",
+            got=f"{type(error).__name__}: {error.strerror}",
+            next_step="give the account that runs this the right to write there, or choose another lake path",
+        ) from None
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -68,7 +68,7 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     check_owner(there, target.table, target.app_id, path=path)
     if target.files:
         return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
-    if {column.name for column in target.add_columns} - set(there.columns):
+    if any(there.columns.get(column.name) != column.delta_type for column in target.add_columns):
         return False
     if backfill_sql(path, target) is not None:
         return there.transaction_version >= transaction_version(record.batch_number, BACKFILL_STEP)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.errors import LakeStateError, StagingError
+from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.sink.expand import StagedRows, expand
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
@@ -153,6 +153,7 @@ class StagedBatch:
         Raises:
             StagingError: the rows do not fit the target (see `expand.expand`), or whole transactions come while a
                 transaction is open.
+            SinkError: the lake's file system is full.
         """
         if not len(rows):
             return
@@ -168,7 +169,15 @@ class StagedBatch:
         part = target.part
         if open_transaction:
             part = target.open = target.open or _Part()
-        self._write(target, part, staged)
+        try:
+            self._write(target, part, staged)
+        except OSError as error:
+            raise SinkError(
+                f"batch {self.number} cannot be staged in {self._folder}",
+                table=plan.table,
+                got=f"{type(error).__name__}: {error.strerror or error}",
+                next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
+            ) from error
         part.inserted += staged.rows_inserted
         part.updated += staged.rows_updated
         part.deleted += staged.rows_deleted

@@ -33,6 +33,7 @@ from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config import LiveSourceConfig
 from cdc_pipeline.errors import (
     CdcError,
+    DamagedJournalError,
     MissingGrantError,
     PositionError,
     SourceError,
@@ -116,7 +117,7 @@ class LiveSource:
         """
         by_gtid = self._by_gtid(start)
         if by_gtid:
-            if server_positions.contains(self.server, start.gtid_set, end.gtid_set):
+            if server_positions.contains(self.server.flavor, start.gtid_set, end.gtid_set):
                 return
         elif start.order >= end.order:
             return
@@ -154,10 +155,7 @@ class LiveSource:
 
     def _request(self, start: Position, by_gtid: bool) -> DumpRequest:
         flavor = self.server.flavor
-        gtid_set = start.gtid_set if by_gtid else ""
-        gtid_bytes = b""
-        if flavor == "mysql" and server_positions.has_tags(gtid_set):
-            gtid_bytes = b""
+        gtid_set, gtid_bytes = server_positions.dump_set(flavor, start.gtid_set) if by_gtid else ("", b"")
         return DumpRequest(flavor, start.journal, start.offset, gtid_set, gtid_bytes)
 
     def _first_offset(self, start: Position, end: Position) -> int:
@@ -216,44 +214,49 @@ class _Stream:
         self._deframer = PacketDeframer()
         self._buffer = ByteBuffer(CHUNK_BYTES + READ_BYTES)
         self._must_check_journal = not by_gtid
+        self._next = (start.journal, start.offset)
 
     def chunks(self) -> Iterator[Chunk]:
+        """The chunks, then the error that kept the end from being reached, if one did."""
         block = np.empty(READ_BYTES, dtype=np.uint8)
         self._buffer.room(CHUNK_BYTES + READ_BYTES)
-        while True:
-            end_of_stream, failure = self._fill(block)
+        stop: PacketEnd | CdcError | str | None = None
+        while stop is None:
+            stop = self._fill(block)
+            # Also after a failure: what came before it counts, and the error tells the place after it.
             reached = yield from self._frame()
             if reached:
                 return
-            if failure is not None:
-                raise failure
-            if end_of_stream is not None:
-                raise self._end_early(end_of_stream)
+        if isinstance(stop, PacketEnd):
+            raise self._end_early(stop)
+        raise self._lost(stop) if isinstance(stop, str) else stop
 
-    def _fill(self, block: np.ndarray) -> tuple[PacketEnd | None, CdcError | None]:
-        """Read until there is enough for a chunk. What was read before a failure is framed before that is raised."""
-        ended: PacketEnd | None = None
+    def _fill(self, block: np.ndarray) -> PacketEnd | CdcError | str | None:
+        """Read until there is enough for a chunk: None. Else why nothing more comes (a text: the connection broke)."""
         goal = len(self._buffer) + CHUNK_BYTES
         try:
-            while ended is None and len(self._buffer) < goal:
+            while len(self._buffer) < goal:
                 count = self._dump.read(block)
                 if count == 0:
-                    return None, self._lost("the server closed the connection")
+                    return "the server closed the connection"
                 ended = self._deframer.feed(block[:count], self._buffer)
+                if ended is not None:
+                    return ended
         except CdcError as error:
-            return None, error
+            return error
         except TimeoutError:
-            return None, self._lost(f"nothing came for {self._source.config.read_timeout_s:g} s")
+            return f"nothing came for {self._source.config.read_timeout_s:g} s"
         except OSError as error:
-            return None, self._lost(error.strerror or str(error))
-        return ended, None
+            return error.strerror or str(error)
+        return None
 
     def _frame(self) -> Generator[Chunk, None, bool]:
         """Deliver the whole events in the buffer; True once the end is reached."""
         while True:
             chunk, used = self._framer.feed(self._buffer.filled)
-            self._check_journal()
+            self._check_journal(chunk)
             if chunk is not None:
+                self._check_contiguous(chunk)
                 delivered = self._cut(chunk)
                 if delivered is not None:
                     yield delivered
@@ -317,15 +320,48 @@ class _Stream:
                 next_step="choose an offset that SHOW BINLOG EVENTS lists for that journal",
             )
 
-    def _check_journal(self) -> None:
+    def _check_journal(self, chunk: Chunk | None) -> None:
         """By offset: the journal that the server sends must be the one that the start was taken from."""
-        journal_format = self._framer.journal_format
-        if not self._must_check_journal or journal_format is None:
+        if not self._must_check_journal:
             return
+        created_s = next(
+            (
+                event.header.timestamp_s
+                for event in self._framer.artificial
+                if event.header.event_type == EventType.FORMAT_DESCRIPTION
+            ),
+            None,
+        )
+        if created_s is None:
+            if chunk is None:
+                return
+            created_s = chunk.journal_format.created_s
         self._must_check_journal = False
-        known_s = self._start.journal_created_s
-        if known_s and self._framer.journal == self._start.journal and journal_format.created_s != known_s:
-            raise server_positions.renumbered(self._start, journal_format.created_s)
+        if self._start.journal_created_s not in (0, created_s):
+            raise server_positions.renumbered(self._start, created_s)
+
+    def _check_contiguous(self, chunk: Chunk) -> None:
+        """By offset: nothing is skipped. The framer allows it, for dumps by GTID set."""
+        if self._by_gtid:
+            return
+        journal, expected = self._next
+        first = 4 if chunk.journal != journal else expected
+        ends = np.concatenate([[first], chunk.events["next_offset"][:-1]])
+        gaps = np.flatnonzero(chunk.events["offset"] != ends)
+        # What follows a format description tells how an encrypted journal of MariaDB is read; it is not sent.
+        types = chunk.events["event_type"]
+        gaps = gaps[(gaps == 0) | (types[gaps - 1] != EventType.FORMAT_DESCRIPTION)]
+        if len(gaps):
+            row = int(gaps[0])
+            raise DamagedJournalError(
+                "the server left out a part of the journal",
+                journal=chunk.journal,
+                offset=int(ends[row]),
+                expected=f"an event at {int(ends[row])}",
+                got=f"the next one is at {int(chunk.events['offset'][row])}",
+                next_step="run again; if it stays, read this journal from a copy of its file",
+            )
+        self._next = (chunk.journal, int(chunk.events["next_offset"][-1]))
 
     def _end_early(self, ended: PacketEnd) -> CdcError:
         """The server stopped before the end."""

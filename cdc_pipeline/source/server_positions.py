@@ -3,17 +3,15 @@
 Rules:
 - Nothing is snapped or guessed: at an offset stands an event with its own place and checksum, or it is refused.
 - What is missing is named: the oldest journal that is left, or the transactions that were purged.
-- Sets of MySQL are compared by the server's own functions, so that every form that it writes is understood. A position
-  of MariaDB is one sequence number per domain, compared here.
 
-Source: binlog-facts C; MySQL manual "GTID_SUBTRACT", "GTID_SUBSET"; MariaDB "Global Transaction ID".
+Source: binlog-facts C; MySQL manual "gtid_purged"; MariaDB "Global Transaction ID".
 """
 
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable
+from typing import Any
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import (
@@ -25,10 +23,10 @@ from cdc_pipeline.errors import (
     UnknownEventError,
     UnsupportedEventError,
 )
-from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.server import ServerConnection, StatementError, compact_set
+from cdc_pipeline.position.gtid_sets import MariadbGtidSet, encode_mysql_binary, parse_gtid_set
+from cdc_pipeline.position.position import Flavor, Position
+from cdc_pipeline.source.server import ServerConnection
 
-_MARIADB_GTID = re.compile(r"(\d+)-(\d+)-(\d+)")
 _FIRST_OFFSET = 4
 _RENUMBERED_STEP = (
     "load the tables anew and start at `latest`; before that, read what the old journals hold from an archive"
@@ -103,14 +101,11 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
 
     Raises:
         JournalMissingError: transactions that the set lacks were purged.
-        SourceIdentityError: the set holds transactions that the server has not executed.
+        SourceIdentityError: the set holds transactions that the server has not executed; servers notice only some.
         PositionError: not a GTID set.
     """
-    if server.flavor == "mariadb":
-        purged, ahead = _mariadb_differences(server, position.gtid_set)
-    else:
-        purged = _mysql_difference(server, "@@GLOBAL.gtid_purged", "%s", position.gtid_set)
-        ahead = _mysql_difference(server, "%s", "@@GLOBAL.gtid_executed", position.gtid_set)
+    start = _set(position.gtid_set, server.flavor)
+    ahead = start.subtract(_set(server.end_position().gtid_set, server.flavor))
     if ahead:
         raise SourceIdentityError(
             f"the start holds transactions that {server.address} has not executed",
@@ -120,6 +115,7 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
             next_step="check that source.host is the server that the cursor was written for, or a replica that has "
             "caught up; if its log was reset or it was restored, load the tables anew",
         )
+    purged = _set(earliest(server).gtid_set, server.flavor).subtract(start)
     if purged:
         raise JournalMissingError(
             f"{server.address} has purged transactions that follow the start",
@@ -131,38 +127,27 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
         )
 
 
-def contains(server: ServerConnection, outer: str, inner: str) -> bool:
-    """Whether all transactions of `inner` are in `outer`; False where `inner` is not known ("")."""
-    if not inner:
-        return False
-    if server.flavor == "mariadb":
-        reached = mariadb_domains(outer)
-        return all(sequence <= reached.get(domain, -1) for domain, sequence in mariadb_domains(inner).items())
-    try:
-        return bool(server.value("SELECT GTID_SUBSET(%s, %s)", (inner, outer)))
-    except StatementError as error:
-        raise _not_a_set(outer, error) from None
-
-
-def mariadb_domains(text: str) -> dict[int, int]:
-    """Highest sequence number per domain of a MariaDB GTID position such as ``0-1-42,5-2-7``.
+def contains(flavor: Flavor, outer: str, inner: str) -> bool:
+    """Whether all transactions of `inner` are in `outer`; False where `inner` is not known ("").
 
     Raises:
-        PositionError: another form.
+        PositionError: not a GTID set.
     """
-    domains: dict[int, int] = {}
-    for part in filter(None, compact_set(text).split(",")):
-        match = _MARIADB_GTID.fullmatch(part)
-        if match is None:
-            raise PositionError(
-                "not a GTID position of MariaDB",
-                expected="domain-server-sequence, separated by commas, such as 0-1-42",
-                got=text,
-                next_step="take it from SELECT @@gtid_binlog_pos, or start at a journal and offset",
-            )
-        domain, sequence = int(match[1]), int(match[3])
-        domains[domain] = max(sequence, domains.get(domain, -1))
-    return domains
+    return bool(inner) and not _set(inner, flavor).subtract(_set(outer, flavor))
+
+
+def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
+    """A GTID set as a dump asks for it: its text, and its binary form where it has tags.
+
+    The library cannot encode tags.
+
+    Raises:
+        PositionError: not a GTID set.
+    """
+    parsed = parse_gtid_set(gtid_set, flavor)
+    if isinstance(parsed, MariadbGtidSet):
+        return str(parsed.position()), b""
+    return str(parsed), encode_mysql_binary(parsed) if parsed.is_tagged else b""
 
 
 def renumbered(position: Position, created_s: int) -> SourceIdentityError:
@@ -208,41 +193,6 @@ def _not_a_boundary(position: Position, expected: str, got: object) -> PositionE
     )
 
 
-def _mysql_difference(server: ServerConnection, left: str, right: str, gtid_set: str) -> str:
-    try:
-        return compact_set(server.value(f"SELECT GTID_SUBTRACT({left}, {right})", (gtid_set,)))
-    except StatementError as error:
-        raise _not_a_set(gtid_set, error) from None
-
-
-def _not_a_set(gtid_set: str, error: StatementError) -> PositionError:
-    return PositionError(
-        "not a GTID set of MySQL",
-        expected="uuid:1-5, separated by commas",
-        got=f"{gtid_set} (error {error.number}: {error.text})",
-        next_step="take it from SELECT @@GLOBAL.gtid_executed, or start at a journal and offset",
-    )
-
-
-def _mariadb_differences(server: ServerConnection, gtid_set: str) -> tuple[str, str]:
-    """(purged transactions that follow the position, transactions of the position that were not executed), as text."""
-    start = mariadb_domains(gtid_set)
-    executed = mariadb_domains(server.end_position().gtid_set)
-    first = mariadb_domains(earliest(server).gtid_set)
-    # Before the oldest journal: a domain that the position lacks, or has reached less of.
-    purged = [
-        f"domain {domain}: {start.get(domain, 0) + 1} to {sequence}"
-        for domain, sequence in first.items()
-        if start.get(domain, 0) < sequence
-    ]
-    ahead = [
-        f"domain {domain}: {executed.get(domain, 0) + 1} to {sequence}"
-        for domain, sequence in start.items()
-        if executed.get(domain, 0) < sequence
-    ]
-    return ", ".join(purged), ", ".join(ahead)
-
-
-def has_tags(gtid_set: str) -> bool:
-    """Whether a MySQL GTID set holds tags (``uuid:tag:1-5``), which need a binary form of their own."""
-    return re.search(r":\s*[A-Za-z_]", gtid_set) is not None
+def _set(text: str, flavor: Flavor) -> Any:
+    # Any: both sets of a comparison are of the server's flavor, which types cannot tell.
+    return parse_gtid_set(text, flavor)

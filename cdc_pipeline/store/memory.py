@@ -163,7 +163,8 @@ class MemoryEventStore:
 
     def end_of_input(self) -> None:
         with self._lock:
-            self._check_running()
+            if not self._is_running:  # the reader may end after the drain has stopped the store
+                return
             self._has_ended = True
             self._not_empty.notify_all()
 

@@ -15,6 +15,7 @@ def format_description_body(
 ) -> bytes:
     """Body without the checksum."""
     lengths = bytearray([0] * types)
+    lengths[1] = 13
     lengths[18] = table_map_header
     return struct.pack("<H50sIB", 4, server_version.encode(), 0, 19) + bytes(lengths) + bytes([algorithm])
 

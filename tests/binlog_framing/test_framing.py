@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import struct
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +22,7 @@ from cdc_pipeline.errors import (
     UnknownEventError,
     UnsupportedEventError,
 )
-from tests.binlog_framing.journal_builder import JournalBuilder, slow_rows
+from tests.binlog_framing.journal_builder import JournalBuilder, format_description_body, slow_rows
 
 JOURNAL = "binlog.000001"
 Row = dict[str, int]
@@ -56,7 +60,7 @@ def frame_all(
     pending, done = b"", 0
     bounds = [0, *sorted(cuts or []), len(data)]
     try:
-        for first, stop in zip(bounds, bounds[1:], strict=False):
+        for first, stop in itertools.pairwise(bounds):
             pending += data[first:stop]
             while True:
                 chunk, consumed = framer.feed(array(pending))
@@ -212,8 +216,8 @@ def test_a_journal_begins_with_its_format_and_has_no_other() -> None:
 
 def test_format_of_servers_without_checksums_and_with_short_table_ids() -> None:
     builder = JournalBuilder(checksum=False)
-    body = bytearray(JournalBuilder(checksum=False).format_description(server_version="5.1.3", table_map_header=6))
-    builder.event(15, bytes(body[19:-5]), checksum=False)
+    body = format_description_body(server_version="5.1.3", types=27, table_map_header=6)[:-1]
+    builder.event(15, body, checksum=False)
     builder.event(19, (5).to_bytes(4, "little") + b"\xff\xff\3")
     framer = EventFramer(JOURNAL)
     rows, error = frame_all(bytes(builder.data[4:]), framer=framer)
@@ -281,13 +285,9 @@ def test_a_dump_inside_a_journal_takes_its_format_from_the_artificial_event() ->
     helper = JournalBuilder(data=bytearray())
     helper.event(4, (777).to_bytes(8, "little") + JOURNAL.encode(), flags=0x20, log_position=0, checksum=False)
     helper.format_description()
-    helper.data[-4 - 1 - 42 - 57 - 19 + 13 : -4 - 1 - 42 - 57 - 19 + 17] = bytes(4)
     start = len(helper.data) - (19 + 57 + 42 + 1 + 4)
     event = bytearray(helper.data[start:-4])
-    event[13:17] = bytes(4)
-    import struct
-    import zlib
-
+    event[13:17] = bytes(4)  # no position: the server made it up
     helper.data[start:] = bytes(event) + struct.pack("<I", zlib.crc32(event))
     tail = JournalBuilder(data=bytearray(), base=777)
     tail.event(16, bytes(8))

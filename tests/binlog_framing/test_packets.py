@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Sequence
 
@@ -36,7 +37,7 @@ def deframe(stream: bytes, cuts: Sequence[int]) -> tuple[bytes, PacketEnd | None
     deframer, out = PacketDeframer(), ByteBuffer(1000)
     bounds = [0, *sorted(cuts), len(stream)]
     end = None
-    for first, stop in zip(bounds, bounds[1:], strict=False):
+    for first, stop in itertools.pairwise(bounds):
         end = deframer.feed(np.frombuffer(stream[first:stop], dtype=np.uint8), out)
     return out.filled.tobytes(), end
 

@@ -14,7 +14,7 @@ from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError,
 from tests.grouping.journal_builder import COMMIT_US, MARIADB, JournalBuilder, cut
 from tests.grouping.twin import Contradiction, Twin
 
-B, O, R, E, RB, S, J = (
+B, X, R, E, RB, S, J = (
     Role.TRANSACTIONBEGIN, Role.OTHER, Role.ROWDATA, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT, Role.JOURNAL,
 )  # fmt: skip
 
@@ -38,25 +38,25 @@ def groups(events) -> list[list[int]]:
 # Each case: what a server writes, the roles, the rows of each transaction.
 MYSQL_CASES = {
     "BEGIN after the GTID event stays in the same transaction": (
-        lambda b: b.gtid().query("BEGIN").rows().xid(), [B, O, R, R, E], [[0, 1, 2, 3, 4]],
+        lambda b: b.gtid().query("BEGIN").rows().xid(), [B, X, R, R, E], [[0, 1, 2, 3, 4]],
     ),
     "DDL is a GTID event and one query": (
-        lambda b: b.ddl("ALTER TABLE t ADD c INT").transaction(), [B, S, B, O, R, R, E], [[0, 1], [2, 3, 4, 5, 6]],
+        lambda b: b.ddl("ALTER TABLE t ADD c INT").transaction(), [B, S, B, X, R, R, E], [[0, 1], [2, 3, 4, 5, 6]],
     ),
     "MyISAM ends with the query COMMIT": (
-        lambda b: b.gtid().query("BEGIN").rows().query("COMMIT"), [B, O, R, R, E], [[0, 1, 2, 3, 4]],
+        lambda b: b.gtid().query("BEGIN").rows().query("COMMIT"), [B, X, R, R, E], [[0, 1, 2, 3, 4]],
     ),
     "a group may end with ROLLBACK": (
         lambda b: b.gtid().query("BEGIN").query("INSERT INTO t VALUES (1)").query("ROLLBACK"),
-        [B, O, S, RB], [[0, 1, 2, 3]],
+        [B, X, S, RB], [[0, 1, 2, 3]],
     ),
     "CREATE ... SELECT: the statement stays inside": (
         lambda b: b.gtid().query("BEGIN").query("CREATE TABLE t (a INT) START TRANSACTION").rows().xid(),
-        [B, O, S, R, R, E], [[0, 1, 2, 3, 4, 5]],
+        [B, X, S, R, R, E], [[0, 1, 2, 3, 4, 5]],
     ),
     "SAVEPOINT and ROLLBACK TO stay inside": (
         lambda b: b.gtid().query("BEGIN").query("SAVEPOINT s").rows().query("ROLLBACK TO `s`").xid(),
-        [B, O, S, R, R, S, E], [[0, 1, 2, 3, 4, 5, 6]],
+        [B, X, S, R, R, S, E], [[0, 1, 2, 3, 4, 5, 6]],
     ),
     "XA START opens a body; XA COMMIT is a transaction by itself": (
         lambda b: b.gtid().query("XA START X'61',X'',1").rows().query("XA END X'61',X'',1").query("COMMIT")
@@ -68,15 +68,15 @@ MYSQL_CASES = {
         [B, R, R, E, S], [[0, 1, 2, 3], [4]],
     ),
     "an anonymous GTID event begins a transaction": (
-        lambda b: b.add(T.ANONYMOUS_GTID, bytes(60)).query("BEGIN").rows().xid(), [B, O, R, R, E], [[0, 1, 2, 3, 4]],
+        lambda b: b.add(T.ANONYMOUS_GTID, bytes(60)).query("BEGIN").rows().xid(), [B, X, R, R, E], [[0, 1, 2, 3, 4]],
     ),
     "marks of the journal stand outside": (
         lambda b: b.fde().add(T.PREVIOUS_GTIDS, bytes(8)).transaction().add(T.ROTATE, bytes(20)),
-        [J, J, B, O, R, R, E, J], [[2, 3, 4, 5, 6]],
+        [J, J, B, X, R, R, E, J], [[2, 3, 4, 5, 6]],
     ),
     "a rows query is a member": (
         lambda b: b.gtid().query("BEGIN").add(T.ROWS_QUERY, b"\x04text").rows().xid(),
-        [B, O, O, R, R, E], [[0, 1, 2, 3, 4, 5]],
+        [B, X, X, R, R, E], [[0, 1, 2, 3, 4, 5]],
     ),
 }  # fmt: skip
 
@@ -94,7 +94,7 @@ MARIADB_CASES = {
     "annotate and ROLLBACK TO stay inside": (
         lambda b: b.mariadb_gtid(0).query("SAVEPOINT `s`").add(T.MARIADB_ANNOTATE_ROWS, b"insert").rows()
         .query("ROLLBACK TO `s`").xid(),
-        [B, S, O, R, R, S, E], [[0, 1, 2, 3, 4, 5, 6]],
+        [B, S, X, R, R, S, E], [[0, 1, 2, 3, 4, 5, 6]],
     ),
     "XA COMMIT is standalone (flags 0x8d)": (
         lambda b: b.mariadb_gtid(0x8D).query("XA COMMIT X'61',X'',1").mariadb_gtid(0).rows().xid(),
@@ -103,7 +103,7 @@ MARIADB_CASES = {
     "lists and checkpoints stand outside": (
         lambda b: b.fde().add(T.MARIADB_GTID_LIST, bytes(4)).add(T.MARIADB_BINLOG_CHECKPOINT, bytes(20))
         .mariadb_gtid(0).rows().xid().add(T.STOP),
-        [J, J, O, B, R, R, E, J], [[3, 4, 5, 6]],
+        [J, J, X, B, R, R, E, J], [[3, 4, 5, 6]],
     ),
 }  # fmt: skip
 
@@ -222,7 +222,8 @@ PIECES = st.sampled_from(
     [
         ("gtid",), ("query", "BEGIN"), ("query", "COMMIT"), ("query", "rollback /* x */"), ("query", "SAVEPOINT a"),
         ("query", "XA START X'61'"), ("query", " xa  begin 'b'"), ("query", "CREATE TABLE t (a INT)"), ("rows",),
-        ("xid",), ("mariadb_gtid", 0), ("mariadb_gtid", 1), ("mariadb_gtid", 0x8D), ("fde",), ("add", T.ROTATE, b"12345678"),
+        ("xid",), ("mariadb_gtid", 0), ("mariadb_gtid", 1), ("mariadb_gtid", 0x8D), ("fde",),
+        ("add", T.ROTATE, b"12345678"),
         ("add", T.PREVIOUS_GTIDS, bytes(8)), ("add", T.HEARTBEAT, b"x"), ("add", T.ROWS_QUERY, b"xx"),
         ("transaction", 3), ("transaction", 1), ("ddl", "ALTER TABLE t ADD b INT"), ("query", "begin"),
         ("query", "/* COMMIT */ ;-- \n#x\nCOMMIT"), ("query", "XAS START"), ("query", "XA/**/START"),

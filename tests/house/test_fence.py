@@ -14,7 +14,6 @@ PACKAGE = ROOT / "cdc_pipeline"
 ROOMS = {
     "dagster": ("orchestration/",),
     "pyspark": ("sink/", "snapshot/"),
-    "delta": ("sink/", "snapshot/"),
     "pymysqlreplication": ("source/live",),
     "numba": ("binlog/",),
     "llvmlite": ("binlog/",),

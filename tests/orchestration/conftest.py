@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,12 +35,30 @@ class Project:
         return self.root / "dagster_home"
 
 
+@pytest.fixture(scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Dagster home whose databases are made already: that takes longer than most tests."""
+    home = tmp_path_factory.mktemp("dagster_home")
+    shutil.copy(ROOT / "dagster_home" / "dagster.yaml", home)
+    with pytest.MonkeyPatch.context() as patch, open_instance_in(home, patch):
+        pass
+    return home
+
+
+@contextmanager
+def open_instance_in(home: Path, patch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    patch.setenv("DAGSTER_HOME", str(home))
+    with open_instance() as opened:
+        assert opened.get_runs_count() == 0
+        assert opened.get_asset_keys() == []
+        yield opened
+
+
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+def project(tmp_path: Path, empty_home: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
     made = Project(tmp_path)
     made.jobs.mkdir()
-    made.home.mkdir()
-    shutil.copy(ROOT / "dagster_home" / "dagster.yaml", made.home)
+    shutil.copytree(empty_home, made.home)
     monkeypatch.setenv("DAGSTER_HOME", str(made.home))
     return made
 

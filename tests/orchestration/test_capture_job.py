@@ -231,6 +231,7 @@ def test_events_that_are_passed_over_are_named_in_the_log(project: Project, inst
 
 KILLED_RUN = """
 import os, signal, sys
+from pathlib import Path
 from cdc_pipeline.orchestration import open_instance
 from cdc_pipeline.pipeline.report import SilentObserver
 from tests.orchestration.conftest import Project

@@ -85,9 +85,10 @@ def test_lake_follows_the_server(server: Server, fresh_database: str, make_confi
 
 def test_bounded_runs_join(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> None:
     """Runs of a few transactions each cover the log without a gap, and end where one run would."""
-    config = make_config(live(server), include=[f"{fresh_database}.*"], start=here(server))
+    config = make_config(
+        live(server), include=[f"{fresh_database}.{table}" for table in COLUMNS], start=here(server)
+    )
     create_tables(server, fresh_database)
-    server.execute(f"DROP TABLE `{fresh_database}`.elsewhere")
     workload = Workload(server, fresh_database, seed=2)
     workload.run(12)
     workload.close()

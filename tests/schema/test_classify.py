@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.schema.ddl import classify
+from cdc_pipeline.schema.ddl import classify, classify_tokens
 from cdc_pipeline.schema.ddl_tokens import SqlModes, TokenKind, TokenReader, tokenize
 
 # kind | tables (in database d unless qualified) | statement
@@ -23,7 +25,7 @@ create_table | t | CREATE TABLE `t` (`a` int DEFAULT NULL) START TRANSACTION
 create_table | t | CREATE TABLE "t" ("a" int)
 create_table | t`x | CREATE TABLE `t``x` (a INT)
 create_table | t | /* c */ CREATE /* c */ TABLE -- c
-create_table | t | CREATE TABLE t (a INT) PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN MAXVALUE)
+create_table | t | CREATE TABLE t (a INT) PARTITION BY RANGE (a) (PARTITION p VALUES LESS THAN (10))
 create_table | t | CREATE TABLE t (a DATE) PARTITION BY HASH ((YEAR(a))) PARTITIONS 4
 create_table | t | CREATE TABLE t (a INT) PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN ((1+2)))
 create_table | t | CREATE TABLE t (a INT GENERATED ALWAYS AS (b + 1) VIRTUAL, b INT)
@@ -288,11 +290,16 @@ def test_kind_and_tables(kind: str, tables: str, sql: str) -> None:
     assert (statement.kind.value, statement.tables) == (kind, wanted)
 
 
-@pytest.mark.parametrize(("kind", "tables", "sql"), ROWS, ids=[sql[:60] for _, _, sql in ROWS])
+def _is_whole(sql: str) -> bool:
+    return "-- c" not in sql and all(token.kind is not TokenKind.BAD for token in tokenize(sql, is_mariadb=True))
+
+
+WHOLE = [row for row in ROWS if _is_whole(row[2])]
+
+
+@pytest.mark.parametrize(("kind", "tables", "sql"), WHOLE, ids=[sql[:60] for _, _, sql in WHOLE])
 def test_case_blanks_and_comments_do_not_matter(kind: str, tables: str, sql: str) -> None:
     tokens = list(tokenize(sql, is_mariadb=True))
-    if any(token.kind is TokenKind.BAD for token in tokens) or "#" in sql or sql.endswith("-- c"):
-        return
     words = {"ADD", "TABLE", "CREATE", "DROP", "ALTER", "RENAME", "TO", "INDEX", "SELECT", "ON", "IF", "EXISTS"}
     spaced = "".join(
         ("\n/* c */\t" if not _joined(tokens, index) else "")
@@ -375,7 +382,7 @@ def test_one_token(sql: str, text: str) -> None:
 def test_any_text_is_read_to_its_end_without_an_error(text: str) -> None:
     classify(text, "d")
     tokens = list(tokenize(text))
-    assert all(a.end <= b.start for a, b in zip(tokens, tokens[1:], strict=False))
+    assert all(a.end <= b.start for a, b in pairwise(tokens))
 
 
 @given(st.text(min_size=1, max_size=30).filter(lambda name: "`" not in name))
@@ -392,6 +399,8 @@ def test_a_string_literal_is_read_as_it_was_written(value: str) -> None:
 
 
 def test_a_large_statement_is_read_only_as_far_as_needed() -> None:
-    reader = TokenReader("INSERT INTO t VALUES " + "(1, 'text')," * 400_000)
-    statement = classify(reader.sql, "d")
-    assert statement.tables == (("d", "t"),)
+    sql = "INSERT INTO t VALUES " + "(1, 'text')," * 100_000
+    reader = TokenReader(sql)
+    assert classify_tokens(reader, "d").tables == (("d", "t"),)
+    assert reader.peek().start < 30
+    assert len(reader.read) < 10

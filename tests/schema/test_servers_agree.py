@@ -1,4 +1,4 @@
-"""Types and defaults as real servers have them: our reading of a DDL text against information_schema and SELECT (K13)."""
+"""Types and defaults as real servers have them: a DDL text against information_schema and SELECT (K13)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.schema.backfill import backfill
-from cdc_pipeline.schema.ddl_alter import ActionKind, alter_actions, create_columns
+from cdc_pipeline.schema.ddl_alter import ActionKind, alter_actions
+from cdc_pipeline.schema.ddl_create import create_columns
 from cdc_pipeline.schema.ddl_tokens import SqlModes
 from cdc_pipeline.schema.types import delta_type
 from tests.servers import Server

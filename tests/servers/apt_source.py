@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 
 from cdc_pipeline.errors import RuntimeSetupError
@@ -83,7 +84,16 @@ def parse_one_line(text: str) -> list[Stanza]:
     return stanzas
 
 
-def stanzas_for(suite: str, stanzas: list[Stanza]) -> list[Stanza]:
+def own_suite(stanzas: list[Stanza]) -> str | None:
+    """The Debian suite that this machine's own packages come from, such as ``bookworm``."""
+    for stanza in stanzas:
+        for suite in stanza["Suites"].split():
+            if suite in _DEBIAN_SUITES and "main" in stanza.get("Components", "").split():
+                return suite
+    return None
+
+
+def stanzas_for(suite: str, stanzas: list[Stanza], *, way_out: str = WAY_OUT) -> list[Stanza]:
     """The sources to use for `suite`: the machine's own ones of that suite and its updates, else its first Debian main
     source with the suite replaced.
 
@@ -101,11 +111,19 @@ def stanzas_for(suite: str, stanzas: list[Stanza]) -> list[Stanza]:
         f"no apt source of this machine can serve Debian's suite {suite}",
         expected="a Debian source with the component main in the apt configuration",
         got=f"{len(stanzas)} package sources",
-        next_step=WAY_OUT,
+        next_step=way_out,
     )
 
 
-def fetch_tree(packages: list[str], *, suite: str, tree: Path, work: Path) -> dict[str, str]:
+def fetch_tree(
+    packages: list[str],
+    *,
+    suite: str,
+    tree: Path,
+    work: Path,
+    leave_out: Collection[str] = (),
+    way_out: str = WAY_OUT,
+) -> dict[str, str]:
     """Download `packages` of `suite` with all their dependencies and unpack them into `tree`.
 
     Args:
@@ -113,6 +131,8 @@ def fetch_tree(packages: list[str], *, suite: str, tree: Path, work: Path) -> di
         suite: Debian suite, such as ``sid``.
         tree: folder that becomes the root of the unpacked files.
         work: folder for apt's lists and archives; the caller removes it.
+        leave_out: packages that are not unpacked, because the machine's own are to be used.
+        way_out: for people: what to do where nothing can be fetched.
 
     Returns:
         Version of each requested package.
@@ -124,15 +144,16 @@ def fetch_tree(packages: list[str], *, suite: str, tree: Path, work: Path) -> di
         if shutil.which(tool) is None:
             raise RuntimeSetupError(
                 f"{tool} is not on this machine, so {' and '.join(packages)} cannot be fetched",
-                expected="a Debian machine, or an installed server",
-                next_step=WAY_OUT,
+                expected="a Debian machine, or installed programs",
+                next_step=way_out,
             )
     archives = work / "cache" / "archives"
     for folder in (work / "lists" / "partial", archives / "partial", work / "log", tree):
         folder.mkdir(parents=True, exist_ok=True)
     (work / "status").touch()
     sources = work / "machine.sources"
-    blocks = ["\n".join(f"{k}: {v}" for k, v in s.items()) for s in stanzas_for(suite, machine_stanzas())]
+    stanzas = stanzas_for(suite, machine_stanzas(), way_out=way_out)
+    blocks = ["\n".join(f"{k}: {v}" for k, v in s.items()) for s in stanzas]
     sources.write_text("\n\n".join(blocks) + "\n", encoding="utf-8")
     settings = {
         "Dir::Etc::sourcelist": sources,
@@ -153,18 +174,20 @@ def fetch_tree(packages: list[str], *, suite: str, tree: Path, work: Path) -> di
     apt = ["apt-get", "-q", "-y"]
     for name, value in settings.items():
         apt += ["-o", f"{name}={value}"]
-    _run([*apt, "update"])
-    _run([*apt, "install", "--download-only", *packages])
+    _run([*apt, "update"], way_out)
+    _run([*apt, "install", "--download-only", *packages], way_out)
     versions: dict[str, str] = {}
     for deb in sorted(archives.glob("*.deb")):
-        _run(["dpkg-deb", "-x", str(deb), str(tree)])
         name, version = deb.name.split("_")[:2]
+        if name in leave_out:
+            continue
+        _run(["dpkg-deb", "-x", str(deb), str(tree)], way_out)
         if name in packages:
             versions[name] = version.replace("%3a", ":")
     return versions
 
 
-def _run(command: list[str]) -> None:
+def _run(command: list[str], way_out: str) -> None:
     environment = {**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
@@ -175,5 +198,5 @@ def _run(command: list[str]) -> None:
         raise RuntimeSetupError(
             f"{command[0]} {command[-1]} failed with exit code {done.returncode}",
             got=tail,
-            next_step=f"check that `apt-get update` works on this machine; or {WAY_OUT}",
+            next_step=f"check that `apt-get update` works on this machine; or {way_out}",
         )

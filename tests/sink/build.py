@@ -1,7 +1,7 @@
 """Small builders of what the sink takes: table schemas, decoded rows, plans, cursors, intervals.
 
-A change is ``(op, before, after)`` with dicts of column -> value, as `insert`, `update` and `delete` make them. A column
-that a dict lacks is absent from that image.
+A change is ``(op, before, after)`` with dicts of column -> value, as `insert`, `update` and `delete` make them. A
+column that a dict lacks is absent from that image.
 """
 
 from __future__ import annotations

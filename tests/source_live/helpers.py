@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.framing import EventFramer
 from cdc_pipeline.config import LiveSourceConfig
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live import LiveSource
 from tests.servers import Server
@@ -80,3 +81,21 @@ def archived_events(journals: Iterable[Path], start: Position, end: Position) ->
 def place(event: Event) -> tuple[int, int]:
     """Sort key of an event, as `Position.order`."""
     return Position(event.journal, event.fields[0]).order
+
+
+def read_failing(
+    source: LiveSource, start: Position, end: Position, *, after_first: Callable[[], object] | None = None
+) -> tuple[list[Chunk], CdcError]:
+    """Read until the error that must come: the chunks before it, and the error.
+
+    `after_first` is called once, when the first chunk has come.
+    """
+    chunks: list[Chunk] = []
+    try:
+        for chunk in source.chunks(start, end):
+            chunks.append(chunk)
+            if len(chunks) == 1 and after_first is not None:
+                after_first()
+    except CdcError as error:
+        return chunks, error
+    raise AssertionError(f"no error after {len(chunks)} chunks")

@@ -7,14 +7,21 @@ import threading
 
 import pytest
 
-from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.errors import PositionError, SourceError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live import replica_name
 from cdc_pipeline.source.live_handover import DumpRequest, open_dump
 from tests.servers import Server
-from tests.source_live.helpers import archived_events, events_of, live_config, live_source, place, position
+from tests.source_live.helpers import (
+    archived_events,
+    events_of,
+    live_config,
+    live_source,
+    place,
+    position,
+    read_failing,
+)
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -134,22 +141,19 @@ def test_an_end_beyond_the_log_is_an_error_with_both_places(server: Server, log:
     source = live_source(server)
     last = position(server)
     end = Position(last.journal, last.offset + 1000)
-    delivered: list[Chunk] = []
-    with pytest.raises(PositionError, match=f"got: {last}") as caught:
-        for chunk in source.chunks(by_offset(log[7]), end):
-            delivered.append(chunk)
-    assert str(caught.value.expected) == str(end)
+    delivered, error = read_failing(source, by_offset(log[7]), end)
+    assert isinstance(error, PositionError)
+    assert (str(error.expected), str(error.got)) == (str(end), str(last))
     assert events_of(delivered) == archived_events(server.journals(), log[7], last)
 
 
 def test_an_end_inside_an_event_is_an_error_after_what_comes_before(server: Server, log: list[Position]) -> None:
     source = live_source(server)
     end = Position(log[9].journal, log[9].offset - 10)
-    got = []
-    with pytest.raises(PositionError, match="inside an event"):
-        for chunk in source.chunks(by_offset(log[8]), end):
-            got += events_of([chunk])
-    assert got == archived_events(server.journals(), log[8], log[9])[:-1]
+    chunks, error = read_failing(source, by_offset(log[8]), end)
+    assert isinstance(error, PositionError)
+    assert "inside an event" in str(error)
+    assert events_of(chunks) == archived_events(server.journals(), log[8], log[9])[:-1]
 
 
 @pytest.mark.parametrize("length", [16_777_155, 17 << 20])

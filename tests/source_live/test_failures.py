@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
+import os
+import signal
+import threading
+import time
 from collections.abc import Callable
 
 import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.errors import (
-    CdcError,
     DamagedJournalError,
     MissingGrantError,
+    PositionError,
     ServerUnreachableError,
     SourceError,
 )
 from cdc_pipeline.position.position import Position
 from tests.servers import Flavor, Server
-from tests.source_live.helpers import archived_events, events_of, live_source, position
+from tests.source_live.helpers import Event, archived_events, events_of, live_source, position, read_failing
 
 pytestmark = pytest.mark.timeout(120)
 FLAVORS = pytest.mark.parametrize(
@@ -48,88 +52,93 @@ def test_p24_a_killed_server_ends_the_dump_after_what_came(start_server: Callabl
     server = start_server(flavor)
     source = live_source(server)
     start, end = big_log(server)
-    chunks: list[Chunk] = []
-    with pytest.raises(ServerUnreachableError) as caught:
-        for chunk in source.chunks(start, end):
-            if not chunks:
-                server.kill()
-                server.start()  # it is back at once: a reader that reconnects would go on
-            chunks.append(chunk)
-    assert caught.value.retryable
+
+    def crash() -> None:
+        server.kill()
+        server.start()  # it is back at once: a reader that reconnects would go on
+
+    chunks, error = read_failing(source, start, end, after_first=crash)
+    assert isinstance(error, ServerUnreachableError)
+    assert error.retryable
     assert delivered_before(chunks, server, start) > 5
-    assert (caught.value.journal, caught.value.offset) == (chunks[-1].journal, chunks[-1].end_offset)
+    assert (error.journal, error.offset) == (chunks[-1].journal, chunks[-1].end_offset)
     # The same source reads on from there.
     rest = list(source.chunks(Position(chunks[-1].journal, chunks[-1].end_offset), end))
     assert events_of(chunks + rest) == archived_events(server.journals(), start, end)
 
 
 @FLAVORS
-def test_a_killed_connection_is_a_lost_one(start_server: Callable[..., Server], flavor: Flavor) -> None:
+@pytest.mark.parametrize("by_gtid", [False, True])
+def test_a_killed_dump_is_a_lost_connection(start_server: Callable[..., Server], flavor: Flavor, by_gtid: bool) -> None:
+    """MariaDB says EOF, as at the end of the log: only the position tells that it is not."""
     server = start_server(flavor)
     source = live_source(server)
+    gtid_set = server.gtid_set() if by_gtid else ""
     start, end = big_log(server)
-    chunks: list[Chunk] = []
-    with pytest.raises(ServerUnreachableError) as caught:
-        for chunk in source.chunks(start, end):
-            if not chunks:
-                (dump,) = [row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
-                server.execute(f"KILL {dump}")
-            chunks.append(chunk)
-    assert caught.value.retryable
+
+    def kill() -> None:
+        (dump,) = [row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
+        server.execute(f"KILL {dump}")
+
+    chunks, error = read_failing(source, dataclasses.replace(start, gtid_set=gtid_set), end, after_first=kill)
+    assert isinstance(error, ServerUnreachableError)
+    assert error.retryable
+    if not by_gtid:
+        assert delivered_before(chunks, server, start) > 5
+
+
+@pytest.mark.mariadb
+def test_an_orderly_stop_of_mariadb_is_a_lost_connection(start_server: Callable[..., Server]) -> None:
+    """It says EOF as well."""
+    server = start_server("mariadb")
+    source = live_source(server)
+    start, end = big_log(server)
+    chunks, error = read_failing(source, start, end, after_first=server.stop)
+    assert isinstance(error, ServerUnreachableError)
     assert delivered_before(chunks, server, start) > 5
 
 
 @FLAVORS
-def test_an_orderly_stop_of_the_server_is_a_lost_connection(
-    start_server: Callable[..., Server], flavor: Flavor
-) -> None:
+def test_p13_a_second_reader_with_our_id_ends_the_first(start_server: Callable[..., Server], flavor: Flavor) -> None:
+    """Pitfall 13: the one that came first is thrown out by the server, which says why where it still can."""
     server = start_server(flavor)
-    source = live_source(server)
+    source, other = live_source(server), live_source(server)
     start, end = big_log(server)
-    chunks: list[Chunk] = []
-    with pytest.raises(ServerUnreachableError):
-        for chunk in source.chunks(start, end):
-            if not chunks:
-                server.stop()
-            chunks.append(chunk)
-    assert delivered_before(chunks, server, start) > 5
+    second: list[Event] = []
+    thread = threading.Thread(target=lambda: second.extend(events_of(other.chunks(start, end))))
 
+    def begin_second() -> None:
+        (first,) = [row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
+        thread.start()
+        deadline = time.monotonic() + 20
+        while True:  # until the second's dump is there, or waits for the first's to end
+            now = {row[0]: str(row[4]) for row in server.query("SHOW PROCESSLIST")}
+            if now.get(first) == "Killed" or any("Binlog Dump" in now[number] for number in now if number != first):
+                return
+            assert time.monotonic() < deadline
 
-@FLAVORS
-def test_p13_a_second_reader_with_our_id_is_named(start_server: Callable[..., Server], flavor: Flavor) -> None:
-    """Pitfall 13: the one that came first is thrown out by the server, and knows why."""
-    server = start_server(flavor)
-    source = live_source(server)
-    start, end = big_log(server)
-    chunks: list[Chunk] = []
-    with pytest.raises((SourceError, ServerUnreachableError)) as caught:
-        for chunk in source.chunks(start, end):
-            if not chunks:
-                other = live_source(server)
-                assert events_of(other.chunks(start, end))
-            chunks.append(chunk)
+    chunks, error = read_failing(source, start, end, after_first=begin_second)
+    thread.join(60)
+    assert isinstance(error, SourceError)
+    assert error.next_step
     assert delivered_before(chunks, server, start) > 5
-    assert caught.value.next_step
+    assert second == archived_events(server.journals(), start, end)
 
 
 @FLAVORS
 def test_a_silent_server_times_out(start_server: Callable[..., Server], flavor: Flavor) -> None:
     """A server that stopped answering: the read timeout ends the wait."""
-    import os
-    import signal
-
     server = start_server(flavor)
     source = live_source(server, read_timeout_s=1)
     start, end = big_log(server)
-    chunks: list[Chunk] = []
-    assert server.pid is not None
-    # The program itself, where a helper started it.
-    with contextlib.ExitStack() as stack, pytest.raises(ServerUnreachableError, match="nothing came for 1 s"):
-        for chunk in source.chunks(start, end):
-            if not chunks:
-                os.kill(server.pid, signal.SIGSTOP)
-                stack.callback(os.kill, server.pid, signal.SIGCONT)
-            chunks.append(chunk)
+    pid = server.pid
+    assert pid is not None
+    try:
+        chunks, error = read_failing(source, start, end, after_first=lambda: os.kill(pid, signal.SIGSTOP))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert isinstance(error, ServerUnreachableError)
+    assert "nothing came for 1 s" in str(error.got)
     assert delivered_before(chunks, server, start) > 5
 
 
@@ -150,13 +159,13 @@ def test_a_flipped_bit_on_the_server_stops_at_its_event(start_server: Callable[.
     content[content.rindex(b"find-this-text")] ^= 1
     good = archived_events([path], start, end)
     path.write_bytes(content)
-    got = []
-    with pytest.raises(DamagedJournalError) as caught:
-        for chunk in source.chunks(start, end):
-            got += events_of([chunk])
+    chunks, error = read_failing(source, start, end)
+    got = events_of(chunks)
+    assert isinstance(error, DamagedJournalError)
     assert got == good[: len(got)]
-    assert middle.offset < int(caught.value.offset or 0) < end.offset
-    assert got[-1].fields[1] == caught.value.offset
+    assert error.offset is not None
+    assert middle.offset < error.offset < end.offset
+    assert got[-1].fields[1] == error.offset
 
 
 @FLAVORS
@@ -172,13 +181,11 @@ def test_a_truncated_journal_is_told(start_server: Callable[..., Server], flavor
     good = archived_events([path], start, end)
     with path.open("r+b") as file:
         file.truncate(end.offset - 5)
-    got = []
-    with pytest.raises(CdcError) as caught:
-        for chunk in source.chunks(start, end):
-            got += events_of([chunk])
-    assert got == good[:-1]
-    assert caught.value.journal == end.journal
-    assert caught.value.next_step
+    chunks, error = read_failing(source, start, end)
+    assert isinstance(error, PositionError)
+    assert events_of(chunks) == good[:-1]
+    assert (error.journal, error.offset) == (end.journal, good[-1].fields[0])
+    assert error.next_step
 
 
 def test_a_dump_without_the_grant_names_it(server: Server) -> None:

@@ -107,7 +107,7 @@ class StoreContract:
         memory_unit_bytes: int = 1024,
         ddl_isolation: bool = True,
     ) -> Any:
-        raise AssertionError("a subclass gives the store")
+        raise AssertionError(f"no store of {ring_events} {batch_mode} {memory_unit_bytes} {ddl_isolation}")
 
     def started(self, *arguments: Any, **options: Any) -> Any:
         store = self.make(*arguments, **options)
@@ -391,6 +391,19 @@ class StoreContract:
         assert store.sequences == before
         assert offsets(store.get(4).slices) == offsets([part])[6:10]
 
+    def test_s9_the_slots_of_a_partly_acked_slice_are_used_again(self) -> None:
+        store, feed = self.started(16), Feed()
+        first = feed.transaction(16)
+        store.put([first])
+        store.ack(store.get(5).range.end)
+        second = feed.transaction(5)  # begins in the slot where the first slice began
+        assert store.try_put([second])
+        assert offsets(store.get(16).slices) == offsets([first])[5:] + offsets([second])
+        store.rollback()
+        last = store.get(16).range.end
+        store.ack(last)
+        assert store.sequences == (20, 20, 20, 20)
+
     def test_s9_references_are_dropped(self) -> None:
         import gc
         import weakref
@@ -574,6 +587,15 @@ class StoreContract:
         assert not store.is_drained
         with pytest.raises(ConnectionError, match="gone"):
             store.get(10)
+
+    def test_a_stopped_store_takes_the_readers_end_quietly(self) -> None:
+        store = self.started()
+        store.stop()
+        store.end_of_input()
+        store.fail(ConnectionError("gone"))
+        store.start()
+        assert not store.is_drained
+        assert store.try_get(1).slices == ()
 
     def test_a_readers_failure_wakes_a_waiting_get(self) -> None:
         store = self.started()

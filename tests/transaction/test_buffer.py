@@ -35,6 +35,7 @@ class Collector:
         return self.accepts
 
     def _statement(self, sql: str, database: str, journal: str, offset: int, inside_transaction: bool) -> None:
+        assert journal.startswith("binlog.")
         self.statements.append((sql, database, offset, inside_transaction))
 
     @property

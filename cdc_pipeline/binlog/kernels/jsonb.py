@@ -383,7 +383,7 @@ def _put_document(
         entry += index * (1 + width)
         kind = byte_at(data, entry)
         end = origin + size
-        if kind in (_LITERAL, _INT16, _UINT16) or width == 4 and (kind in (_INT32, _UINT32)):
+        if kind in (_LITERAL, _INT16, _UINT16) or (width == 4 and (kind in (_INT32, _UINT32))):
             at = entry + 1
         else:
             offset = unsigned_at(data, entry + 1, width)

@@ -1,9 +1,9 @@
 """Dates and times: from the wire's packed integers to Arrow's counts, or to the server's text.
 
-Formats (MySQL `my_time.cc`): DATE is day 5 bits, month 4, year 15. DATETIME2 packs (year * 13 + month) << 22 | day << 17
-| hour << 12 | minute << 6 | second in 40 bits with the top bit set, and the fraction in 0 to 3 bytes after it. TIME2
-packs hour << 12 | minute << 6 | second in 24 bits, minus 0x800000, fraction likewise: the whole, fraction included, is
-one signed number.
+Formats (MySQL `my_time.cc`): DATE is day 5 bits, month 4, year 15. DATETIME2 packs (year * 13 + month) << 22 |
+day << 17 | hour << 12 | minute << 6 | second in 40 bits with the top bit set, and the fraction in 0 to 3 bytes after
+it. TIME2 packs hour << 12 | minute << 6 | second in 24 bits, minus 0x800000, fraction likewise: the whole, fraction
+included, is one signed number.
 """
 
 from __future__ import annotations

@@ -203,10 +203,10 @@ def _next_character(
             return np.int64(-1), position
         linear = ((lead - 0x81) * 10 + second - 0x30) * 1260 + (third - 0x81) * 10 + fourth - 0x30
         if linear < three.shape[0]:
-            code = np.int64(three[linear])
-            return (code, position + 4) if code < LEAD_BYTE else (np.int64(-1), position)
+            return np.int64(three[linear]), position + 4
         code = linear - _GB_LINEAR_SUPPLEMENTARY + 0x10000
-        return (code, position + 4) if 0x10000 <= code <= 0x10FFFF else (np.int64(-1), position)
+        # A well-formed code without a character is a question mark, as the server makes it.
+        return (code, position + 4) if 0x10000 <= code <= 0x10FFFF else (np.int64(63), position + 4)
     code = np.int64(two[lead << 8 | second])
     return (code, position + 2) if code < LEAD_BYTE else (np.int64(-1), position)
 

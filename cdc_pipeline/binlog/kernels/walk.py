@@ -34,6 +34,7 @@ UPDATE: Final = 2
 DELETE: Final = 3
 
 NO_VALUE: Final = -1
+NO_ROWS: Final = -2  # as the column of OVERRUN: the event has no row at all
 
 
 @helper
@@ -207,6 +208,9 @@ def walk_rows(
             after_count = _present_columns(data, position, columns, after_bits[event], after_columns)
             position += bitmap_bytes
         ordinal = 0
+        if position == end and not (op == INSERT and after_count == 0):  # no server writes an event without rows
+            state[S_COLUMN] = NO_ROWS
+            return OVERRUN
         # INSERT INTO t () VALUES () under MINIMAL images writes a row of no bytes: one row, as the server applies it.
         no_bytes = op == INSERT and after_count == 0 and position == end
         if state[S_POSITION] > 0:

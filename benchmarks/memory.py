@@ -1,0 +1,98 @@
+"""Memory of a capture against its budget: the ring, one staging piece, and nothing that grows with the backlog.
+
+    python -m benchmarks.memory [--json]
+
+A backlog of two sizes (one of them a single transaction) is decoded and staged, without a merge, in a process each; the
+peak resident memory may exceed that of an idle process by the ring's budget and four times what one get takes (raw,
+decoded before and after, and the Parquet writer's row group), whatever the backlog.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.report import Figure, report
+
+RING_EVENTS = 16384
+MEMORY_UNIT_BYTES = 1024
+GET_BYTES = 8 << 20
+BUDGET_MIB = (RING_EVENTS * MEMORY_UNIT_BYTES + 4 * GET_BYTES) / 2**20 + 64  # 64 MiB: Arrow's and numpy's arenas
+SIZES_MIB = (64, 512)
+
+
+def main() -> int:
+    if len(sys.argv) > 2 and sys.argv[1] == "child":
+        return _child(int(sys.argv[2]), sys.argv[3] == "one")
+    figures = []
+    peaks = {}
+    for shape in ("many", "one"):
+        for size_mib in SIZES_MIB:
+            done = subprocess.run(
+                [sys.executable, "-m", "benchmarks.memory", "child", str(size_mib), shape],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                raise SystemExit(done.stderr)
+            found = json.loads(done.stdout.splitlines()[-1])
+            peaks[shape, size_mib] = found["peak_mib"] - found["idle_mib"]
+            name = f"{size_mib} MiB in {'one transaction' if shape == 'one' else 'many transactions'}"
+            figures.append(Figure(f"{name}: above idle", peaks[shape, size_mib], "MiB", BUDGET_MIB))
+        growth = peaks[shape, SIZES_MIB[1]] - peaks[shape, SIZES_MIB[0]]
+        figures.append(Figure(f"growth with the backlog, {shape}", growth, "MiB", 32.0))
+    return report("memory of a capture", figures)
+
+
+def _peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def _child(size_mib: int, one_transaction: bool) -> int:
+    """Read and stage an archive; the merge is left out, since Spark is another process."""
+    from benchmarks.memory_journal import journal_folder
+    from cdc_pipeline.config import PipelineConfig
+    from cdc_pipeline.pipeline.capture import capture
+    from cdc_pipeline.pipeline.report import SilentObserver
+    from cdc_pipeline.position.cursor import MemoryCursorStore
+
+    class Enough(Exception):
+        """Staged: what follows is Spark's."""
+
+    class StopBeforeRecord(SilentObserver):
+        def reached(self, joint: str) -> None:
+            if joint == "before_record":
+                raise Enough
+
+    def run(folder: Path, mib: int) -> None:
+        journals = journal_folder(mib, one_transaction=one_transaction)
+        config = PipelineConfig.model_validate(
+            {
+                "name": "memory",
+                "source": {"kind": "archive", "directory": journals},
+                "store": {"ring_events": RING_EVENTS, "memory_unit_bytes": MEMORY_UNIT_BYTES},
+                "batch": {"get_bytes": GET_BYTES, "merge_staged_bytes": 1 << 40, "merge_rows": 1 << 40},
+                "sink": {"lake_path": folder / "lake"},
+            }
+        )
+        try:
+            capture(config, cursors=MemoryCursorStore(), observer=StopBeforeRecord())
+        except Enough:
+            return
+        raise SystemExit("nothing was staged")
+
+    with tempfile.TemporaryDirectory(prefix="cdc-bench-memory-") as folder:
+        run(Path(folder) / "warm", 1)  # compiles the kernels, which takes memory of its own
+        idle_mib = _peak_mib()
+        run(Path(folder) / "full", size_mib)
+    print(json.dumps({"idle_mib": idle_mib, "peak_mib": _peak_mib()}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

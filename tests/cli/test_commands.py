@@ -1,0 +1,200 @@
+"""Commands through click's runner: exit codes, JSON on standard output alone, errors without tracebacks."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from click.testing import CliRunner, Result
+
+from cdc_pipeline.cli.app import COMMANDS, cli
+from cdc_pipeline.errors import LakeStateError
+from tests.orchestration.conftest import ROOT, Project
+from tests.orchestration.fakes import write_config
+
+JOURNALS = ROOT / "cdc_pipeline" / "demo" / "shop" / "journals"
+
+
+def _run(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+
+def _json(result: Result) -> Any:
+    return json.loads(result.stdout)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_and_json(name: str) -> None:
+    result = _run(name, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    assert _run("capture").exit_code == 2
+
+
+def test_dagster_home_is_the_folder_beside_unless_set(
+    tmp_path: Path, project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_config(tmp_path / "jobs", "shop")
+    (tmp_path / "dagster_home").mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", "/set/by/hand")
+    assert _run("validate").exit_code == 0
+    assert os.environ["DAGSTER_HOME"] == "/set/by/hand"
+    monkeypatch.delenv("DAGSTER_HOME")
+    assert _run("validate").exit_code == 0
+    assert os.environ["DAGSTER_HOME"] == str(tmp_path / "dagster_home")
+
+
+# -- validate ---------------------------------------------------------------------------------------------------------
+
+
+def test_validate_says_that_all_is_well(project: Project) -> None:
+    write_config(project.jobs, "shop")
+    result = _run("--jobs", project.jobs, "validate")
+    assert result.exit_code == 0
+    assert "shop.yaml" in result.stdout
+
+
+def test_validate_shows_all_mistakes_of_all_files_with_their_paths(project: Project) -> None:
+    write_config(project.jobs, "shop", extra="colour: blue\nstore: {ring_events: 1000}\n")
+    write_config(project.jobs, "crm", extra="schedule: {cron: 'now and then', timezone: Mars/Olympus}\n")
+    write_config(project.jobs, "good")
+    result = _run("--jobs", project.jobs, "validate")
+    assert result.exit_code == 2
+    for part in ("colour", "store.ring_events", "schedule.cron", "schedule.timezone"):
+        assert part in result.stdout
+    document = _json(_run("--jobs", project.jobs, "validate", "--json"))
+    assert {mistake["path"] for mistake in document["shop"]["mistakes"]} == {"colour", "store.ring_events"}
+    assert document["good"] == {"file": str(project.jobs / "good.yaml"), "valid": True, "mistakes": []}
+
+
+def test_validate_of_one_source_leaves_the_others_alone(project: Project) -> None:
+    write_config(project.jobs, "shop", extra="colour: blue\n")
+    write_config(project.jobs, "good")
+    assert _run("--jobs", project.jobs, "validate", "good").exit_code == 0
+    assert _run("--jobs", project.jobs, "validate", "shop").exit_code == 2
+
+
+def test_an_unknown_source_is_named_with_those_that_are_there(project: Project) -> None:
+    write_config(project.jobs, "shop")
+    for command in ("validate", "run", "plan", "status"):
+        result = _run("--jobs", project.jobs, command, "nope")
+        assert result.exit_code == 2
+        assert "'nope'" in result.stderr
+        assert "one of: shop" in result.stderr
+        assert result.stdout == ""
+
+
+def test_a_missing_jobs_directory_is_a_mistake_of_usage(tmp_path: Path) -> None:
+    result = _run("--jobs", tmp_path / "nowhere", "validate", "--json")
+    assert result.exit_code == 2
+    assert _json(result)["error"] == "ConfigError"
+
+
+# -- run --------------------------------------------------------------------------------------------------------------
+
+
+def test_run_is_a_run_of_dagster_and_shows_its_report(fake_project: Project, instance: dg.DagsterInstance) -> None:
+    result = _run("run", "shop")
+    assert result.exit_code == 0, result.output
+    (run,) = instance.get_runs()
+    assert run.status is dg.DagsterRunStatus.SUCCESS
+    assert run.job_name == "shop_capture"
+    for part in ("applied", "binlog.000003:2000", run.run_id):
+        assert part in result.stdout
+    assert "batch 2: 3 transactions" in result.stderr
+
+
+def test_run_json_is_one_document_and_nothing_else(fake_project: Project) -> None:
+    first, second = _run("run", "shop", "--json"), _run("run", "shop", "--json")
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert _json(first)["outcome"] == "applied"
+    assert _json(second)["outcome"] == "nothing_new"
+    assert _json(first)["run_id"] != _json(second)["run_id"]
+
+
+def test_mistakes_of_another_file_do_not_keep_a_source_from_running(fake_project: Project) -> None:
+    write_config(fake_project.jobs, "crm", extra="colour: blue\n")
+    assert _run("run", "shop", "--json").exit_code == 0
+    assert _run("run", "crm", "--json").exit_code == 2
+
+
+def test_a_bound_reaches_the_run(fake_project: Project, instance: dg.DagsterInstance) -> None:
+    assert _run("run", "shop", "--until-journal", "binlog.000003", "--until-offset", "1000").exit_code == 0
+    assert _run("run", "shop", "--until-transactions", "7").exit_code == 0
+    configs = [run.run_config["ops"]["capture_shop"]["config"] for run in instance.get_runs()]
+    assert configs == [{"bound_transactions": 7}, {"bound_journal": "binlog.000003", "bound_offset": 1000}]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--until-offset", "7"],
+        ["--until-journal", "b.1", "--until-transactions", "3"],
+        ["--until-journal", "b.1", "--until-offset", "3"],
+        ["--until-transactions", "0"],
+    ],
+)
+def test_a_bound_that_cannot_be_is_wrong_usage(fake_project: Project, options: list[str]) -> None:
+    assert _run("run", "shop", *options).exit_code == 2
+
+
+FAILING = """
+from pathlib import Path
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.orchestration import build_definitions
+
+def capture(config, **_):
+    raise LakeStateError("the lake was restored", table="shop.orders", got="no cut", next_step="restore it")
+
+defs = build_definitions(Path(__file__).parent, capture=capture)
+"""
+
+
+def test_a_failed_run_shows_what_where_and_the_next_step(fake_project: Project) -> None:
+    (fake_project.jobs / "definitions.py").write_text(FAILING)
+    result = _run("run", "shop")
+    assert result.exit_code == 1
+    for part in ("LakeStateError", "the lake was restored", "shop.orders", "next step: restore it"):
+        assert part in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+def test_a_failed_run_as_json(fake_project: Project) -> None:
+    (fake_project.jobs / "definitions.py").write_text(FAILING)
+    result = _run("run", "shop", "--json")
+    assert result.exit_code == 1
+    document = _json(result)
+    assert document.pop("run_id")
+    expected = LakeStateError("the lake was restored", table="shop.orders", got="no cut", next_step="restore it")
+    assert document == expected.as_dict()
+
+
+def test_debug_shows_where_an_error_arose(fake_project: Project) -> None:
+    (fake_project.jobs / "definitions.py").write_text(FAILING)
+    result = _run("--debug", "run", "shop")
+    assert isinstance(result.exception, LakeStateError)
+
+
+def test_without_dagster_home_the_way_out_is_shown(fake_project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(fake_project.root / "nowhere"))
+    result = _run("run", "shop")
+    assert result.exit_code == 2
+    assert "export DAGSTER_HOME" in result.stderr
+
+
+# -- binlog -----------------------------------------------------------------------------------------------------------
+
+
+def test_binlog_wants_one_form_of_output() -> None:
+    assert _run("binlog", JOURNALS, "--format", "jsonl", "--json").exit_code == 2
+    assert _run("binlog", JOURNALS, "--table", "shop.*").exit_code == 2
+    assert _run("binlog", "nowhere").exit_code == 2

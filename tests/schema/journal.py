@@ -1,0 +1,60 @@
+"""Statements and table maps of a real server's journal, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cdc_pipeline.binlog import query, table_map
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.schema.ddl_tokens import SqlModes
+from tests.binlog_rows.journals import read_chunk
+from tests.servers import Server
+
+_DELETES = (EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS_V2)
+
+
+@dataclass(frozen=True)
+class Said:
+    """A statement as the journal holds it, with what its event tells of the session."""
+
+    sql: str
+    database: str
+    offset: int
+    modes: SqlModes
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """A delete event: decode it by `schema`."""
+
+    chunk: Chunk
+    row: int
+    schema: TableSchema
+
+
+def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
+    """Everything of the journal that was written since the last `flush_journal`, which is closed by this."""
+    server.flush_journal()
+    chunk = read_chunk(server.journals()[-2])
+    is_mariadb = chunk.journal_format.is_mariadb
+    schemas: dict[int, TableSchema] = {}
+    for row, event in enumerate(chunk.events):
+        offset = int(event["offset"])
+        if event["event_type"] == EventType.QUERY:
+            said = query.parse_query(chunk, row)
+            modes = SqlModes.from_bits(
+                said.sql_mode or 0,
+                is_mariadb=is_mariadb,
+                explicit_defaults_for_timestamp=True,
+                time_zone="+00:00",
+            )
+            yield Said(said.sql, said.database, offset, modes)
+        elif event["event_type"] == EventType.TABLE_MAP:
+            schema = table_map.parse(chunk.body(row), journal=chunk.journal, offset=offset, is_mariadb=is_mariadb)
+            schemas[int(event["table_id"])] = schema
+            yield schema
+        elif event["event_type"] in _DELETES:
+            yield Deleted(chunk, row, schemas[int(event["table_id"])])

