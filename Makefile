@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 export DAGSTER_DISABLE_TELEMETRY := yes
 PYTEST_ARGS ?=
+TEST_WORKERS ?= 2
 
 .PHONY: help
 help: ## list all commands
@@ -23,9 +24,10 @@ dev: setup ## open Dagster's UI on this project, with the demo's assets
 	@$(BIN)/dagster dev -w workspace.yaml
 
 .PHONY: test
-test: setup ## fetch real MySQL and MariaDB servers, then run every test
+test: setup ## fetch real servers and a browser, then run every test
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.browser.install
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import fence

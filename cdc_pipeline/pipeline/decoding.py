@@ -14,11 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role
-from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.decoded import INSERT, DecodedRows
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import UnrepresentableValueError
+from cdc_pipeline.errors import UnrepresentableValueError, UnsupportedEventError
 from cdc_pipeline.transaction.table_maps import TableMaps
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedTable:
+    """Changes of one table, and where the first of them stands."""
+
+    rows: DecodedRows
+    journal: str
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +40,7 @@ class DecodedRun:
         transactions_applied: transactions with at least one row of a captured table.
     """
 
-    tables: tuple[DecodedRows, ...]
+    tables: tuple[DecodedTable, ...]
     row_events_ignored: int
     transactions_applied: int
 
@@ -75,7 +84,11 @@ class RunDecoder:
             decoded = decode_rows(parts, schema, epoch=self._epoch)
             if decoded.invalid:
                 raise _unrepresentable(decoded, parts)
-            tables.append(decoded)
+            if not decoded.all_present:
+                _check_inserts(decoded, parts)
+            first = parts[0]
+            offset = int(first.chunk.events["offset"][first.rows[0]])
+            tables.append(DecodedTable(decoded, first.chunk.journal, offset))
         return DecodedRun(tuple(tables), ignored, len(applied))
 
 
@@ -85,19 +98,47 @@ def _rolled_back(piece: EventSlice) -> NDArray[np.int64]:
     return offsets
 
 
-def _unrepresentable(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> UnrepresentableValueError:
-    value = decoded.invalid[0]
-    at = int(decoded.event_row[value.row])
+def _place(decoded: DecodedRows, parts: Sequence[RowsSelection], row: int) -> tuple[str, int]:
+    """Journal and offset of the rows event that change `row` came from."""
+    at = int(decoded.event_row[row])
     for part in parts:
         if at < len(part.rows):
             break
         at -= len(part.rows)
+    return part.chunk.journal, int(part.chunk.events["offset"][part.rows[at]])
+
+
+def _check_inserts(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> None:
+    """An insert without a column means the column's default, which the journal does not tell."""
+    columns = len(decoded.schema.columns)
+    there = np.unpackbits(decoded.after_present, axis=1, bitorder="little", count=columns).astype(bool)
+    lacking = np.flatnonzero((decoded.op == INSERT) & ~there.all(axis=1))
+    if not len(lacking):
+        return
+    row = int(lacking[0])
+    journal, offset = _place(decoded, parts, row)
+    names = [column.name for column, here in zip(decoded.schema.columns, there[row], strict=True) if not here]
+    raise UnsupportedEventError(
+        f"an insert lacks the columns that got their default: {', '.join(names)}",
+        journal=journal,
+        offset=offset,
+        table=decoded.schema.full_name,
+        setting="binlog_row_image",
+        expected="inserts with every column",
+        got=f"{len(lacking)} inserts without some",
+        next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, and start after them",
+    )
+
+
+def _unrepresentable(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> UnrepresentableValueError:
+    value = decoded.invalid[0]
+    journal, offset = _place(decoded, parts, value.row)
     column = decoded.schema.columns[value.column]
     more = f" and {len(decoded.invalid) - 1} more" if len(decoded.invalid) > 1 else ""
     return UnrepresentableValueError(
         f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
-        journal=part.chunk.journal,
-        offset=int(part.chunk.events["offset"][part.rows[at]]),
+        journal=journal,
+        offset=offset,
         table=decoded.schema.full_name,
         expected=f"a value of {column.kind}",
         got=f"{value.text!r} in the {value.image} image{more}",

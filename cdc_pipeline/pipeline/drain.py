@@ -18,13 +18,13 @@ from cdc_pipeline.binlog.query import parse_query
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.commit import Committer
-from cdc_pipeline.pipeline.decoding import DecodedRun, RunDecoder
+from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder
 from cdc_pipeline.pipeline.parts import get_size
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.statements import StatementRules
-from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.schema.changes import Decision
 from cdc_pipeline.store.contract import EventStore
 
@@ -125,7 +125,7 @@ class Drain:
         try:
             decisions = self._decide_statements(run)
             decoded = self._decoder.decode(run)
-            confirmed = [self._targets.confirm(rows.schema) for rows in decoded.tables]
+            confirmed = [self._confirm(table) for table in decoded.tables]
         except CdcError:
             self._targets.restore(saved)
             halves = _halve(run)
@@ -136,8 +136,8 @@ class Drain:
             return
         for decision in decisions:
             self._apply(decision)
-        for target, rows in zip(confirmed, decoded.tables, strict=True):
-            self._committer.stage(target, rows, open_transaction=False)
+        for target, table in zip(confirmed, decoded.tables, strict=True):
+            self._committer.stage(target, table.rows, open_transaction=False)
         self._advance(run, decoded)
 
     def _take_piece(self, piece: EventSlice) -> None:
@@ -145,8 +145,8 @@ class Drain:
         for decision in self._decide_statements([piece]):
             self._apply(decision)
         decoded = self._decoder.decode([piece])
-        for rows in decoded.tables:
-            self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=True)
+        for table in decoded.tables:
+            self._committer.stage(self._confirm(table), table.rows, open_transaction=True)
         self._open_is_applied |= decoded.transactions_applied > 0
         applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
@@ -156,6 +156,14 @@ class Drain:
             else:
                 self._committer.close_open()
         self._advance([piece], replace(decoded, transactions_applied=applied))
+
+    def _confirm(self, table: DecodedTable) -> Target:
+        """The target of a table's changes; an error tells where they stand."""
+        try:
+            return self._targets.confirm(table.rows.schema)
+        except CdcError as error:
+            error.journal, error.offset = table.journal, table.offset
+            raise
 
     def _abandon(self, mark: EventSlice) -> None:
         """The open transaction never ended (K5): its pieces never count."""
@@ -208,7 +216,7 @@ class Drain:
         self._place.count("row_events_ignored", decoded.row_events_ignored)
         self._place.count("transactions_applied", decoded.transactions_applied)
         self._place.advance(run)
-        self._rows += sum(len(rows) for rows in decoded.tables)
+        self._rows += sum(len(table.rows) for table in decoded.tables)
         self._transactions += decoded.transactions_applied
 
 

@@ -64,7 +64,7 @@ class Browser:
     environment: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
 
-    def full_environment(self) -> dict[str, str]:
+    def full_environment(self) -> dict[str, str | float | bool]:
         """All variables to start it with."""
         return {**os.environ, **self.environment}
 

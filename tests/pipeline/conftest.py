@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,9 @@ SPARK = {"master": "local[2]", "driver_memory": "1g"}
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """The session that captures in this process use too."""
-    provider = SparkProvider(SparkConfig(**SPARK))
-    yield provider.session()
+def spark() -> Any:
+    """The session that captures in this process use too; it ends with the process."""
+    return SparkProvider(SparkConfig(**SPARK)).session()
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ def test_metadata_below_full_names_the_statement(start_server: Any, make_config:
         "SET GLOBAL binlog_row_metadata = 'FULL'", "INSERT INTO m.t VALUES (2)",
     )  # fmt: skip
     config = make_config(live(server), include=["m.*"])
-    with pytest.raises(MetadataMissingError, match="m.t") as caught:
+    with pytest.raises(MetadataMissingError, match=r"m\.t") as caught:
         capture(config, cursors=MemoryCursorStore())
     assert "binlog_row_metadata" in str(caught.value)
 

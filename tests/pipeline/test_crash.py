@@ -1,7 +1,7 @@
 """A run that is killed with SIGKILL at every joint of K2 loses nothing and doubles nothing (promises 1 and 2).
 
-Each run is a real Dagster run in a process of its own. After a kill the next run has other batch limits, so that what it
-would cut today differs from what was recorded.
+Each run is a real Dagster run in a process of its own. After a kill the next run has other batch limits, so that what
+it would cut today differs from what was recorded.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ class Project:
         """Delta's own log: no transaction version appears twice in a table, and the cuts have no gap."""
         cuts = self.cuts()
         assert [cut.batch_number for cut in cuts] == list(range(1, len(cuts) + 1))
-        for before, after in zip(cuts, cuts[1:], strict=False):
+        for before, after in pairwise(cuts):
             assert (after.interval.start_journal, after.interval.start_offset) == (
                 before.interval.end_journal,
                 before.interval.end_offset,
