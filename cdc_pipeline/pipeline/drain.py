@@ -82,7 +82,7 @@ class Drain:
                 self._commit_what_is_whole()
                 raise
             self._store.release(batch.last_sequence)
-            self._bytes_done += batch.event_bytes
+            self._bytes_done += batch.journal_bytes
             self._observer.progressed(
                 bytes_done=self._bytes_done,
                 bytes_total=self._bytes_total,

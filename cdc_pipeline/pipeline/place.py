@@ -53,7 +53,7 @@ class Place:
         for piece in slices:
             events = piece.events
             self.count("events_seen", piece.event_count)
-            self.count("bytes_seen", piece.event_bytes)
+            self.count("bytes_seen", piece.journal_bytes)
             for key, numbers in executed(piece.chunk, piece.first, piece.stop).items():
                 self._open_gtids.setdefault(key, []).append(numbers)
             if piece.kind is SliceKind.OPEN_PIECE:

@@ -99,7 +99,7 @@ def resolve(
             start_journal=start.journal,
             start_offset=start.offset,
             start_gtid_set=start.gtid_set,
-            start_reasons=(reconciled.reason, *decision.reasons),
+            start_reasons=decision.reasons if reconciled.cursor is None else (reconciled.reason, *decision.reasons),
             end_journal=end.journal,
             end_offset=end.offset,
             end_reason=end_reason,
@@ -147,7 +147,7 @@ def _bytes_between(sizes: dict[str, int], start: Position, end: Position) -> int
 def _table_names(
     tables: TableFilter, known: list[str] | None, cursor: CursorState | None, cut: Cut | None
 ) -> list[str]:
-    names = set(known or ())
+    names = {*tables.exact_names, *(known or ())}
     names.update(cursor.targets if cursor is not None else ())
     names.update(cut.tables if cut is not None else ())
     return tables.captured_names(list(names))

@@ -12,11 +12,16 @@ SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_s
 
 
 class TableFilter:
-    """Include and exclude patterns over ``schema.table``. Names are compared as the binlog writes them."""
+    """Include and exclude patterns over ``schema.table``. Names are compared as the binlog writes them.
+
+    Attributes:
+        exact_names: patterns that name one table.
+    """
 
     def __init__(self, tables: TablesConfig) -> None:
         self._include = [re.compile(translate(pattern)) for pattern in tables.include]
         self._exclude = [re.compile(translate(pattern)) for pattern in tables.exclude]
+        self.exact_names = tuple(pattern for pattern in tables.include if not set("*?[") & set(pattern))
         self.captured = lru_cache(maxsize=65536)(self._captured)
 
     def _captured(self, database: str, table: str) -> bool:

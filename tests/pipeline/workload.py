@@ -49,7 +49,7 @@ class Workload:
 
     def rolled_back_transaction(self) -> None:
         with self._connection.cursor() as cursor:
-            cursor.execute("INSERT INTO account VALUES (%s, 'ghost', 0, NULL, NULL)", (self._take(1),))
+            cursor.execute("INSERT INTO account (id, name, balance) VALUES (%s, 'ghost', 0)", (self._take(1),))
         self._connection.rollback()
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class Workload:
         with self._connection.cursor() as cursor:
             key = self._take(1)
             cursor.execute(
-                "INSERT INTO account VALUES (%s, %s, %s, %s, %s)",
+                "INSERT INTO account (id, name, balance, opened_at, flag) VALUES (%s, %s, %s, %s, %s)",
                 (
                     key,
                     choose.choice(["Ada", "Grace 🙂", None, "Zoë", ""]),
@@ -73,7 +73,8 @@ class Workload:
                     choose.choice([None, 0, 1]),
                 ),
             )
-            cursor.execute("REPLACE INTO label VALUES (%s, %s, %s)", (f"L{key % 40}", "é" * choose.randrange(60), "ü"))
+            label = (f"L{key % 40}", "é" * choose.randrange(60), "ü")
+            cursor.execute("REPLACE INTO label (code, text, kind) VALUES (%s, %s, %s)", label)
             rows = [(key, n, choose.random(), choose.choice([None, "x"])) for n in range(choose.randrange(1, 4))]
             cursor.executemany("INSERT INTO transfer VALUES (%s, %s, %s, %s)", rows)
             self._keys.append(key)
