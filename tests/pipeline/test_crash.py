@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -50,6 +51,7 @@ class Project:
         self.home = folder / "home"
         self.jobs = folder / "jobs"
         self.home.mkdir()
+        shutil.copy(ROOT / "dagster_home" / "dagster.yaml", self.home)
         self.jobs.mkdir()
         self._document = {
             "source": source,
