@@ -161,7 +161,7 @@ class _Run:
             place=place,
             committer=committer,
             observer=self._observer,
-            bytes_total=resolved.plan.bytes_between,
+            resolved=resolved,
         )
         reader.start()
         try:

@@ -21,6 +21,7 @@ from cdc_pipeline.pipeline.commit import Committer
 from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder
 from cdc_pipeline.pipeline.parts import get_size
 from cdc_pipeline.pipeline.place import Place
+from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.statements import StatementRules
@@ -46,7 +47,7 @@ class Drain:
         place: Place,
         committer: Committer,
         observer: CaptureObserver,
-        bytes_total: int,
+        resolved: ResolvedRun,
     ) -> None:
         self._config = config
         self._store = store
@@ -57,7 +58,8 @@ class Drain:
         self._place = place
         self._committer = committer
         self._observer = observer
-        self._bytes_total = bytes_total
+        self._end = resolved.end
+        self._bytes_total = resolved.plan.bytes_between
         self._bytes_done = 0
         self._rows = 0
         self._transactions = 0
@@ -91,6 +93,8 @@ class Drain:
             )
             if self._committer.is_due():
                 self._committer.commit()
+        if self._reader.reached_end:
+            self._place.reach(self._end)
         self._commit_what_is_whole()
         if self._reader.error is not None:
             raise self._reader.error

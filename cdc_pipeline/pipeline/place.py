@@ -70,6 +70,11 @@ class Place:
                 self.ack_position = _position(piece, int(rows[-1]), "offset")
             self.position = _position(piece, -1, "next_offset")
 
+    def reach(self, end: Position) -> None:
+        """Move to the end that was read up to: a GTID dump leaves out what the start's set holds already."""
+        if self.position.order < end.order:
+            self.position = end
+
     def drop_open(self) -> None:
         """Forget the GTID of a transaction that never ended."""
         self._open_gtids.clear()

@@ -33,6 +33,7 @@ class Reader(threading.Thread):
 
     Attributes:
         error: what ended the reading early; None while it runs and after a full read.
+        reached_end: everything up to the planned end was read and put.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Reader(threading.Thread):
     ) -> None:
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
+        self.reached_end = False
         self._run = run
         self._source = source
         self._store = store
@@ -63,6 +65,7 @@ class Reader(threading.Thread):
                 self._buffer.feed(chunk)
             if not self._run.ends_anywhere:
                 self._buffer.finish()
+                self.reached_end = True
         except _EnoughTransactions:
             pass
         except StoreClosedError:

@@ -27,28 +27,34 @@ def read_chunk(path: Path) -> Chunk:
     return chunk
 
 
-def select_tables(chunk: Chunk) -> dict[str, tuple[TableSchema, np.ndarray]]:
-    """Schema and rows events of each table (one schema a table: make no DDL in between)."""
+def select_tables(chunk: Chunk, *, only: str = "") -> dict[str, tuple[TableSchema, np.ndarray]]:
+    """Schema and rows events of each table, or of `only` one (one schema a table: make no DDL in between)."""
     names: dict[int, str] = {}
     schemas: dict[str, TableSchema] = {}
     rows: dict[str, list[int]] = {}
     for row, event in enumerate(chunk.events):
         if event["event_type"] == EventType.TABLE_MAP:
+            name = table_map.table_name(chunk.body(row))
+            full_name = f"{name.database}.{name.table}"
+            names[int(event["table_id"])] = full_name
+            if only and full_name != only:
+                continue  # other tests' tables in the shared server's journal
             schema = table_map.parse(
                 chunk.body(row), journal=chunk.journal, offset=int(event["offset"]),
                 is_mariadb=chunk.journal_format.is_mariadb,
             )  # fmt: skip
-            names[int(event["table_id"])] = schema.full_name
             schemas[schema.full_name] = schema
         elif int(event["event_type"]) in ROWS_TYPES:
-            rows.setdefault(names[int(event["table_id"])], []).append(row)
+            name_of_rows = names[int(event["table_id"])]
+            if not only or name_of_rows == only:
+                rows.setdefault(name_of_rows, []).append(row)
     return {name: (schemas[name], np.array(found, np.int64)) for name, found in rows.items()}
 
 
 def decode_journal(path: Path, table: str) -> DecodedRows:
     """All changes of a table in one journal."""
     chunk = read_chunk(path)
-    schema, rows = select_tables(chunk)[table]
+    schema, rows = select_tables(chunk, only=table)[table]
     return decode_rows([RowsSelection(chunk, rows)], schema, epoch=0)
 
 
