@@ -195,6 +195,10 @@ class BatchIdError(StoreError):
     """An unknown or repeated batch id (SPEC P9)."""
 
 
+class StoreDamagedError(StoreError):
+    """What a store wrote to its files is not what it reads back."""
+
+
 class StoreClosedError(StoreError):
     """The store was stopped while a put or a get waited."""
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.servers import Flavor, Server
 
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two workers share the tests: all that need Spark stay in one process, for one session; other files stay whole.
 

@@ -6,6 +6,12 @@ Rules:
   journal give the same rows.
 - The structured array is filled in two compiled passes: *framing* writes the header fields, the *transaction pass*
   (`cdc_pipeline.binlog.grouping`) writes `role`, `tx_offset`, `tx_ordinal` and `commit_ts_us`.
+- Compressed events are unpacked right after framing. The events inside a payload (MySQL) follow their payload event:
+  `parent` is its row; `offset` and `next_offset` are the payload event's, so that both never fall from row to row and a
+  capture never stands inside a payload; they have no checksum, and count in `tx_ordinal` like all others. A payload
+  event keeps its header and fields only. Compressed events of MariaDB are rewritten to plain ones (parent -1).
+- `event_length` is what the event takes in `data`: summed up, it is the memory of a slice, and what rings count. Bytes
+  of the journal are ``next_offset - offset`` of the events without a parent (`EventSlice.journal_bytes`).
 - Nothing downstream makes one Python object per event: slices of the array travel, with a reference to the bytes.
 
 Source: event header of the MySQL binlog format, version 4 (MySQL internals, "Binlog Event Header").
@@ -24,7 +30,7 @@ EVENT_DTYPE: Final = np.dtype(
     [
         ("start", "<i8"),  # index in Chunk.data of the event's first header byte
         ("offset", "<i8"),  # byte offset of the event in its journal
-        ("next_offset", "<i8"),  # offset + event_length; for an event inside a payload: that of the payload event
+        ("next_offset", "<i8"),  # offset of the next event of the journal; inside a payload: that of the payload event
         ("tx_offset", "<i8"),  # offset of the first event (GTID or BEGIN) of the event's transaction; -1 outside one
         (
             "commit_ts_us",
@@ -33,7 +39,7 @@ EVENT_DTYPE: Final = np.dtype(
         ("table_id", "<i8"),  # of table maps and rows events; -1 for all others
         ("timestamp_s", "<u4"),  # header timestamp
         ("server_id", "<u4"),
-        ("event_length", "<u4"),  # header + body + checksum
+        ("event_length", "<u4"),  # header + body + checksum, in Chunk.data (uncompressed)
         ("tx_ordinal", "<i4"),  # 0, 1, 2 ... within the transaction
         ("parent", "<i4"),  # row index of the payload event this one was unpacked from; -1 for none
         ("flags", "<u2"),
@@ -135,6 +141,7 @@ class EventSlice:
         sql: text of the statement where `kind` is STATEMENT, else "".
         database: default database of that statement, else "".
         source: identity of the source (SPEC S14), such as ``mysql:3f0c...`` ; constant for one run.
+        event_bytes: memory of the events: the sum of their lengths.
     """
 
     chunk: Chunk
@@ -159,6 +166,13 @@ class EventSlice:
     @property
     def event_count(self) -> int:
         return self.stop - self.first
+
+    @property
+    def journal_bytes(self) -> int:
+        """Bytes of the journal that the slice's events take; those inside a payload count with the payload event."""
+        events = self.events
+        own = events["next_offset"] - events["offset"]
+        return int(own[events["parent"] < 0].sum())
 
     @property
     def is_isolated(self) -> bool:

@@ -88,7 +88,19 @@ ROWS_TYPES: Final = frozenset(
     }
 )  # fmt: skip
 
-HANDLED: Final = ROWS_TYPES | {
+# Compressed events and the type that they are rewritten to; a payload event stays, and its events follow it.
+PACKED_TYPES: Final[dict[EventType, EventType]] = {
+    _T.TRANSACTION_PAYLOAD: _T.TRANSACTION_PAYLOAD,
+    _T.MARIADB_QUERY_COMPRESSED: _T.QUERY,
+    _T.MARIADB_WRITE_ROWS_COMPRESSED_V1: _T.WRITE_ROWS_V1,
+    _T.MARIADB_UPDATE_ROWS_COMPRESSED_V1: _T.UPDATE_ROWS_V1,
+    _T.MARIADB_DELETE_ROWS_COMPRESSED_V1: _T.DELETE_ROWS_V1,
+    _T.MARIADB_WRITE_ROWS_COMPRESSED: _T.WRITE_ROWS_V2,
+    _T.MARIADB_UPDATE_ROWS_COMPRESSED: _T.UPDATE_ROWS_V2,
+    _T.MARIADB_DELETE_ROWS_COMPRESSED: _T.DELETE_ROWS_V2,
+}
+
+HANDLED: Final = ROWS_TYPES | PACKED_TYPES.keys() | {
     _T.QUERY, _T.STOP, _T.ROTATE, _T.FORMAT_DESCRIPTION, _T.XID, _T.TABLE_MAP, _T.HEARTBEAT, _T.HEARTBEAT_V2,
     _T.GTID, _T.ANONYMOUS_GTID, _T.GTID_TAGGED, _T.PREVIOUS_GTIDS, _T.MARIADB_GTID, _T.MARIADB_GTID_LIST,
 }  # fmt: skip
@@ -103,7 +115,6 @@ HARMLESS: Final = frozenset(
 )  # fmt: skip
 
 _STATEMENTS = "statement-format changes carry no rows: SET GLOBAL binlog_format = 'ROW' and start after them"
-_COMPRESSED = "SET GLOBAL log_bin_compress = OFF (MariaDB) and start after these events"
 
 STOP_REASONS: Final[dict[EventType, str]] = {
     _T.UNKNOWN: "the journal is damaged or was written by an unknown program",
@@ -123,15 +134,7 @@ STOP_REASONS: Final[dict[EventType, str]] = {
     _T.INCIDENT: "the server lost events here (see its error log); load the tables anew and start after the incident",
     _T.XA_PREPARE: "XA transactions: start after the XA transaction has ended, or commit with ONE PHASE outside XA",
     _T.PARTIAL_UPDATE_ROWS: "SET GLOBAL binlog_row_value_options = '' and start after these events",
-    _T.TRANSACTION_PAYLOAD: "SET GLOBAL binlog_transaction_compression = OFF and start after these events",
     _T.MARIADB_START_ENCRYPTION: "an encrypted journal: read it from the running server, which sends it in the clear",
-    _T.MARIADB_QUERY_COMPRESSED: _COMPRESSED,
-    _T.MARIADB_WRITE_ROWS_COMPRESSED_V1: _COMPRESSED,
-    _T.MARIADB_UPDATE_ROWS_COMPRESSED_V1: _COMPRESSED,
-    _T.MARIADB_DELETE_ROWS_COMPRESSED_V1: _COMPRESSED,
-    _T.MARIADB_WRITE_ROWS_COMPRESSED: _COMPRESSED,
-    _T.MARIADB_UPDATE_ROWS_COMPRESSED: _COMPRESSED,
-    _T.MARIADB_DELETE_ROWS_COMPRESSED: _COMPRESSED,
 }
 
 

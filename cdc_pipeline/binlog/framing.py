@@ -7,7 +7,9 @@ Rules:
 - A journal begins with its format description at offset 4, and has no other.
 - In a dump, artificial events and heartbeats are no rows (`artificial` lists them), and a server that skips events
   makes the offset jump forward, never back.
-- A chunk refers to the bytes that were fed, which must not be changed afterwards.
+- Compressed events leave unpacked (see `compressed`).
+- A chunk refers to the bytes that were fed, which must not be changed afterwards; where it had compressed events, to
+  bytes of its own.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog import format_description, rotate
 from cdc_pipeline.binlog.checksum import CHECKSUM_BYTES
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, JournalFormat
+from cdc_pipeline.binlog.compressed import unpack
 from cdc_pipeline.binlog.event_types import FLAG_ARTIFICIAL, HEADER_BYTES, STOP_REASONS, EventType, event_name
 from cdc_pipeline.binlog.framing_kernel import (
     EVENT_BYTES_MAX,
@@ -116,18 +119,19 @@ class EventFramer:
         self.artificial = []
         journal, end_offset = self.journal, self.offset
         events = np.empty(count_events(data, 0), dtype=EVENT_DTYPE)
-        position = row = 0
+        position = row = packed_events = 0
         known_mark = -1
         while True:
             checksum_bytes, table_id_bytes = self._widths()
             first_row = row
-            status, position, row, self.offset, ignored = frame(
+            status, position, row, self.offset, ignored, packed = frame(
                 data, position, events, row, self.offset, checksum_bytes, table_id_bytes, self.dump, known_mark,
                 EVENT_CLASSES,
             )  # fmt: skip
             end_offset = self.offset
+            packed_events += packed
             if ignored:
-                self._count_ignored(events[first_row:row])
+                self._count_ignored(events["event_type"][first_row:row])
             if status in (Status.DONE, Status.INCOMPLETE):
                 break
             try:
@@ -149,13 +153,16 @@ class EventFramer:
                     break  # a chunk belongs to one journal
                 journal = self.journal
             end_offset = self.offset
-        if row == 0:
-            if position == 0:
-                self._raise_failure()
-            return None, position
-        assert self.journal_format is not None
-        # A failure or a rotation may have moved on: the chunk carries what was true for its rows.
-        return Chunk(journal, self.journal_format, data[:position], events[:row], end_offset), position
+        chunk: Chunk | None = None
+        if row:
+            assert self.journal_format is not None
+            # A failure or a rotation may have moved on: the chunk carries what was true for its rows.
+            chunk = Chunk(journal, self.journal_format, data[:position], events[:row], end_offset)
+            if packed_events:
+                chunk, position = self._unpack(chunk)
+        if chunk is None and position == 0:
+            self._raise_failure()
+        return chunk, position
 
     def finish(self, remaining_bytes: int) -> None:
         """Say that no more bytes come: `remaining_bytes` were fed and not consumed.
@@ -175,6 +182,18 @@ class EventFramer:
                 next_step="copy the journal again; what is before this offset is good",
             )
 
+    def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:
+        """The chunk with its compressed events unpacked, and the bytes that it takes of those that were fed."""
+        unpacked = unpack(chunk)
+        self._count_ignored(unpacked.ignored)
+        if unpacked.error is None:
+            return unpacked.chunk, len(chunk.data)
+        # The framer stands where the error is, and its bytes stay with the feeder.
+        self._failure = unpacked.error
+        self.journal, self.offset = chunk.journal, int(chunk.events["offset"][unpacked.events_done])
+        good = unpacked.chunk if unpacked.events_done else None
+        return good, int(chunk.events["start"][unpacked.events_done])
+
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -184,8 +203,8 @@ class EventFramer:
             return -1, 6
         return self.journal_format.checksum_bytes, format_description.table_id_bytes(self.journal_format)
 
-    def _count_ignored(self, rows: np.ndarray) -> None:
-        types, counts = np.unique(rows["event_type"], return_counts=True)
+    def _count_ignored(self, event_types: NDArray[np.uint8] | list[int]) -> None:
+        types, counts = np.unique(event_types, return_counts=True)
         for event_type, count in zip(types.tolist(), counts.tolist(), strict=True):
             if EVENT_CLASSES[event_type] == 0:
                 self.ignored_events[event_type] = self.ignored_events.get(event_type, 0) + count

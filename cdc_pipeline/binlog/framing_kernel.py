@@ -22,6 +22,7 @@ from cdc_pipeline.binlog.event_types import (
     HANDLED,
     HARMLESS,
     HEADER_BYTES,
+    PACKED_TYPES,
     ROWS_TYPES,
     STOP_REASONS,
     EventType,
@@ -43,7 +44,9 @@ class Status(IntEnum):
     STOP_TYPE = 7
 
 
-class _Class(IntEnum):
+class EventClass(IntEnum):
+    """What framing has to know of a type."""
+
     UNKNOWN = 0
     PLAIN = 1
     TABLE = 2  # the body begins with a table id
@@ -51,20 +54,25 @@ class _Class(IntEnum):
     HEARTBEAT = 4
     ROTATE = 5
     STOP = 6
+    PACKED = 7  # compressed: unpacked after framing; this and above
+    PACKED_TABLE = 8  # and the body begins with a table id
 
 
 def _classes() -> NDArray[np.uint8]:
     classes = np.zeros(256, dtype=np.uint8)
     for event_type in HANDLED | HARMLESS:
-        classes[event_type] = _Class.PLAIN
+        classes[event_type] = EventClass.PLAIN
     for event_type in (*ROWS_TYPES, EventType.TABLE_MAP):
-        classes[event_type] = _Class.TABLE
+        classes[event_type] = EventClass.TABLE
+    for event_type in PACKED_TYPES:
+        is_rows = PACKED_TYPES[event_type] in ROWS_TYPES
+        classes[event_type] = EventClass.PACKED_TABLE if is_rows else EventClass.PACKED
     for event_type in STOP_REASONS:
-        classes[event_type] = _Class.STOP
+        classes[event_type] = EventClass.STOP
     for event_type in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2):
-        classes[event_type] = _Class.HEARTBEAT
-    classes[EventType.FORMAT_DESCRIPTION] = _Class.MARK
-    classes[EventType.ROTATE] = _Class.ROTATE
+        classes[event_type] = EventClass.HEARTBEAT
+    classes[EventType.FORMAT_DESCRIPTION] = EventClass.MARK
+    classes[EventType.ROTATE] = EventClass.ROTATE
     return classes
 
 
@@ -78,12 +86,14 @@ _BAD_CHECKSUM = int(Status.BAD_CHECKSUM)
 _BAD_POSITION = int(Status.BAD_POSITION)
 _UNKNOWN_TYPE = int(Status.UNKNOWN_TYPE)
 _STOP_TYPE = int(Status.STOP_TYPE)
-_CLASS_UNKNOWN = int(_Class.UNKNOWN)
-_CLASS_TABLE = int(_Class.TABLE)
-_CLASS_MARK = int(_Class.MARK)
-_CLASS_HEARTBEAT = int(_Class.HEARTBEAT)
-_CLASS_ROTATE = int(_Class.ROTATE)
-_CLASS_STOP = int(_Class.STOP)
+_CLASS_UNKNOWN = int(EventClass.UNKNOWN)
+_CLASS_TABLE = int(EventClass.TABLE)
+_CLASS_MARK = int(EventClass.MARK)
+_CLASS_HEARTBEAT = int(EventClass.HEARTBEAT)
+_CLASS_ROTATE = int(EventClass.ROTATE)
+_CLASS_STOP = int(EventClass.STOP)
+_CLASS_PACKED = int(EventClass.PACKED)
+_CLASS_PACKED_TABLE = int(EventClass.PACKED_TABLE)
 _MASK32 = 0xFFFFFFFF
 FORMAT_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 
@@ -143,7 +153,7 @@ def frame(
     dump: bool,
     known_mark: int,
     classes: NDArray[np.uint8],
-) -> tuple[int, int, int, int, int]:
+) -> tuple[int, int, int, int, int, int]:
     """Frame ``data[first:]`` into rows `row` and up of `events`.
 
     Args:
@@ -159,22 +169,24 @@ def frame(
         classes: EVENT_CLASSES.
 
     Returns:
-        (status, index in `data` where it stopped, next free row, journal offset there, unknown but ignorable events).
+        (status, index in `data` where it stopped, next free row, journal offset there, unknown but ignorable events,
+        compressed events).
     """
     position = first
     size = len(data)
     ignored = 0
+    packed = 0
     while position < size:
         left = size - position
         if left < HEADER_BYTES:
-            return _INCOMPLETE, position, row, offset, ignored
+            return _INCOMPLETE, position, row, offset, ignored, packed
         length = _u4(data, position + 9)
         event_type = data[position + 4]
         event_class = np.int64(classes[event_type])
         if checksum_bytes < 0 and not dump and event_type != FORMAT_DESCRIPTION:
-            return _MARK, position, row, offset, ignored
+            return _MARK, position, row, offset, ignored, packed
         if length < HEADER_BYTES or length > EVENT_BYTES_MAX:
-            return _BAD_LENGTH, position, row, offset, ignored
+            return _BAD_LENGTH, position, row, offset, ignored, packed
         log_position = _u4(data, position + 13)
         flags = _u2(data, position + 17)
         if dump and (
@@ -183,39 +195,41 @@ def frame(
             or (log_position == 0 and event_class in (_CLASS_ROTATE, _CLASS_MARK))
         ):
             if length > left:
-                return _INCOMPLETE, position, row, offset, ignored
-            return _MARK, position, row, offset, ignored
+                return _INCOMPLETE, position, row, offset, ignored, packed
+            return _MARK, position, row, offset, ignored, packed
         event_offset = offset
         if log_position != 0:
             jump = (log_position - length - offset) & _MASK32
             if jump != 0:
                 # Before the event is whole: a damaged length must not make the reader wait for bytes that never come.
                 if not dump or jump >= 1 << 31:
-                    return _BAD_POSITION, position, row, offset, ignored
+                    return _BAD_POSITION, position, row, offset, ignored, packed
                 event_offset += jump
         if length > left:
-            return _INCOMPLETE, position, row, offset, ignored
+            return _INCOMPLETE, position, row, offset, ignored, packed
         if event_class == _CLASS_MARK or checksum_bytes < 0:
             if position != known_mark:
-                return _MARK, position, row, offset, ignored
+                return _MARK, position, row, offset, ignored, packed
         else:
             if length < HEADER_BYTES + checksum_bytes:
-                return _BAD_LENGTH, position, row, offset, ignored
+                return _BAD_LENGTH, position, row, offset, ignored, packed
             if checksum_bytes != 0:
                 stop = position + length - 4
                 if np.int64(crc32_of(data, position, stop)) != _u4(data, stop):
-                    return _BAD_CHECKSUM, position, row, offset, ignored
+                    return _BAD_CHECKSUM, position, row, offset, ignored, packed
         if event_class == _CLASS_STOP:
-            return _STOP_TYPE, position, row, offset, ignored
+            return _STOP_TYPE, position, row, offset, ignored, packed
         if event_class == _CLASS_UNKNOWN:
             if not flags & FLAG_IGNORABLE:
-                return _UNKNOWN_TYPE, position, row, offset, ignored
+                return _UNKNOWN_TYPE, position, row, offset, ignored, packed
             ignored += 1
+        if event_class >= _CLASS_PACKED:
+            packed += 1
         table_id = -1
-        if event_class == _CLASS_TABLE:
+        if event_class in (_CLASS_TABLE, _CLASS_PACKED_TABLE):
             body = position + HEADER_BYTES
             if length < HEADER_BYTES + table_id_bytes + 2 + checksum_bytes:
-                return _BAD_LENGTH, position, row, offset, ignored
+                return _BAD_LENGTH, position, row, offset, ignored, packed
             table_id = _u4(data, body)
             if table_id_bytes == 6:
                 table_id |= _u2(data, body + 4) << 32
@@ -237,4 +251,4 @@ def frame(
         row += 1
         position += length
         offset = event_offset + length
-    return _DONE, position, row, offset, ignored
+    return _DONE, position, row, offset, ignored, packed

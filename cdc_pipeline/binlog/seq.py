@@ -5,7 +5,8 @@ A seq is one non-negative integer below 2**126, so that it fits DECIMAL(38,0). F
     epoch 12 | journal number 31 | transaction offset 40 | event ordinal 24 | row ordinal 18 | after image 1
 
 - The transaction offset is that of the GTID or BEGIN event of the transaction that makes the change effective.
-- The event ordinal counts events in the transaction, the row ordinal rows in the event.
+- The event ordinal counts events in the transaction, the row ordinal rows in the event. A payload event counts, and so
+  do the events inside it: the same changes written with and without compression have other seqs, in the same order.
 - It depends on nothing but the journal: not on filters, batches or chunk borders.
 """
 

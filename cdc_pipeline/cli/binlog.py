@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, notes, results, table
+from cdc_pipeline.cli.output import count_of, emit_json, notes, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
@@ -49,17 +49,25 @@ def command(settings: Settings, *, paths: tuple[Path, ...], form: str, patterns:
 def _show(summary: JournalSummary) -> None:
     out = results()
     journals = table(
-        "Journals", "journal", "bytes", "events", "first event", "last event", "server", numbers=("bytes", "events")
+        "Journals",
+        "journal",
+        "bytes",
+        "events",
+        "first event, UTC",
+        "last event, UTC",
+        "server",
+        numbers=("bytes", "events"),
     )
     for info in summary.journals:
         times = (_time(info.first_time_s), _time(info.last_time_s))
         journals.add_row(info.journal, f"{info.size_bytes:,}", f"{info.events:,}", *times, info.server_version)
     out.print(journals)
-    out.print(f"{summary.transactions:,} transactions, {summary.rolled_back:,} rolled back\n")
+    out.print(f"\n{count_of(summary.transactions, 'transaction')}, {summary.rolled_back:,} rolled back\n")
     types = table("Events", "type", "events", numbers=("events",))
     for name, count in summary.events_by_type.items():
         types.add_row(name, f"{count:,}")
     out.print(types)
+    out.print()
     numbers = ("inserts", "updates", "deletes")
     tables = table("Changes", "table", *numbers, numbers=numbers)
     for name, changed in summary.tables.items():
@@ -78,4 +86,4 @@ def _show_error(error: dict[str, object]) -> None:
 
 
 def _time(timestamp_s: int) -> str:
-    return datetime.fromtimestamp(timestamp_s, tz=UTC).isoformat() if timestamp_s else ""
+    return datetime.fromtimestamp(timestamp_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S") if timestamp_s else ""

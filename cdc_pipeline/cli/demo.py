@@ -62,6 +62,7 @@ def _show(report: DemoReport) -> None:
             found = "differs: " + "; ".join(check.differences) if check.differences else "equal"
             rows.add_row(check.table, f"{check.rows:,}", str(check.delta_version), found)
         out.print(rows)
+        out.print()
     elif report.verified:
         out.print("The tables of this cut were compared before, and were equal to the server's SELECT.")
     now = report.status

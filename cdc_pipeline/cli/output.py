@@ -46,10 +46,24 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
     from rich import box
     from rich.table import Table
 
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    made = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+    )
     for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        # Numbers are never broken: where a terminal is narrow, texts give way.
+        is_number = column in numbers
+        made.add_column(column, justify="right" if is_number else "left", overflow="fold", no_wrap=is_number)
     return made
+
+
+def count_of(number: int, noun: str) -> str:
+    """``1 table``, ``2,000 tables``."""
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def error_document(error: BaseException) -> dict[str, object]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, results, table
+from cdc_pipeline.cli.output import count_of, emit_json, results, table
 from cdc_pipeline.cli.settings import Settings, with_bound, with_json
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
         rows.add_row("executed", plan.start_gtid_set)
     rows.add_row("end", f"{plan.end_journal}:{plan.end_offset}")
     rows.add_row("because", plan.end_reason)
-    rows.add_row("to read", f"{plan.bytes_between:,} bytes in {_count(len(plan.journals), 'journal')}")
+    rows.add_row("to read", f"{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}")
     rows.add_row("tables", ", ".join(plan.tables) or "none is known yet: they are found in the log")
     if plan.partial_tables:
         rows.add_row("partial", ", ".join(plan.partial_tables))
@@ -57,7 +57,3 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
     for note in skipped:
         rows.add_row("note", f"the cursor asset's {note}: passed over")
     out.print(rows)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

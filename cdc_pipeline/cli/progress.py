@@ -7,7 +7,7 @@ from typing import TextIO
 
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from cdc_pipeline.cli.output import notes
+from cdc_pipeline.cli.output import count_of, notes
 from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
 from cdc_pipeline.sink.manifest import Cut
 
@@ -55,7 +55,7 @@ class ProgressObserver(SilentObserver):
         )
 
     def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
-        counts = f"{transactions:,} transactions, {rows:,} rows"
+        counts = f"{count_of(transactions, 'transaction')}, {count_of(rows, 'row')}"
         self._progress.update(self._task, completed=bytes_done, total=bytes_total, counts=counts)
 
     def reached(self, joint: str) -> None:
@@ -67,7 +67,7 @@ class ProgressObserver(SilentObserver):
     def published(self, cut: Cut) -> None:
         interval = cut.interval
         self._console.print(
-            f"  batch {cut.batch_number}: {interval.transactions_applied:,} transactions "
+            f"  batch {cut.batch_number}: {count_of(interval.transactions_applied, 'transaction')} "
             f"up to {interval.end_journal}:{interval.end_offset}",
             soft_wrap=True,
         )

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 from cdc_pipeline.cli.output import results, table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
     from cdc_pipeline.pipeline.report import CaptureReport
+    from cdc_pipeline.schema.decisions import DdlDecision
 
 
 def show_report(report: CaptureReport, *, run_id: str = "") -> None:
@@ -33,13 +38,21 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     if run_id:
         rows.add_row("Dagster run", run_id)
     out.print(rows)
+    out.print()
     if report.tables:
         _show_tables(report)
     if report.ddl:
-        decisions = table("DDL", "journal", "offset", "decision", "kind", "tables", "why", numbers=("offset",))
-        for ddl in report.ddl:
-            decisions.add_row(ddl.journal, str(ddl.offset), ddl.decision, ddl.kind, ", ".join(ddl.tables), ddl.reason)
-        out.print(decisions)
+        out.print(ddl_table(report.ddl))
+        out.print()
+
+
+def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
+    """Statements and what was decided: three columns, so that place and table stay whole in 80 columns."""
+    rows = table("DDL", "at", "table", "decision")
+    for one in ddl:
+        what = f"{one.kind.replace('_', ' ')}, {one.decision}: {one.reason}"
+        rows.add_row(f"{one.journal}:{one.offset}", "\n".join(one.tables), what)
+    return rows
 
 
 def _show_tables(report: CaptureReport) -> None:
@@ -54,4 +67,6 @@ def _show_tables(report: CaptureReport) -> None:
             str(of_table.delta_version),
             "partial" if of_table.partial else "",
         )
-    results().print(rows)
+    out = results()
+    out.print(rows)
+    out.print()

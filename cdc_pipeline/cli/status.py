@@ -85,4 +85,6 @@ def _show(status: SourceStatus) -> None:
             "partial" if of_table.partial else "",
         )
     if rows.row_count:
+        out.print()
         out.print(rows)
+        out.print()

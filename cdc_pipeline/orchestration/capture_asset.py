@@ -20,7 +20,7 @@ from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.observers import Observers, current_listener
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCounter
-from cdc_pipeline.orchestration.run_config import CaptureRunConfig
+from cdc_pipeline.orchestration.run_config import CaptureRunConfig, bound_text
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
@@ -55,6 +55,17 @@ def step_name(source: str) -> str:
     return f"capture_{source}"
 
 
+def step_description(config: PipelineConfig) -> str:
+    """What the step does, and how the launchpad sets its bound; shown as Markdown."""
+    return (
+        f"Captures {config.name} up to its bound and merges it into the lake.\n\n"
+        f"Without configuration it stops {bound_text(config.bound)}. Another bound, one of:\n\n"
+        "- `bound_journal` and `bound_offset`: at an event boundary in a journal\n"
+        "- `bound_transactions`: after so many transactions\n"
+        "- `bound_end_of_log: true`: where the log ends when the run is planned"
+    )
+
+
 def build_assets(
     pipeline: PipelineConfig,
     *,
@@ -73,7 +84,7 @@ def build_assets(
 
     @dg.op(
         name=step_name(pipeline.name),
-        description=f"Captures {pipeline.name} up to its bound and merges it into the lake.",
+        description=step_description(pipeline),
         ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
         out={f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))},
         pool=pool_name(pipeline.name),

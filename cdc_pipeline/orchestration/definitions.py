@@ -16,8 +16,9 @@ import dagster as dg
 
 from cdc_pipeline.config import ConfigMistakes, Mistake, PipelineConfig, list_config_files, load_config
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets
+from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets, step_name
 from cdc_pipeline.orchestration.recorder import RowCounter
+from cdc_pipeline.orchestration.run_config import bound_text
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 
 _only_source: ContextVar[str | None] = ContextVar("cdc_only_source", default=None)
@@ -69,7 +70,7 @@ def build_definitions(
         job = dg.define_asset_job(
             translator.job_name(config.name),
             selection=dg.AssetSelection.assets(asset),
-            description=f"One bounded capture of {config.name}.",
+            description=_job_description(config),
             executor_def=dg.in_process_executor,
             tags={SOURCE_TAG: config.name},
         )
@@ -121,6 +122,18 @@ def load_checked(file: Path) -> PipelineConfig:
     if mistakes:
         raise ConfigMistakes(file, mistakes)
     return config
+
+
+def _job_description(config: PipelineConfig) -> str:
+    """What a run does and where it stops; shown as Markdown."""
+    return (
+        f"One bounded capture of {config.name}: goes on from the cursor, reads the binlog up to a bound that is fixed "
+        "when the run is planned, merges each batch into the Delta tables and then moves the cursor. Run again, it "
+        "goes on where it stopped; with nothing new it changes nothing and says why.\n\n"
+        f"A run stops {bound_text(config.bound)}. To stop one elsewhere, give its step "
+        f"`{step_name(config.name)}` another bound in the launchpad: `bound_journal` with `bound_offset`, "
+        "`bound_transactions`, or `bound_end_of_log`."
+    )
 
 
 def _schedule(config: PipelineConfig, *, job_name: str) -> dg.ScheduleDefinition:

@@ -1,6 +1,7 @@
 """Cuts and cursors as Dagster metadata.
 
 Rules:
+- Entries stand in the order in which a person wants them: Dagster shows them so.
 - What a person may want to see over time is a number under its own name, so that Dagster plots it.
 - The cursor is stored whole under `cursor`: the other entries of its event are for people and are never read back.
 """
@@ -16,7 +17,8 @@ import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.sink.manifest import Cut, Interval, TargetColumn
+from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.sink.tables import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 
 Metadata = dict[str, dg.MetadataValue]
 
@@ -25,25 +27,35 @@ CURSOR_ENTRY = "cursor"
 _SAID_BY_CUT = frozenset({"source_time_us", "published_at_us", "tables", "rows", "ddl"})
 
 
+# What the pipeline adds to each table's own columns.
+_CDC_DESCRIPTIONS = {
+    OP_COLUMN: "operation that left the row as it is: insert or update",
+    SEQ_COLUMN: "place of that change in the order of all changes of the source: the higher, the later",
+    TS_COLUMN: "when that change was committed at the source",
+}
+
+
 def column_schema(columns: Sequence[TargetColumn], *, key: Sequence[str] = ()) -> dg.TableSchema:
-    """The table's columns with their Delta types; key columns are unique together and never null."""
+    """All columns of the Delta table: those of the source, then the pipeline's; key columns are never null."""
+    descriptions = dict.fromkeys(key, "part of the key") | _CDC_DESCRIPTIONS
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
                 name=column.name,
                 type=column.delta_type,
-                description="part of the key" if column.name in key else None,
+                description=descriptions.get(column.name),
                 constraints=dg.TableColumnConstraints(nullable=column.name not in key),
             )
-            for column in columns
+            for column in (*columns, *CDC_COLUMNS)
         ]
     )
 
 
 def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | None) -> Metadata:
-    """What one batch did to one table."""
+    """What one batch did to one table: a statement and what became of it, and the rows that changed."""
     of_table = cut.tables[table]
     metadata: Metadata = {
+        **_ddl_metadata(ddl_of(cut, table)),
         "rows_inserted": dg.MetadataValue.int(of_table.rows_inserted),
         "rows_updated": dg.MetadataValue.int(of_table.rows_updated),
         "rows_deleted": dg.MetadataValue.int(of_table.rows_deleted),
@@ -64,34 +76,51 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
     return metadata
 
 
+def ddl_of(cut: Cut, table: str) -> list[DdlDecision]:
+    """Decisions on statements of `table` in the cut's batch."""
+    return [decision for decision in cut.ddl if table in decision.tables]
+
+
+def _ddl_metadata(decisions: Sequence[DdlDecision]) -> Metadata:
+    if not decisions:
+        return {}
+    return {
+        "ddl": dg.MetadataValue.text(";\n".join(decision.sql for decision in decisions)),
+        "ddl_decision": dg.MetadataValue.text(
+            ";\n".join(f"{decision.decision}: {decision.reason}" for decision in decisions)
+        ),
+    }
+
+
 def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mapping[str, object]) -> Metadata:
-    """The cursor whole, what it stands for, and the counts of its batch where its cut is known.
+    """Where reading goes on, the counts of the batch where its cut is known, and last the cursor whole.
 
     Args:
         cut: the cut of the cursor's own batch, if it is at hand.
         given: what the capture adds; shown as it is, never in place of an entry made here.
     """
     metadata: Metadata = {
-        CURSOR_ENTRY: dg.MetadataValue.json(cursor.model_dump(mode="json")),
-        "batch_number": dg.MetadataValue.int(cursor.batch_number),
         "position": dg.MetadataValue.text(str(cursor.position)),
         "gtid_set": dg.MetadataValue.text(cursor.gtid_set),
-        "server": dg.MetadataValue.text(str(cursor.identity)),
-        "delta_versions": dg.MetadataValue.json(
-            {table: target.delta_version for table, target in sorted(cursor.targets.items())}
-        ),
     }
-    partial = sorted(table for table, target in cursor.targets.items() if target.partial)
-    if partial:
-        metadata["partial_tables"] = dg.MetadataValue.json(partial)
     interval = _interval(given.get("interval")) or (cut.interval if cut is not None else None)
     if interval is not None:
         metadata |= _interval_metadata(interval)
+    metadata["server"] = dg.MetadataValue.text(str(cursor.identity))
+    metadata["batch_number"] = dg.MetadataValue.int(cursor.batch_number)
     if cut is not None:
         metadata |= _cut_metadata(cut)
     for name, value in given.items():
-        if value is not None and name not in metadata and not (cut is not None and name in _SAID_BY_CUT):
+        said = name in metadata or name == CURSOR_ENTRY or (cut is not None and name in _SAID_BY_CUT)
+        if value is not None and not said:
             metadata[name] = plain_value(value)
+    partial = sorted(table for table, target in cursor.targets.items() if target.partial)
+    if partial:
+        metadata["partial_tables"] = dg.MetadataValue.json(partial)
+    metadata["delta_versions"] = dg.MetadataValue.json(
+        {table: target.delta_version for table, target in sorted(cursor.targets.items())}
+    )
+    metadata[CURSOR_ENTRY] = dg.MetadataValue.json(cursor.model_dump(mode="json"))
     return metadata
 
 

@@ -13,15 +13,31 @@ from collections.abc import Callable
 import dagster as dg
 
 from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.known_tables import newest_cut
-from cdc_pipeline.orchestration.metadata import changed_by
+from cdc_pipeline.orchestration.metadata import changed_by, ddl_of
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 
 # Rows of the table at a Delta version, where that is known without a JVM.
 RowCounter = Callable[[PipelineConfig, str, int], int | None]
+
+_TABLES_NAMED_MAX = 20
+
+
+def count_by_log(config: PipelineConfig, table: str, version: int) -> int | None:
+    """Rows of a table of the lake at a Delta version, as its log tells; None where it does not.
+
+    Raises:
+        LakeStateError: the table's log is damaged.
+    """
+    # Late: definitions are loaded often, and runs that log no table need none of it.
+    from cdc_pipeline.sink.row_count import row_count
+
+    return row_count(LakePaths(config.sink.lake_path, config.name).table(table), version=version)
 
 
 class MaterializationRecorder(SilentObserver):
@@ -35,10 +51,11 @@ class MaterializationRecorder(SilentObserver):
         translator: CdcTranslator,
         row_counter: RowCounter | None = None,
     ) -> None:
+        """Row counts are of `row_counter`, of the tables' logs by default."""
         self._context = context
         self._config = config
         self._translator = translator
-        self._row_counter = row_counter
+        self._row_counter = row_counter or count_by_log
         self._cut: Cut | None = None
 
     def planned(self, plan: CapturePlan) -> None:
@@ -46,7 +63,7 @@ class MaterializationRecorder(SilentObserver):
         self._context.log.info(
             f"{plan.source} ({plan.identity}): from {plan.start_journal}:{plan.start_offset} "
             f"({'; '.join(plan.start_reasons)}) to {plan.end_journal}:{plan.end_offset} ({plan.end_reason}), "
-            f"{plan.bytes_between} bytes, {len(plan.tables)} tables"
+            f"{plan.bytes_between:,} bytes; {tables_text(plan.tables)}"
         )
 
     def published(self, cut: Cut) -> None:
@@ -87,13 +104,29 @@ class MaterializationRecorder(SilentObserver):
         value = materialization.metadata.get("batch_number") if materialization is not None else None
         return value.value or 0 if isinstance(value, dg.IntMetadataValue) else 0
 
+    def _count(self, table: str, version: int) -> int | None:
+        """The table's rows. A log that cannot be read fails no run here: the batch is published already."""
+        try:
+            return self._row_counter(self._config, table, version)
+        except CdcError as error:
+            self._context.log.warning(f"the rows of {table} are not counted: {error}")
+            return None
+
     def _log_table(self, cut: Cut, table: str) -> None:
         version = cut.tables[table].delta_version
-        row_count = self._row_counter(self._config, table, version) if self._row_counter is not None else None
+        statements = "; ".join(f"{ddl.kind.replace('_', ' ')} {ddl.decision}" for ddl in ddl_of(cut, table))
         self._context.log_event(
             dg.AssetMaterialization(
                 asset_key=self._translator.table_key(self._config.name, table),
-                description=f"batch {cut.batch_number}",
-                metadata=self._translator.table_event_metadata(self._config, cut, table, row_count),
+                description=f"batch {cut.batch_number}" + (f": {statements}" if statements else ""),
+                metadata=self._translator.table_event_metadata(self._config, cut, table, self._count(table, version)),
             )
         )
+
+
+def tables_text(tables: tuple[str, ...]) -> str:
+    """Which tables a plan knows, in words."""
+    if not tables:
+        return "no table is known before the log is read"
+    more = f" and {len(tables) - _TABLES_NAMED_MAX:,} more" if len(tables) > _TABLES_NAMED_MAX else ""
+    return f"known tables: {', '.join(tables[:_TABLES_NAMED_MAX])}{more}"

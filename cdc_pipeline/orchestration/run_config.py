@@ -15,15 +15,28 @@ from cdc_pipeline.errors import ConfigError
 
 
 class CaptureRunConfig(dg.Config):
-    """Where this run stops, in place of the YAML file's `bound`."""
+    """Where this run stops, in place of the YAML file's `bound`: one of bound_journal (with bound_offset),
+    bound_transactions and bound_end_of_log, or none of them.
+    """
 
-    bound_journal: str | None = Field(default=None, description="Stop in this journal, at bound_offset.")
-    bound_offset: int | None = Field(
-        default=None, description="Byte offset of an event boundary in bound_journal; 4 is the journal's begin."
+    bound_journal: str | None = Field(
+        default=None,
+        description="Stop in this journal, such as binlog.000007, at bound_offset. Not with another bound.",
     )
-    bound_transactions: int | None = Field(default=None, description="Stop after this many transactions.")
+    bound_offset: int | None = Field(
+        default=None,
+        description="Byte offset of an event boundary in bound_journal; without it 4, the journal's begin.",
+    )
+    bound_transactions: int | None = Field(
+        default=None, description="Stop after this many transactions, at least 1. Not with another bound."
+    )
     bound_end_of_log: bool = Field(
-        default=False, description="Read to the end of the log, whatever the YAML file's bound is."
+        default=False,
+        description=(
+            "true: read to where the log ends when the run is planned, whatever the YAML file's bound is. false: stop "
+            "at bound_journal and bound_offset, or after bound_transactions, where one is given, else at the YAML "
+            "file's bound."
+        ),
     )
 
     def bound(self) -> Bound | None:
@@ -57,6 +70,15 @@ def bound_of(
     if transactions is not None:
         return TransactionsBoundConfig(transactions=transactions)
     return "end_of_log" if end_of_log else None
+
+
+def bound_text(bound: Bound) -> str:
+    """Where a run with this bound stops, after "stops"."""
+    if isinstance(bound, PositionConfig):
+        return f"at {bound.journal}:{bound.offset}"
+    if isinstance(bound, TransactionsBoundConfig):
+        return f"after {bound.transactions:,} transaction{'s' if bound.transactions != 1 else ''}"
+    return "where the log ends when the run is planned"
 
 
 def run_config_of(bound: Bound | None) -> dict[str, object]:

@@ -47,8 +47,12 @@ class CdcTranslator:
         return dg.AssetKey([source, "cursor"])
 
     def group_name(self, source: str) -> str:
-        """Asset group of everything that belongs to a source."""
+        """Asset group of a source's Delta tables and its cursor."""
         return source
+
+    def source_group_name(self, source: str) -> str:
+        """Asset group of the tables in the database."""
+        return f"{source}_source"
 
     def job_name(self, source: str) -> str:
         """Name of the job that captures a source."""
@@ -74,10 +78,11 @@ class CdcTranslator:
         """The upstream table, external to Dagster."""
         return dg.AssetSpec(
             self.source_table_key(config.name, table),
-            description=f"Table {table} of {_origin(config)}.",
-            group_name=self.group_name(config.name),
+            description=f"{table} in {_origin(config)}.",
+            group_name=self.source_group_name(config.name),
             kinds={self.source_kind(config, cut)},
-            metadata={"dagster/table_name": table},
+            # No "dagster/table_name": with the Delta table's own it would make both one storage.
+            metadata={"table": table, **_origin_metadata(config)},
             tags=_tags(config.name, "source_table"),
         )
 
@@ -88,6 +93,7 @@ class CdcTranslator:
             "dagster/table_name": table,
             "dagster/uri": dg.MetadataValue.url(path.as_uri()),
             "mode": config.sink.mode,
+            **_origin_metadata(config),
         }
         of_table = cut.tables.get(table) if cut is not None else None
         if of_table is not None and of_table.columns:
@@ -95,7 +101,7 @@ class CdcTranslator:
         return dg.AssetSpec(
             self.table_key(config.name, table),
             deps=[self.source_table_key(config.name, table)],
-            description=f"Delta table that follows {table} of {_origin(config)}, mode {config.sink.mode}.",
+            description=f"{table} from {_origin(config)}, kept as a {config.sink.mode}.",
             group_name=self.group_name(config.name),
             kinds={"deltalake", "spark"},
             metadata=metadata,
@@ -131,10 +137,15 @@ class CdcTranslator:
 
 
 def _origin(config: PipelineConfig) -> str:
+    return "a live server" if isinstance(config.source, LiveSourceConfig) else "archived journals"
+
+
+def _origin_metadata(config: PipelineConfig) -> dict[str, dg.MetadataValue]:
+    """The address of a live server, or the directory of archived journals."""
     source = config.source
     if isinstance(source, LiveSourceConfig):
-        return f"the server {source.host}:{source.port}"
-    return f"the journals in {source.directory}"
+        return {"server": dg.MetadataValue.text(f"{source.host}:{source.port}")}
+    return {"journals": dg.MetadataValue.path(str(source.directory))}
 
 
 def _tags(source: str, role: str) -> dict[str, str]:

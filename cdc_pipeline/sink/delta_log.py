@@ -17,6 +17,7 @@ from cdc_pipeline.errors import LakeStateError
 SOURCE_PROPERTY: Final = "cdc.source"
 TABLE_PROPERTY: Final = "cdc.table"
 APP_ID_PROPERTY: Final = "cdc.app_id"
+LOG_FOLDER: Final = "_delta_log"
 
 _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
@@ -61,7 +62,7 @@ def read_table_log(path: Path) -> TableLog | None:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
-    if not (path / "_delta_log").is_dir():
+    if not (path / LOG_FOLDER).is_dir():
         return None
     try:
         if not DeltaTable.is_deltatable(str(path)):
@@ -97,25 +98,50 @@ def read_commit(path: Path, version: int) -> Commit | None:
     Raises:
         LakeStateError: the commit's file is damaged.
     """
-    file = path / "_delta_log" / f"{version:020d}.json"
+    lines = read_commit_lines(path, version)
+    if lines is None:
+        return None
     info: dict[str, Any] = {}
     try:
-        for line in file.read_text(encoding="utf-8").splitlines():
+        for line in lines:
             if '"commitInfo"' in line:
                 info = json.loads(line).get("commitInfo", info)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise LakeStateError(
-            f"a commit of a Delta table cannot be read: {file}",
-            got=f"{type(error).__name__}: {error}",
-            next_step="restore this file from a backup of the lake",
-        ) from None
+    except ValueError as error:
+        raise damaged_log(commit_file(path, version), error) from None
     try:
         metadata = json.loads(info.get("userMetadata") or "{}")
     except ValueError:
         metadata = {}
     return Commit(version, str(info.get("operation", "")), metadata if isinstance(metadata, dict) else {})
+
+
+def commit_file(path: Path, version: int) -> Path:
+    """Where the table in `path` keeps the commit that made `version`."""
+    return path / LOG_FOLDER / f"{version:020d}.json"
+
+
+def read_commit_lines(path: Path, version: int) -> list[str] | None:
+    """The actions of one commit, a JSON text each; None where the log's retention has removed it.
+
+    Raises:
+        LakeStateError: the commit's file cannot be read as text.
+    """
+    file = commit_file(path, version)
+    try:
+        return file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise damaged_log(file, error) from None
+
+
+def damaged_log(file: Path, error: Exception) -> LakeStateError:
+    """The error for a file of a table's log that cannot be read."""
+    return LakeStateError(
+        f"a file of a Delta table's log cannot be read: {file}",
+        got=f"{type(error).__name__}: {error}",
+        next_step="restore this file from a backup of the lake",
+    )
 
 
 def commit_note(app_id: str, batch_number: int) -> str:

@@ -347,7 +347,7 @@ class _Stream:
         journal, expected = self._next
         first = 4 if chunk.journal != journal else expected
         ends = np.concatenate([[first], chunk.events["next_offset"][:-1]])
-        gaps = np.flatnonzero(chunk.events["offset"] != ends)
+        gaps = np.flatnonzero((chunk.events["offset"] != ends) & (chunk.events["parent"] < 0))
         # What follows a format description tells how an encrypted journal of MariaDB is read; it is not sent.
         types = chunk.events["event_type"]
         gaps = gaps[(gaps == 0) | (types[gaps - 1] != EventType.FORMAT_DESCRIPTION)]

@@ -4,7 +4,8 @@ Rules:
 - All findings are reported in one error: its class is that of the first, its text names each with the statement that
   mends it.
 - Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or SUPER.
-- What capture can work with is not refused: partial row images, checksums off, GTIDs off.
+- What capture can work with is not refused: partial row images, compression, checksums off, GTIDs
+  off.
 """
 
 from __future__ import annotations
@@ -48,12 +49,8 @@ _RULES: Final = (
           "SET GLOBAL binlog_format = 'ROW'" + _AFTER),
     _Rule("binlog_row_metadata", ("FULL",), "the server logs rows without the columns' names, keys and character sets",
           "SET GLOBAL binlog_row_metadata = 'FULL'" + _AFTER),
-    _Rule("binlog_transaction_compression", ("OFF", "0"), "the server compresses transactions",
-          "SET GLOBAL binlog_transaction_compression = OFF" + _AFTER),
     _Rule("binlog_row_value_options", ("",), "the server logs JSON changes as differences",
           "SET GLOBAL binlog_row_value_options = ''" + _AFTER),
-    _Rule("log_bin_compress", ("OFF", "0"), "the server compresses events",
-          "SET GLOBAL log_bin_compress = OFF" + _AFTER),
 )  # fmt: skip
 
 

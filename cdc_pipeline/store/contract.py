@@ -62,6 +62,10 @@ class Batch:
     def event_bytes(self) -> int:
         return sum(part.event_bytes for part in self.slices)
 
+    @property
+    def journal_bytes(self) -> int:
+        return sum(part.journal_bytes for part in self.slices)
+
 
 class EventStore(Protocol):
     """Between one putting and one getting thread (more are allowed).

@@ -1,42 +1,113 @@
-"""What the ring keeps: slices with their sequences, and the ranges of batches that were got."""
+"""What a store keeps: slices with their sequences, and the ranges of batches that were got."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-from cdc_pipeline.binlog.chunk import EventSlice
+from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store.contract import PositionRange
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """A stored slice.
+class Entry(ABC):
+    """A stored slice, wherever its events are.
 
     Attributes:
         first: sequence of its first event.
-        part: the slice.
+        last: sequence of its last event.
+        event_bytes: bytes of its events.
+        kind: the slice's kind.
         bytes_before: bytes put before it, over the store's life.
         open_gtid: GTID of the transaction that the slice continues or begins and leaves open; "" for others.
     """
 
     first: int
-    part: EventSlice
+    last: int
+    event_bytes: int
+    kind: SliceKind
     bytes_before: int
     open_gtid: str
 
+    @abstractmethod
+    def load(self) -> EventSlice:
+        """The slice.
+
+        Raises:
+            StoreDamagedError: its bytes on disk are not what was put.
+        """
+
+    def may_hold(self, _wanted: Position) -> bool:
+        """False where it is known without loading that no event of the entry is at the position (S9)."""
+        return True
+
     @property
-    def last(self) -> int:
-        return self.first + self.part.event_count - 1
+    def event_count(self) -> int:
+        return self.last - self.first + 1
+
+    @property
+    def is_isolated(self) -> bool:
+        return self.kind is SliceKind.STATEMENT
 
     def bytes_until(self, sequence: int) -> int:
         """Bytes put up to and with `sequence`, over the store's life."""
         if sequence == self.last:
-            return self.bytes_before + self.part.event_bytes
-        lengths = self.part.events["event_length"][: sequence - self.first + 1]
+            return self.bytes_before + self.event_bytes
+        lengths = self.load().events["event_length"][: sequence - self.first + 1]
         return self.bytes_before + int(lengths.sum(dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEntry(Entry):
+    """An entry whose slice is in the process."""
+
+    part: EventSlice
+
+    def load(self) -> EventSlice:
+        return self.part
+
+
+class Keeper(Protocol):
+    """Where a ring's entries are kept. Every call comes under the ring's lock."""
+
+    def open(self) -> None:
+        """The store starts, empty."""
+
+    def close(self) -> None:
+        """The store stops; everything is dropped."""
+
+    def clean(self) -> None:
+        """Everything is dropped, the store goes on."""
+
+    def has_room(self, events: int, event_bytes: int, /) -> bool:
+        """Whether a list of this size may come now; True where nothing is held."""
+
+    def keep(self, entries: list[HeldEntry], /) -> Sequence[Entry]:
+        """Keep all of these entries or, with an error, none of them; what stands for them from now on."""
+
+    def forget(self, entry: Entry, /) -> None:
+        """All events of the entry are released."""
+
+    def released(self, sequence: int, /) -> None:
+        """Released moved here; every entry up to it was forgotten."""
+
+    def acked(self, sequence: int, position: Position, /) -> None:
+        """Ack moved here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Rows [row, stop) of an entry, on their way into a batch."""
+
+    entry: Entry
+    part: EventSlice
+    row: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +118,11 @@ class Retained:
     last: int
     range: PositionRange
     ack_sequence: int
+
+    @property
+    def places(self) -> tuple[tuple[Position | None, int], ...]:
+        """The positions of the range with the sequences of their events."""
+        return (self.range.start, self.first), (self.range.ack, self.ack_sequence), (self.range.end, self.last)
 
 
 def is_at(candidate: Position, wanted: Position) -> bool:

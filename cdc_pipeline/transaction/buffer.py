@@ -309,9 +309,12 @@ def _stitch(parts: Sequence[EventSlice]) -> tuple[Chunk, int, int]:
     """A chunk of its own that holds copies of the events of `parts`, and the rows that they are: all of them."""
     data = []
     tables = []
-    size_bytes = 0
+    size_bytes = rows = 0
     for part in parts:
         events = part.events.copy()
+        # A payload event and those inside it are of one chunk, and begin no transaction apart from each other.
+        events["parent"][events["parent"] >= 0] += rows - part.first
+        rows += part.event_count
         for event in events:
             start = int(event["start"])
             data.append(part.chunk.data[start : start + int(event["event_length"])])

@@ -106,7 +106,7 @@ def test_the_job_is_listed_and_its_page_shows_the_capture_step(dagit: Dagit, pag
     page.goto(dagit.url + "/jobs")
     page.get_by_role("link", name="shop_capture").click()
     expect(page).to_have_url(dagit.url + JOB_PAGE)
-    expect(page.get_by_text("One bounded capture of shop.")).to_be_visible()
+    expect(page.get_by_text("One bounded capture of shop:")).to_be_visible()
     expect(page.get_by_text("Every hour").first).to_be_visible()
     expect(page.get_by_text("View 6 assets")).to_be_visible()
     page.get_by_text("View as Asset Graph").click()
@@ -123,6 +123,12 @@ def test_the_launchpad_offers_the_bound_and_finds_no_mistake(dagit: Dagit, page:
 
 def test_the_lineage_page_draws_source_tables_then_delta_tables_then_the_cursor(dagit: Dagit, page: Page) -> None:
     page.goto(dagit.url + "/asset-groups")
+    # First a box for each group, the source before the lake.
+    groups = page.locator("foreignObject", has_text="shop")
+    expect(groups).to_have_count(2)
+    expect(page.locator("svg path[marker-end]")).to_have_count(1)
+    for group in ("shop_source", "shop"):
+        page.locator("foreignObject").get_by_text(group, exact=True).click()
     expect(page.locator("svg path[marker-end]")).to_have_count(len(EDGES))
     expect(page.locator("foreignObject", has_text="Delta Lake")).to_have_count(len(TABLES))
     expect(page.locator("foreignObject", has_text="MySQL")).to_have_count(len(TABLES))
@@ -140,6 +146,7 @@ def test_the_asset_graph_has_the_same_lineage(dagit: Dagit) -> None:
         upstream, lake = nodes[source_key(table)], nodes[table_key(table)]
         assert upstream["kinds"] == ["mysql"]
         assert not upstream["isExecutable"]
+        assert upstream["groupName"] == "shop_source"
         assert sorted(lake["kinds"]) == ["deltalake", "spark"]
         assert lake["isMaterializable"]
         assert lake["opNames"] == ["capture_shop"]
@@ -186,11 +193,12 @@ def test_after_a_run_a_table_page_shows_its_rows_and_delta_version(dagit: Dagit,
         lake_table = DeltaTable(dagit.project / "lake" / "shop" / table)
         assert event["delta_version"] == lake_table.version()
         assert event["rows_inserted"] - event["rows_deleted"] == delta_rows(lake_table) > 0
+        assert event["dagster/row_count"] == delta_rows(lake_table)
     (orders,) = events(dagit, table_key("orders"))
     page.goto(dagit.url + "/assets/shop/shop/orders")
     for name in ("rows_inserted", "rows_updated", "rows_deleted", "delta_version", "batch_number"):
         expect(metadata_value(page, name)).to_have_text(str(orders[name]))
-    for column in ("id", "customer_id", "status", "total", "ordered_at"):
+    for column in ("id", "customer_id", "status", "total", "ordered_at", "_cdc_op", "_cdc_seq", "_cdc_ts"):
         expect(page.get_by_role("cell", name=column, exact=True)).to_be_visible()
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from cdc_pipeline.cli.app import COMMANDS, cli
+from cdc_pipeline.cli.report import ddl_table
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.schema.decisions import DdlDecision
 from tests.orchestration.conftest import ROOT, Project
 from tests.orchestration.fakes import write_config
 
@@ -189,6 +193,24 @@ def test_without_dagster_home_the_way_out_is_shown(fake_project: Project, monkey
     result = _run("run", "shop")
     assert result.exit_code == 2
     assert "export DAGSTER_HOME" in result.stderr
+
+
+def test_the_ddl_of_a_report_is_readable_in_80_columns() -> None:
+    decision = DdlDecision(
+        journal="binlog.000002",
+        offset=361_774,
+        sql="CREATE INDEX ...",
+        kind="create_index",
+        tables=("shop.stock_movements", "shop.order_items"),
+        decision="recorded",
+        reason="indexes do not exist in the lake",
+    )
+    shown = StringIO()
+    Console(file=shown, width=80).print(ddl_table([decision]))
+    words = shown.getvalue().split()
+    for whole in ("binlog.000002:361774", *decision.tables, *decision.reason.split()):
+        assert whole in words
+    assert max(map(len, shown.getvalue().splitlines())) <= 80
 
 
 # -- binlog -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan, CaptureReport, SilentObserver
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent
-from cdc_pipeline.sink.manifest import Cut, CutTable, Interval, TargetColumn
+from cdc_pipeline.sink.manifest import Cut, CutTable, DdlDecision, Interval, TargetColumn
 
 COLUMNS = (TargetColumn(name="id", delta_type="bigint"), TargetColumn(name="note", delta_type="string"))
 PUBLISHED_AT_US = 1_700_000_060_000_000
@@ -52,7 +52,20 @@ def cursor(
     )
 
 
-def cut(source: str = "shop", *, batch: int, tables: dict[str, int]) -> Cut:
+def added_column(table: str) -> DdlDecision:
+    """A decision on a statement of `table`."""
+    return DdlDecision(
+        journal="binlog.000003",
+        offset=1200,
+        sql=f"ALTER TABLE {table} ADD COLUMN coupon INT",
+        kind="alter_table",
+        tables=(table,),
+        decision="applied",
+        reason="adds coupon",
+    )
+
+
+def cut(source: str = "shop", *, batch: int, tables: dict[str, int], ddl: tuple[DdlDecision, ...] = ()) -> Cut:
     """The cut of `batch`; `tables` gives each table's last applied batch."""
     after = cursor(source, batch=batch, offset=1000 * batch, tables=tables)
     return Cut(
@@ -80,6 +93,7 @@ def cut(source: str = "shop", *, batch: int, tables: dict[str, int]) -> Cut:
             )
             for table, applied in tables.items()
         },
+        ddl=ddl,
     )
 
 

@@ -1,14 +1,16 @@
 """A source's job on an instance on disk: events, their order and number, bounds, retries, failures, dead runs.
 
-The capture is a small one of the tests' own, handed in as a parameter; `test_real_capture.py` runs the pipeline's.
+The capture is a small one of the tests' own, handed in as a parameter; `tests/cli/test_real_runs.py` has the real one.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -18,9 +20,10 @@ from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError
 from cdc_pipeline.orchestration import CaptureRun, DagsterCursorStore, build_definitions, execute_capture
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
 from cdc_pipeline.orchestration.execute import LoadedSource
+from cdc_pipeline.orchestration.recorder import tables_text
 from cdc_pipeline.pipeline.report import SilentObserver
 from tests.orchestration.conftest import ROOT, Project
-from tests.orchestration.fakes import FakeCapture, cut, write_config, write_cut
+from tests.orchestration.fakes import FakeCapture, added_column, cut, write_config, write_cut
 
 CURSOR = ("shop", "cursor")
 ORDERS = ("shop", "shop", "orders")
@@ -80,13 +83,20 @@ def test_metadata_of_tables_and_cursor(project: Project, instance: dg.DagsterIns
     numbers = ("rows_inserted", "rows_updated", "rows_deleted", "delta_version", "batch_number")
     assert [metadata[name].value for name in numbers] == [4, 2, 1, 12, 2]
     assert metadata["source_time"].value == 1_700_000_000
-    assert [column.name for column in metadata["dagster/column_schema"].value.columns] == ["id", "note"]
+    assert [column.name for column in metadata["dagster/column_schema"].value.columns] == [
+        *("id", "note", "_cdc_op", "_cdc_seq", "_cdc_ts")
+    ]
+    assert all(
+        column.description for column in metadata["dagster/column_schema"].value.columns if column.name != "note"
+    )
     assert metadata["dagster/uri"].value == (project.lake / "shop" / "orders").as_uri()
     assert "dagster/row_count" not in metadata
     event = instance.get_latest_materialization_event(dg.AssetKey(CURSOR))
     assert event is not None
     assert event.asset_materialization is not None
     of_cursor = event.asset_materialization.metadata
+    assert list(of_cursor)[:3] == ["position", "gtid_set", "interval"], "what a person wants first"
+    assert list(of_cursor)[-1] == "cursor"
     assert of_cursor["cursor"].value == TWO_CUTS[1].cursor.model_dump(mode="json")
     assert of_cursor["position"].value == "binlog.000003:2000"
     assert of_cursor["interval"].value == "binlog.000003:1100 - binlog.000003:2000"
@@ -112,6 +122,66 @@ def test_row_counts_come_from_the_counter_that_is_given(project: Project, instan
     assert event is not None
     assert event.asset_materialization is not None
     assert event.asset_materialization.metadata["dagster/row_count"].value == 112
+
+
+@pytest.fixture
+def orders_log(project: Project) -> Path:
+    """The Delta log of shop.orders, a file of 7 rows in version 12, that of `TWO_CUTS`."""
+    log = project.lake / "shop" / "orders" / "_delta_log"
+    log.mkdir(parents=True)
+    for version in range(13):
+        (log / f"{version:020d}.json").write_text("{}")
+    action = {"add": {"path": "a.parquet", "stats": json.dumps({"numRecords": 7})}}
+    (log / f"{12:020d}.json").write_text(json.dumps(action))
+    return log
+
+
+@pytest.mark.usefixtures("orders_log")
+def test_row_counts_are_those_of_the_log_at_the_version_of_the_cut(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    counts = []
+    for record in instance.fetch_materializations(dg.AssetKey(ORDERS), limit=10).records:
+        assert record.asset_materialization is not None
+        counts.append(record.asset_materialization.metadata["dagster/row_count"].value)
+    assert counts == [7, 0], "of versions 12 and 11"
+
+
+def test_a_log_that_cannot_be_counted_is_told_and_fails_no_run(
+    project: Project, instance: dg.DagsterInstance, orders_log: Path
+) -> None:
+    (orders_log / f"{12:020d}.json").write_text("{")
+    run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    assert run.succeeded
+    assert len(_events(instance, run)) == 5
+    messages = [entry.user_message for entry in instance.all_logs(run.run_id)]
+    assert any("the rows of shop.orders are not counted" in message for message in messages)
+
+
+def test_a_statement_shows_on_the_event_of_its_table_alone(project: Project, instance: dg.DagsterInstance) -> None:
+    ddl = (added_column("shop.orders"),)
+    cuts = [cut(batch=1, tables={"shop.orders": 1, "shop.items": 1}, ddl=ddl)]
+    execute_capture(_loaded(project, FakeCapture(cuts)), instance=instance)
+    orders, items = (instance.get_latest_materialization_event(dg.AssetKey(key)) for key in (ORDERS, ITEMS))
+    assert orders is not None
+    assert orders.asset_materialization is not None
+    assert orders.asset_materialization.description == "batch 1: alter table applied"
+    metadata = orders.asset_materialization.metadata
+    assert metadata["ddl"].value == "ALTER TABLE shop.orders ADD COLUMN coupon INT"
+    assert metadata["ddl_decision"].value == "applied: adds coupon"
+    assert items is not None
+    assert items.asset_materialization is not None
+    assert "ddl" not in items.asset_materialization.metadata
+    assert items.asset_materialization.description == "batch 1"
+
+
+def test_the_plan_in_the_log_tells_which_tables_are_known(project: Project, instance: dg.DagsterInstance) -> None:
+    run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
+    messages = [entry.user_message for entry in instance.all_logs(run.run_id)]
+    assert any(message.endswith("8,996 bytes; known tables: shop.orders") for message in messages)
+    assert tables_text(()) == "no table is known before the log is read"
+    assert tables_text(tuple(f"a.t{number}" for number in range(22))).endswith("a.t19 and 2 more")
 
 
 def test_k3_a_cut_without_its_cursor_is_made_up_for_once(project: Project, instance: dg.DagsterInstance) -> None:

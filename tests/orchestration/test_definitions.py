@@ -52,6 +52,7 @@ def test_lineage_goes_from_upstream_table_to_delta_table_to_cursor(project: Proj
     upstream = graph.get(dg.AssetKey(["shop", "source", "shop", "orders"]))
     assert not upstream.is_materializable
     assert upstream.kinds == {"mysql"}
+    assert upstream.group_name == "shop_source"
 
 
 def test_tables_of_patterns_are_known_from_the_newest_cut(project: Project) -> None:
@@ -64,7 +65,13 @@ def test_tables_of_patterns_are_known_from_the_newest_cut(project: Project) -> N
     assert ("shop", "other", "table") not in _keys(definitions), "no longer captured"
     spec = definitions.resolve_asset_graph().get(dg.AssetKey(["shop", "shop", "orders"]))
     columns = spec.metadata["dagster/column_schema"].columns
-    assert [(column.name, column.type) for column in columns] == [("id", "bigint"), ("note", "string")]
+    assert [(column.name, column.type) for column in columns] == [
+        ("id", "bigint"),
+        ("note", "string"),
+        ("_cdc_op", "string"),
+        ("_cdc_seq", "decimal(38,0)"),
+        ("_cdc_ts", "timestamp"),
+    ]
     assert spec.metadata["dagster/uri"].value == (project.lake / "shop" / "orders").as_uri()
 
 
@@ -141,6 +148,51 @@ def test_the_flavor_of_a_live_source_decides_the_kind(project: Project) -> None:
     file.write_text(live + "tables: {include: [shop.orders]}\nsink: {lake_path: ../lake}\n")
     graph = build_definitions(project.jobs).resolve_asset_graph()
     assert graph.get(dg.AssetKey(["shop", "source", "shop", "orders"])).kinds == {"mariadb"}
+
+
+@pytest.mark.parametrize("kind", ["archive", "live"])
+def test_descriptions_are_words_and_addresses_are_metadata(project: Project, kind: str) -> None:
+    file = write_config(project.jobs, "shop")
+    if kind == "live":
+        live = "source: {kind: live, host: db.invalid, port: 3307, user: u, password: p}\n"
+        file.write_text(live + "tables: {include: [shop.orders]}\nsink: {lake_path: ../lake}\n")
+    graph = build_definitions(project.jobs).resolve_asset_graph()
+    table = graph.get(dg.AssetKey(["shop", "shop", "orders"]))
+    upstream = graph.get(dg.AssetKey(["shop", "source", "shop", "orders"]))
+    origin = {"archive": "archived journals", "live": "a live server"}[kind]
+    assert table.description == f"shop.orders from {origin}, kept as a mirror."
+    assert upstream.description == f"shop.orders in {origin}."
+    for node in (table, upstream):
+        if kind == "live":
+            assert node.metadata["server"].value == "db.invalid:3307"
+        else:
+            assert node.metadata["journals"].value == str(project.jobs / "journals")
+    # One storage for Dagster is what has one name: the Delta table is not the database's table.
+    assert table.metadata["dagster/table_name"] == "shop.orders"
+    assert "dagster/table_name" not in upstream.metadata
+
+
+@pytest.mark.parametrize(
+    ("yaml", "stops"),
+    [
+        ("", "where the log ends when the run is planned"),
+        ("bound: {journal: binlog.000007, offset: 400}\n", "at binlog.000007:400"),
+        ("bound: {transactions: 2000}\n", "after 2,000 transactions"),
+    ],
+)
+def test_the_job_and_its_step_tell_where_a_run_stops_and_how_to_say_otherwise(
+    project: Project, yaml: str, stops: str
+) -> None:
+    write_config(project.jobs, "shop", extra=yaml)
+    job = build_definitions(project.jobs).resolve_job_def("shop_capture")
+    (op,) = job.all_node_defs
+    assert isinstance(op, dg.OpDefinition)
+    fields = op.config_schema.config_type.fields  # type: ignore[union-attr]
+    for description in (job.description, op.description):
+        assert description is not None
+        assert stops in description
+        assert all(name in description for name in fields)
+    assert all(field.description for field in fields.values())
 
 
 def test_loading_definitions_loads_neither_spark_nor_numba_nor_a_driver() -> None:

@@ -45,12 +45,10 @@ SETTINGS = [
     ("mysql", "binlog_format", "STATEMENT", "SET GLOBAL binlog_format = 'ROW'"),
     ("mysql", "binlog_format", "MIXED", "SET GLOBAL binlog_format = 'ROW'"),
     ("mysql", "binlog_row_metadata", "MINIMAL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
-    ("mysql", "binlog_transaction_compression", "ON", "SET GLOBAL binlog_transaction_compression = OFF"),
     ("mysql", "binlog_row_value_options", "PARTIAL_JSON", "SET GLOBAL binlog_row_value_options = ''"),
     ("mariadb", "binlog_format", "MIXED", "SET GLOBAL binlog_format = 'ROW'"),
     ("mariadb", "binlog_row_metadata", "MINIMAL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
     ("mariadb", "binlog_row_metadata", "NO_LOG", "SET GLOBAL binlog_row_metadata = 'FULL'"),
-    ("mariadb", "log_bin_compress", "ON", "SET GLOBAL log_bin_compress = OFF"),
 ]
 
 

@@ -73,6 +73,20 @@ def offsets(slices) -> list[int]:
     return [offset for part in slices for offset in part.events["offset"].tolist()]
 
 
+def content(slices) -> list[tuple[Any, ...]]:
+    """All that a slice says, and the bytes of each of its events; where they stand in memory is left out."""
+    found: list[tuple[Any, ...]] = []
+    for part in slices:
+        chunk = part.chunk
+        rows = part.events.copy()
+        spans = zip(rows["start"].tolist(), rows["event_length"].tolist(), strict=True)
+        events = [chunk.data[first : first + length].tobytes() for first, length in spans]
+        rows["start"], rows["parent"] = 0, rows["parent"] >= 0
+        about = (chunk.journal, chunk.journal_format, part.kind, part.sql, part.database, part.source, part.event_bytes)
+        found.append((*about, chunk.end_offset, rows.tobytes(), events))
+    return found
+
+
 def in_thread(work: Callable[[], Any]) -> Callable[[], Any]:
     """Start `work`; the returned function waits for it and gives its value or raises its error."""
     outcome: dict[str, Any] = {}
@@ -113,6 +127,22 @@ class StoreContract:
         store = self.make(*arguments, **options)
         store.start()
         return store
+
+    # -- S15 ----------------------------------------------------------------------------------------------------------
+
+    def test_s15_what_is_got_is_what_was_put_to_the_last_byte(self) -> None:
+        store, feed = self.started(256), Feed()
+        parts = [feed.transaction(9), feed.ddl(), *feed.pieces(4, 4, 4), feed.marks(3), feed.transactions(5, 6)]
+        for number in range(len(parts)):
+            store.put([parts[number]])
+        got = [part for _ in range(3) for part in store.try_get(256).slices]
+        assert content(got) == content(parts)
+
+    def test_s15_entries_of_one_list_keep_their_order(self) -> None:
+        store, feed = self.started(64), Feed()
+        parts = [feed.transaction(5), feed.transaction(20), feed.transaction(5), feed.transaction(9)]
+        store.put(parts)
+        assert content(store.try_get(64).slices) == content(parts)
 
     # -- S1, S2 -------------------------------------------------------------------------------------------------------
 
