@@ -95,12 +95,22 @@ class TablesConfig(_Section):
 
 
 class StoreConfig(_Section):
-    """The event store between reader and drain. Its budget is `ring_events * memory_unit_bytes` in mode memsize."""
+    """The event store between reader and drain.
 
-    kind: Literal["memory"] = "memory"
+    `memory` keeps `ring_events * memory_unit_bytes` (mode memsize) and lets the reader wait when they are used up;
+    `mixed` spills to files then; `file` keeps everything in files. Files are local, readable by their owner alone,
+    bounded by `disk_bytes_max`, and gone when the run ends; `directory` is by default one of the source's own among
+    the system's temporary files.
+    """
+
+    kind: Literal["memory", "file", "mixed"] = "memory"
     ring_events: int = Field(default=65536, ge=2)
     batch_mode: Literal["memsize", "itemsize"] = "memsize"
     memory_unit_bytes: int = Field(default=1024, ge=1)
+    directory: Path | None = None
+    segment_bytes: int = Field(default=64 << 20, ge=1 << 20)
+    disk_bytes_max: int = Field(default=16 << 30, ge=64 << 20)
+    fsync: Literal["never", "segment", "put"] = "never"
 
     @field_validator("ring_events")
     @classmethod
@@ -297,4 +307,5 @@ def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
         tls = source.tls.model_copy(update={name: absolute(getattr(source.tls, name)) for name in names})
         source = source.model_copy(update={"tls": tls})
     sink = config.sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
-    return config.model_copy(update={"source": source, "sink": sink})
+    store = config.store.model_copy(update={"directory": absolute(config.store.directory)})
+    return config.model_copy(update={"source": source, "sink": sink, "store": store})

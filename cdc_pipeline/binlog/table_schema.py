@@ -49,7 +49,8 @@ class Column:
         wire_type: type code in the table map after ENUM, SET and long CHAR were unwrapped from STRING (MYSQL_TYPE_*).
         wire_meta: the type's metadata word as the row decoder needs it (for VARCHAR the maximal bytes; for BLOB, JSON
             and GEOMETRY the count of length bytes, for the "2" temporal types the fraction digits, for BIT the bits,
-            for STRING the maximal bytes, for ENUM and SET the count of pack bytes, for NEWDECIMAL precision << 8 | scale).
+            for STRING the maximal bytes, for ENUM and SET the count of pack bytes, for NEWDECIMAL
+            precision << 8 | scale).
         nullable: from the null bits of the table map.
         unsigned: from SIGNEDNESS; False for types without a sign.
         charset: server charset name for TEXT, ENUM and SET (``utf8mb4``, ``latin1`` ...), "" for others.

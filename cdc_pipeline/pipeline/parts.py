@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 
 from cdc_pipeline.config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
+from cdc_pipeline.store.file import FileEventStore
+from cdc_pipeline.store.memory import MemoryEventStore
+from cdc_pipeline.store.mixed import MixedEventStore
 
 
 def build_source(config: PipelineConfig) -> Source:
@@ -23,14 +30,38 @@ def build_source(config: PipelineConfig) -> Source:
 
 
 def build_store(config: PipelineConfig) -> EventStore:
-    """The event store between reader and drain."""
-    from cdc_pipeline.store.memory import MemoryEventStore
-
-    return MemoryEventStore(
-        ring_events=config.store.ring_events,
-        batch_mode=config.store.batch_mode,
-        memory_unit_bytes=config.store.memory_unit_bytes,
+    """The event store between reader and drain; one that uses files is emptied when it starts and when it stops."""
+    store = config.store
+    if store.kind == "memory":
+        return MemoryEventStore(
+            ring_events=store.ring_events, batch_mode=store.batch_mode, memory_unit_bytes=store.memory_unit_bytes
+        )
+    directory = store.directory or _spill_directory(config)
+    if store.kind == "file":
+        return FileEventStore(
+            directory,
+            segment_bytes=store.segment_bytes,
+            disk_bytes_max=store.disk_bytes_max,
+            fsync=store.fsync,
+            batch_mode=store.batch_mode,
+            memory_unit_bytes=store.memory_unit_bytes,
+        )
+    return MixedEventStore(
+        directory,
+        memory_events=store.ring_events,
+        memory_bytes=store.ring_events * store.memory_unit_bytes,
+        segment_bytes=store.segment_bytes,
+        disk_bytes_max=store.disk_bytes_max,
+        fsync=store.fsync,
+        batch_mode=store.batch_mode,
+        memory_unit_bytes=store.memory_unit_bytes,
     )
+
+
+def _spill_directory(config: PipelineConfig) -> Path:
+    """A local folder of the user's own (K14: raw events stay local), one for each source and lake."""
+    lake = hashlib.sha256(str(config.sink.lake_path).encode()).hexdigest()[:12]
+    return Path(tempfile.gettempdir()) / f"cdc_pipeline-{os.getuid()}" / f"{config.name}-{lake}"
 
 
 def get_size(config: PipelineConfig) -> int:

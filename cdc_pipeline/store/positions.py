@@ -21,6 +21,11 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.position.position import Position
 
 _GTID_TYPES = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
+# Plain numbers: a member of an enum is looked up far more slowly, and this runs for every batch.
+_BEGIN, _END, _ROLLBACK, _STATEMENT = map(
+    int, (Role.TRANSACTIONBEGIN, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT)
+)
+_QUERY = int(EventType.QUERY)
 
 
 def gtid_text(chunk: Chunk, row: int) -> str:
@@ -67,9 +72,9 @@ def resume_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Posit
 def last_ackable_row(part: EventSlice) -> int:
     """Row of the last event of the slice that a cursor may stand on, scanning backward (SPEC S8); -1 for none."""
     roles = part.events["role"]
-    ends = (roles == Role.TRANSACTIONEND) | (roles == Role.ROLLBACK)
-    begins = (roles == Role.TRANSACTIONBEGIN) & (part.events["event_type"] == EventType.QUERY)
-    rows = np.flatnonzero(ends | begins | ((roles == Role.STATEMENT) & _closes(part)))
+    ends = (roles == _END) | (roles == _ROLLBACK)
+    begins = (roles == _BEGIN) & (part.events["event_type"] == _QUERY)
+    rows = np.flatnonzero(ends | begins | ((roles == _STATEMENT) & _closes(part)))
     return int(rows[-1]) if len(rows) else -1
 
 

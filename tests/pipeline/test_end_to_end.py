@@ -85,7 +85,9 @@ def test_lake_follows_the_server(server: Server, fresh_database: str, make_confi
     workload.close()
 
 
-def test_bounded_runs_join(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> None:
+def test_bounded_runs_join(
+    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
+) -> None:
     """Runs of a few transactions each cover the log without a gap, and end where one run would."""
     config = make_config(live(server), include=[f"{fresh_database}.{table}" for table in COLUMNS], start=here(server))
     create_tables(server, fresh_database)
@@ -128,6 +130,7 @@ def test_archive_gives_the_same_lake(
         include=[f"{fresh_database}.{table}" for table in COLUMNS],
         start=start,
         name="archived",
+        store={"kind": "mixed", "ring_events": 16, "directory": tmp_path / "spill"},
     )
     report = capture(config, cursors=MemoryCursorStore())
     assert report.outcome == "applied"
