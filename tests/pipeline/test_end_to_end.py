@@ -29,7 +29,8 @@ def live(server: Server) -> dict[str, Any]:
 
 
 def here(server: Server) -> dict[str, Any]:
-    """Start section: the server's current end."""
+    """Start section: the server's current end, in a journal without other tests' events before it."""
+    server.flush_journal()
     journal, offset = server.end_position()
     return {"journal": journal, "offset": offset}
 
