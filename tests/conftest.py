@@ -11,6 +11,8 @@ import pytest
 from tests.servers import Flavor, Server
 
 
+# First, since pytest-xdist reads the groups in its own hook.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two workers share the tests: all that need Spark stay in one process, for one session; other files stay whole.
 
@@ -31,8 +33,9 @@ _database_numbers = itertools.count(1)
 
 @contextmanager
 def temporary_database(server: Server) -> Iterator[str]:
-    """A new, empty database on `server`, dropped at the end."""
+    """A new, empty database on `server`, in a journal that no other test has written to; dropped at the end."""
     name = f"test_{next(_database_numbers)}"
+    server.flush_journal()
     server.execute(f"CREATE DATABASE `{name}`")
     yield name
     if server.running:
