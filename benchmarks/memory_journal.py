@@ -29,7 +29,7 @@ def journal_folder(size_mib: int, *, one_transaction: bool) -> Path:
             for first in range(0, rows, _STATEMENT_ROWS):
                 cursor.execute(
                     f"INSERT INTO t WITH RECURSIVE numbers AS (SELECT {first} AS n UNION ALL SELECT n + 1 FROM numbers"
-                    f" WHERE n + 1 < {first + _STATEMENT_ROWS}) SELECT n, REPEAT(SHA1(n), 22) FROM numbers"
+                    f" WHERE n + 1 < {first + _STATEMENT_ROWS}) SELECT n, REPEAT(SHA2(n, 256), 14) FROM numbers"
                 )
                 if not one_transaction:
                     connection.commit()
