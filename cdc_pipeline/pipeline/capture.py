@@ -13,7 +13,7 @@ from __future__ import annotations
 import time
 
 from cdc_pipeline.config import Bound, PipelineConfig
-from cdc_pipeline.pipeline.commit import Committer, cursor_metadata
+from cdc_pipeline.pipeline.commit import Committer, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.pipeline.parts import build_sink, build_source, build_store, slice_events_max
@@ -65,6 +65,8 @@ def capture(
             observer.planned(resolved.plan)
             if resolved.start.order != resolved.end.order:
                 run.read_and_drain(resolved)
+            else:
+                run.hold_start(resolved)
             return run.report(resolved, started)
         finally:
             source.close()
@@ -173,6 +175,17 @@ class _Run:
             store.stop()
             self._source.close()
             reader.join()
+
+    def hold_start(self, resolved: ResolvedRun) -> None:
+        """Nothing to read. A first run keeps its start all the same: `latest` must not move on until the next run."""
+        if self._cursor is not None:
+            return
+        at = resolved.start
+        self._cursor = cursor_state(self._config.name, self._source.identity, at)
+        interval = Interval(
+            start_journal=at.journal, start_offset=at.offset, end_journal=at.journal, end_offset=at.offset
+        )
+        self._cursors.write(self._cursor, cursor_metadata(interval, None))
 
     def report(self, resolved: ResolvedRun, started: tuple[float, float]) -> CaptureReport:
         cuts = ([self._recovered] if self._recovered is not None else []) + self._cuts

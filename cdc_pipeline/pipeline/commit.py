@@ -15,8 +15,8 @@ from cdc_pipeline.config import BatchConfig
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets import Target, Targets
-from cdc_pipeline.position.cursor import CursorState, CursorStore
-from cdc_pipeline.position.position import ServerIdentity
+from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
+from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval
@@ -171,23 +171,42 @@ class Committer:
             self._place.ack_position = None
 
     def _cursor_at(self, number: int, created: Collection[str]) -> CursorState:
-        at = self._place.full_position()
-        return CursorState(
-            source=self._source,
+        return cursor_state(
+            self._source,
+            self._identity,
+            self._place.full_position(),
             batch_number=number,
             epoch=self.cursor.epoch if self.cursor is not None else 1,
-            flavor=self._identity.flavor,
-            server_id=self._identity.server_id,
-            server_uuid=self._identity.server_uuid,
-            address=self._identity.address,
-            journal=at.journal,
-            offset=at.offset,
-            timestamp_s=at.timestamp_s,
-            event_server_id=at.server_id,
-            gtid_set=at.gtid_set,
-            journal_created_s=at.journal_created_s,
             targets=self._targets.states(created),
         )
+
+
+def cursor_state(
+    source: str,
+    identity: ServerIdentity,
+    at: Position,
+    *,
+    batch_number: int = 0,
+    epoch: int = 1,
+    targets: dict[str, TargetState] | None = None,
+) -> CursorState:
+    """The cursor of `source` at a position."""
+    return CursorState(
+        source=source,
+        batch_number=batch_number,
+        epoch=epoch,
+        flavor=identity.flavor,
+        server_id=identity.server_id,
+        server_uuid=identity.server_uuid,
+        address=identity.address,
+        journal=at.journal,
+        offset=at.offset,
+        timestamp_s=at.timestamp_s,
+        event_server_id=at.server_id,
+        gtid_set=at.gtid_set,
+        journal_created_s=at.journal_created_s,
+        targets=targets or {},
+    )
 
 
 def _plan_of(target: Target) -> TargetPlan:

@@ -199,3 +199,16 @@ def test_insert_without_a_column_stops(mysql_server: Server, mysql_database: str
     connection.close()
     with pytest.raises(UnsupportedEventError, match="lacks the columns"):
         capture(config, cursors=MemoryCursorStore())
+
+
+def test_start_latest_holds_its_place(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> None:
+    """A first run that finds nothing keeps its start: what comes before the second run is not lost."""
+    create_tables(server, fresh_database)
+    config = make_config(live(server), include=[f"{fresh_database}.label"], start="latest")
+    cursors = MemoryCursorStore()
+    assert capture(config, cursors=cursors).outcome == "nothing_new"
+    assert cursors.cursor is not None
+    server.execute(f"INSERT INTO `{fresh_database}`.label VALUES ('x', NULL, 'a')")
+    report = capture(config, cursors=cursors)
+    assert report.tables[f"{fresh_database}.label"].rows_inserted == 1
+    assert report.tables[f"{fresh_database}.label"].partial
