@@ -27,7 +27,7 @@ dev: setup ## open Dagster's UI on this project, with the demo's assets
 test: setup ## fetch real servers and a browser, then run every test
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.browser.install
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import fence

@@ -11,21 +11,9 @@ import pytest
 from tests.servers import Flavor, Server
 
 
-# First, since pytest-xdist reads the groups in its own hook.
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two workers share the tests: all that need Spark stay in one process, for one session; other files stay whole.
-
-    The Spark tests come first, since they are the longest group.
-    """
-    for item in items:
-        name = "spark" if _uses_spark(item) else item.nodeid.split("::")[0]
-        item.add_marker(pytest.mark.xdist_group(name))
-    items.sort(key=lambda item: not _uses_spark(item))
-
-
-def _uses_spark(item: pytest.Item) -> bool:
-    return item.get_closest_marker("spark") is not None and item.get_closest_marker("slow") is None
+    """The files with the longest tests first, so that two workers end at about the same time."""
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 _database_numbers = itertools.count(1)
