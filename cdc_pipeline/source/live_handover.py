@@ -43,6 +43,9 @@ OFFSET_MAX: Final = (1 << 32) - 1
 # Announced before the dump: without it the server refuses journals with checksums. The library announces the server's
 # setting of today, which says nothing about the journals of yesterday.
 _ANNOUNCE_CHECKSUMS: Final = "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'"
+# A full store stops the reading while a batch is merged; the server's own patience is a minute (pitfall 11).
+_WRITE_TIMEOUT_S: Final = 6 * 3600
+_INTRODUCTION: Final = f"{_ANNOUNCE_CHECKSUMS}, SESSION net_write_timeout = {_WRITE_TIMEOUT_S}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,7 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
     by_mariadb_gtid = request.flavor == "mariadb" and bool(request.gtid_set)
     by_mysql_gtid = request.flavor == "mysql" and bool(request.gtid_set) and not request.gtid_bytes
     reader = BinLogStreamReader(
-        connection_settings={**connection_arguments(config), "init_command": _ANNOUNCE_CHECKSUMS},
+        connection_settings={**connection_arguments(config), "init_command": _INTRODUCTION},
         server_id=replica.server_id,
         blocking=False,
         resume_stream=True,
