@@ -27,7 +27,7 @@ from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, Interval
+from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval
 from cdc_pipeline.source.protocol import Source
 
 
@@ -96,6 +96,7 @@ class _Run:
         self._recovered: Cut | None = None
         self._cuts: list[Cut] = []
         self._idle: list[Interval] = []
+        self._idle_ddl: list[DdlDecision] = []
         self._cursor: CursorState | None = None
 
     def recover(self) -> None:
@@ -171,6 +172,7 @@ class _Run:
         finally:
             self._cuts = committer.cuts
             self._idle = committer.idle_intervals
+            self._idle_ddl = committer.idle_ddl
             self._cursor = committer.cursor
             store.stop()
             self._source.close()
@@ -199,7 +201,7 @@ class _Run:
             recovered_batch=self._recovered.batch_number if self._recovered is not None else None,
             batches=len(cuts),
             tables=_tables(cuts),
-            ddl=tuple(decision for cut in cuts for decision in cut.ddl),
+            ddl=(*(decision for cut in cuts for decision in cut.ddl), *self._idle_ddl),
             cursor=self._cursor,
             seconds=time.monotonic() - started[0],
             cpu_seconds=time.process_time() - started[1],

@@ -159,10 +159,10 @@ class Committer:
             return
         interval = self._place.take_interval()
         self.idle_intervals.append(interval)
-        self.idle_ddl.extend(self._ddl)
-        self._ddl = []
+        ddl, self._ddl = tuple(self._ddl), []
+        self.idle_ddl.extend(ddl)
         self.cursor = self._cursor_at(self.cursor.batch_number if self.cursor is not None else 0, ())
-        self._cursors.write(self.cursor, cursor_metadata(interval, None))
+        self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl))
         self._ack()
 
     def _ack(self) -> None:
@@ -219,9 +219,11 @@ def _plan_of(target: Target) -> TargetPlan:
     )
 
 
-def cursor_metadata(interval: Interval, cut: Cut | None) -> dict[str, object]:
-    """What people see beside a cursor: interval, counts, cut and table versions, as plain values."""
+def cursor_metadata(interval: Interval, cut: Cut | None, ddl: tuple[DdlDecision, ...] = ()) -> dict[str, object]:
+    """What people see beside a cursor: interval, counts, decisions, cut and table versions, as plain values."""
     metadata: dict[str, object] = {"interval": interval.model_dump()}
+    if ddl:
+        metadata["ddl"] = [decision.model_dump() for decision in ddl]
     if cut is not None:
         metadata["cut"] = cut.batch_number
         metadata["source_time_us"] = cut.source_time_us

@@ -212,3 +212,17 @@ def test_start_latest_holds_its_place(server: Server, fresh_database: str, make_
     report = capture(config, cursors=cursors)
     assert report.tables[f"{fresh_database}.label"].rows_inserted == 1
     assert report.tables[f"{fresh_database}.label"].partial
+
+
+def test_decisions_of_a_run_without_rows_are_shown(
+    server: Server, fresh_database: str, make_config: MakeConfig
+) -> None:
+    """A DDL that changes no target is a recorded decision, also where the run applies nothing (pitfall 19)."""
+    create_tables(server, fresh_database)
+    config = make_config(live(server), include=[f"{fresh_database}.label"], start=here(server))
+    server.execute(f"CREATE INDEX by_kind ON `{fresh_database}`.label (kind)")
+    cursors = MemoryCursorStore()
+    report = capture(config, cursors=cursors)
+    assert report.outcome == "nothing_new"
+    assert [(decision.kind, decision.decision) for decision in report.ddl] == [("create_index", "recorded")]
+    assert cursors.metadata["ddl"] == [decision.model_dump() for decision in report.ddl]
