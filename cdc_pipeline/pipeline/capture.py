@@ -97,6 +97,7 @@ class _Run:
         self._cuts: list[Cut] = []
         self._idle: list[Interval] = []
         self._idle_ddl: list[DdlDecision] = []
+        self._unfinished = 0
         self._cursor: CursorState | None = None
 
     def recover(self) -> None:
@@ -173,6 +174,7 @@ class _Run:
             self._cuts = committer.cuts
             self._idle = committer.idle_intervals
             self._idle_ddl = committer.idle_ddl
+            self._unfinished = len(reader.dropped)
             self._cursor = committer.cursor
             store.stop()
             self._source.close()
@@ -201,6 +203,7 @@ class _Run:
             recovered_batch=self._recovered.batch_number if self._recovered is not None else None,
             batches=len(cuts),
             tables=_tables(cuts),
+            unfinished_transactions=self._unfinished,
             ddl=(*(decision for cut in cuts for decision in cut.ddl), *self._idle_ddl),
             cursor=self._cursor,
             seconds=time.monotonic() - started[0],
@@ -241,7 +244,7 @@ def _tables(cuts: list[Cut]) -> dict[str, TableReport]:
 def _reason(cuts: list[Cut], interval: Interval, resolved: ResolvedRun) -> str:
     plan = resolved.plan
     if cuts:
-        rows = sum(t.rows_inserted + t.rows_updated + t.rows_deleted for cut in cuts for t in cut.tables.values())
+        rows = sum(table.row_changes for cut in cuts for table in cut.tables.values())
         return f"{rows} row changes in {len(cuts)} batches"
     if resolved.start.order == resolved.end.order:
         return f"{plan.identity} stands at {resolved.end}, where the cursor stands"

@@ -30,7 +30,7 @@ class Committer:
     Attributes:
         cuts: the cuts that this run published.
         idle_intervals: intervals at the run's end that changed no target.
-        ddl: decisions of those intervals.
+        idle_ddl: decisions of those intervals.
         cursor: the latest cursor; None before the first.
     """
 
@@ -229,6 +229,6 @@ def cursor_metadata(interval: Interval, cut: Cut | None, ddl: tuple[DdlDecision,
         metadata["source_time_us"] = cut.source_time_us
         metadata["published_at_us"] = cut.published_at_us
         metadata["tables"] = {name: table.delta_version for name, table in cut.tables.items()}
-        metadata["rows"] = sum(t.rows_inserted + t.rows_updated + t.rows_deleted for t in cut.tables.values())
+        metadata["rows"] = sum(table.row_changes for table in cut.tables.values())
         metadata["ddl"] = [decision.model_dump() for decision in cut.ddl]
     return metadata

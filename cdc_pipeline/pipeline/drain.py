@@ -154,11 +154,12 @@ class Drain:
         self._open_is_applied |= decoded.transactions_applied > 0
         applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
-            applied, self._open_is_applied = int(self._open_is_applied), False
             if np.any(piece.events["role"] == Role.ROLLBACK):
                 self._committer.drop_open()
             else:
+                applied = int(self._open_is_applied)
                 self._committer.close_open()
+            self._open_is_applied = False
         self._advance([piece], replace(decoded, transactions_applied=applied))
 
     def _confirm(self, table: DecodedTable) -> Target:

@@ -22,11 +22,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
 from cdc_pipeline.binlog.event_types import event_name
+from cdc_pipeline.binlog.gtid import gtid_texts
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.text_jsonl import jsonl_lines
 from cdc_pipeline.errors import CdcError, JournalMissingError
 from cdc_pipeline.source.archive_files import journal_files, read_journal
-from cdc_pipeline.store.positions import gtid_text
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from cdc_pipeline.transaction.table_maps import TableMaps
 
@@ -138,8 +138,16 @@ def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Ite
     log = _Log(wanted)
     for file in expand_paths(paths):
         for chunk in read_journal(file):
+            found: list[_Changed] = []
+            failure: CdcError | None = None
+            try:
+                found.extend(log.feed(chunk))
+            except CdcError as error:
+                failure = error
             # Tables are decoded one by one; their lines are put back into the order of the log.
-            yield from (line for _, line in heapq.merge(*(changed.lines() for changed in log.feed(chunk))))
+            yield from (line for _, line in heapq.merge(*(changed.lines() for changed in found)))
+            if failure is not None:
+                raise failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +198,7 @@ class _Log:
         self._slices: list[EventSlice] = []
         self._buffer = TransactionBuffer(self._take, is_isolated=lambda _sql, _database: False, source="")
         self._maps = TableMaps(wanted)
-        self._gtids: dict[int, str] = {}  # of the transactions of the slice at work, by the offset of their begin
+        self._gtids: dict[int, str] = {}  # of the transactions at work, by the offset of their begin
 
     @property
     def transactions(self) -> int:
@@ -222,6 +230,7 @@ class _Log:
             self._maps.reset()
             return
         events = piece.chunk.events
+        self._gtids |= gtid_texts(piece.chunk, piece.first, piece.stop)
         rolled_back = piece.events["tx_offset"][piece.events["role"] == Role.ROLLBACK]
         for group in self._maps.resolve(piece):
             rows = group.rows[~np.isin(events["tx_offset"][group.rows], rolled_back)]
@@ -230,13 +239,7 @@ class _Log:
                     rows=decode_rows([RowsSelection(piece.chunk, rows)], group.schema, epoch=1),
                     journal=piece.chunk.journal,
                     offsets=events["offset"][rows],
-                    gtids=[self._gtid(piece.chunk, row) for row in rows.tolist()],
+                    gtids=[self._gtids.get(at) for at in events["tx_offset"][rows].tolist()],
                 )
         if piece.kind is not SliceKind.OPEN_PIECE:
             self._gtids.clear()
-
-    def _gtid(self, chunk: Chunk, row: int) -> str | None:
-        at = int(chunk.events["tx_offset"][row])
-        if at not in self._gtids:
-            self._gtids[at] = gtid_text(chunk, row)
-        return self._gtids[at] or None

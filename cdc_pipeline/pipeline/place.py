@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,15 +35,7 @@ class Place:
 
     def full_position(self) -> Position:
         """The position with the set of all transactions executed up to it."""
-        at = self.position
-        return Position(
-            journal=at.journal,
-            offset=at.offset,
-            timestamp_s=at.timestamp_s,
-            server_id=at.server_id,
-            gtid_set=str(self._gtids),
-            journal_created_s=at.journal_created_s,
-        )
+        return replace(self.position, gtid_set=str(self._gtids))
 
     def count(self, name: str, number: int) -> None:
         """Add to one of the interval's counters."""

@@ -52,6 +52,7 @@ class CaptureReport(_Plain):
     recovered_batch: int | None = None
     batches: int = 0
     tables: dict[str, TableReport] = Field(default_factory=dict)
+    unfinished_transactions: int = 0  # cut off at the proved end of a journal: never committed, dropped (K5)
     ddl: tuple[DdlDecision, ...] = ()
     cursor: CursorState | None = None
     seconds: float = 0.0

@@ -106,6 +106,11 @@ class CutTable(_Plain):
     columns: tuple[TargetColumn, ...] = ()
     key: tuple[str, ...] = ()
 
+    @property
+    def row_changes(self) -> int:
+        """Changes that the cut's own batch made, of every kind."""
+        return self.rows_inserted + self.rows_updated + self.rows_deleted
+
 
 class Cut(_Plain):
     """All targets of a source at one transaction end of the source."""
