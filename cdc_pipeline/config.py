@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from cdc_pipeline.errors import ConfigError
 
@@ -38,33 +47,19 @@ class TlsConfig(_Section):
     key_file: Path | None = None
 
 
-class LiveSourceConfig(_Section):
-    """A running server."""
-
-    kind: Literal["live"]
-    host: str
-    port: int = Field(default=3306, ge=1, le=65535)
-    user: str
-    password: SecretStr
-    flavor: Literal["auto", "mysql", "mariadb"] = "auto"
-    tls: TlsConfig = TlsConfig(mode="preferred")
-    replica_server_id: int | None = Field(default=None, ge=1, le=2**32 - 1)
-    connect_timeout_s: float = Field(default=10, gt=0)
-    read_timeout_s: float = Field(default=60, gt=0)
-
-
-class ArchiveSourceConfig(_Section):
-    """A directory of journals."""
-
-    kind: Literal["archive"]
-    directory: Path
-
-
 class PositionConfig(_Section):
     """A journal and an offset at an event boundary."""
 
     journal: str
     offset: int = Field(default=4, ge=4)
+
+
+class TimeConfig(_Section):
+    """A moment, with its zone: the first transaction that was committed at or after it. With a journal, in that journal
+    only (SPEC P4, P8)."""
+
+    time: AwareDatetime
+    journal: str | None = None
 
 
 class GtidConfig(_Section):
@@ -77,6 +72,95 @@ class TransactionsBoundConfig(_Section):
     """Stop after this many transactions."""
 
     transactions: int = Field(ge=1)
+
+
+class GtidBoundConfig(_Section):
+    """Stop after the transaction with this GTID."""
+
+    gtid: str = Field(min_length=1)
+
+
+class TimeBoundConfig(_Section):
+    """Stop before the first transaction that was committed after this moment."""
+
+    time: AwareDatetime
+
+
+class BytesBoundConfig(_Section):
+    """Stop at the end of the transaction with which this many bytes of the log were read."""
+
+    bytes: int = Field(ge=1)
+
+
+class SecondsBoundConfig(_Section):
+    """Stop at the first end of a transaction after reading for this long."""
+
+    seconds: float = Field(gt=0)
+
+
+Start = Literal["earliest", "latest"] | PositionConfig | TimeConfig | GtidConfig
+Bound = (
+    Literal["end_of_log"]
+    | PositionConfig
+    | TransactionsBoundConfig
+    | GtidBoundConfig
+    | TimeBoundConfig
+    | BytesBoundConfig
+    | SecondsBoundConfig
+)
+
+
+class StandbyConfig(_Section):
+    """The server to turn to when the primary does not answer. Account and TLS are the primary's.
+
+    `start` is the standby's own configured position (SPEC P4): journals and offsets of the primary mean nothing there.
+    """
+
+    host: str
+    port: int = Field(default=3306, ge=1, le=65535)
+    start: Start | None = None
+
+
+class LiveSourceConfig(_Section):
+    """A running server.
+
+    `fallback_interval_s` is how far before the last position a search by time begins (SPEC P5, P6); `dump_errors_max`
+    how many dumps in a row may fail before the address is taken to lead to another server (P5); `archive_directory` holds
+    copies of journals that the server may have purged.
+    """
+
+    kind: Literal["live"]
+    host: str
+    port: int = Field(default=3306, ge=1, le=65535)
+    user: str
+    password: SecretStr
+    flavor: Literal["auto", "mysql", "mariadb"] = "auto"
+    tls: TlsConfig = TlsConfig(mode="preferred")
+    replica_server_id: int | None = Field(default=None, ge=1, le=2**32 - 1)
+    connect_timeout_s: float = Field(default=10, gt=0)
+    read_timeout_s: float = Field(default=60, gt=0)
+    standby: StandbyConfig | None = None
+    fallback_interval_s: float = Field(default=60, ge=0)
+    dump_errors_max: int = Field(default=2, ge=0)
+    archive_directory: Path | None = None
+
+
+class ArchiveSourceConfig(_Section):
+    """A directory of journals."""
+
+    kind: Literal["archive"]
+    directory: Path
+
+
+class AcceptConfig(_Section):
+    """What a run would stop at, accepted by name. Each acceptance that is used is recorded in the run and its cut.
+
+    `unproved_journal_ends` names journals without ROTATE or STOP whose end no GTIDs prove (K5); `unknown_xa` the xids,
+    as the log writes them, of XA transactions that were prepared before the start, whose rows will be missing (K8).
+    """
+
+    unproved_journal_ends: tuple[str, ...] = ()
+    unknown_xa: tuple[str, ...] = ()
 
 
 class TablesConfig(_Section):
@@ -153,10 +237,6 @@ class ScheduleConfig(_Section):
     enabled: bool = False
 
 
-Start = Literal["earliest", "latest"] | PositionConfig | GtidConfig
-Bound = Literal["end_of_log"] | PositionConfig | TransactionsBoundConfig
-
-
 class PipelineConfig(_Section):
     """One pipeline: a source, its tables, and the lake that they are kept in.
 
@@ -169,6 +249,7 @@ class PipelineConfig(_Section):
     tables: TablesConfig = TablesConfig()
     start: Start = "earliest"
     bound: Bound = "end_of_log"
+    accept: AcceptConfig = AcceptConfig()
     store: StoreConfig = StoreConfig()
     batch: BatchConfig = BatchConfig()
     sink: SinkConfig
@@ -271,12 +352,15 @@ def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake]) -> An
 
 
 _UNION_BRANCHES = {
-    "live", "archive", "PositionConfig", "GtidConfig", "TransactionsBoundConfig",
+    "live", "archive", "PositionConfig", "TimeConfig", "GtidConfig", "TransactionsBoundConfig", "GtidBoundConfig",
+    "TimeBoundConfig", "BytesBoundConfig", "SecondsBoundConfig",
     "literal['earliest','latest']", "literal['end_of_log']",
 }  # fmt: skip
 _EITHER = {
-    "start": "expected 'earliest', 'latest', {journal: ..., offset: ...} or {gtid_set: ...}",
-    "bound": "expected 'end_of_log', {journal: ..., offset: ...} or {transactions: ...}",
+    "start": "expected 'earliest', 'latest', {journal: ..., offset: ...}, {time: ...} with or without a journal, or "
+    "{gtid_set: ...}; a time carries its zone, as in 2026-01-31T08:00:00+00:00",
+    "bound": "expected 'end_of_log', {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, {transactions: ...}, "
+    "{bytes: ...} or {seconds: ...}; a time carries its zone, as in 2026-01-31T08:00:00+00:00",
 }
 
 
@@ -305,7 +389,7 @@ def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
     else:
         names = ("ca_file", "certificate_file", "key_file")
         tls = source.tls.model_copy(update={name: absolute(getattr(source.tls, name)) for name in names})
-        source = source.model_copy(update={"tls": tls})
+        source = source.model_copy(update={"tls": tls, "archive_directory": absolute(source.archive_directory)})
     sink = config.sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
     store = config.store.model_copy(update={"directory": absolute(config.store.directory)})
     return config.model_copy(update={"source": source, "sink": sink, "store": store})

@@ -27,7 +27,7 @@ from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval
+from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.source.protocol import Source
 
 
@@ -97,6 +97,7 @@ class _Run:
         self._cuts: list[Cut] = []
         self._idle: list[Interval] = []
         self._idle_ddl: list[DdlDecision] = []
+        self._idle_notes: list[Note] = []
         self._unfinished = 0
         self._cursor: CursorState | None = None
 
@@ -174,6 +175,7 @@ class _Run:
             self._cuts = committer.cuts
             self._idle = committer.idle_intervals
             self._idle_ddl = committer.idle_ddl
+            self._idle_notes = committer.idle_notes
             self._unfinished = len(reader.dropped)
             self._cursor = committer.cursor
             store.stop()
@@ -205,6 +207,7 @@ class _Run:
             tables=_tables(cuts),
             unfinished_transactions=self._unfinished,
             ddl=(*(decision for cut in cuts for decision in cut.ddl), *self._idle_ddl),
+            notes=(*(note for cut in cuts for note in cut.notes), *self._idle_notes),
             cursor=self._cursor,
             seconds=time.monotonic() - started[0],
             cpu_seconds=time.process_time() - started[1],

@@ -19,7 +19,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval
+from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
 from cdc_pipeline.store.contract import EventStore
 
@@ -30,7 +30,7 @@ class Committer:
     Attributes:
         cuts: the cuts that this run published.
         idle_intervals: intervals at the run's end that changed no target.
-        idle_ddl: decisions of those intervals.
+        idle_ddl, idle_notes: decisions of those intervals.
         cursor: the latest cursor; None before the first.
     """
 
@@ -52,6 +52,7 @@ class Committer:
         self.cuts: list[Cut] = []
         self.idle_intervals: list[Interval] = []
         self.idle_ddl: list[DdlDecision] = []
+        self.idle_notes: list[Note] = []
         self.cursor = cursor
         self._source = source
         self._identity = identity
@@ -66,6 +67,7 @@ class Committer:
         self._staged: StagedBatch | None = None
         self._created: set[str] = set()
         self._ddl: list[DdlDecision] = []
+        self._notes: list[Note] = []
         # Set while a step is under way whose failure leaves the batch in doubt: nothing may be committed after it.
         self._in_doubt = False
 
@@ -98,6 +100,10 @@ class Committer:
     def decided(self, decision: DdlDecision) -> None:
         """Keep a decision for the batch's record."""
         self._ddl.append(decision)
+
+    def note(self, note: Note) -> None:
+        """Keep a decision that is no DDL for the batch's record."""
+        self._notes.append(note)
 
     def close_open(self) -> None:
         """The open transaction was committed at the source: its rows count."""
@@ -136,9 +142,10 @@ class Committer:
             cursor_after=self._cursor_at(self._number, self._created),
             source_time_us=self._place.source_time_us,
             ddl=tuple(self._ddl),
+            notes=tuple(self._notes),
             run_id=self._run_id,
         )
-        self._staged, self._created, self._ddl = None, set(), []
+        self._staged, self._created, self._ddl, self._notes = None, set(), [], []
         self.publish(self._sink.finish(record))
 
     def publish(self, cut: Cut) -> None:
@@ -161,8 +168,10 @@ class Committer:
         self.idle_intervals.append(interval)
         ddl, self._ddl = tuple(self._ddl), []
         self.idle_ddl.extend(ddl)
+        notes, self._notes = tuple(self._notes), []
+        self.idle_notes.extend(notes)
         self.cursor = self._cursor_at(self.cursor.batch_number if self.cursor is not None else 0, ())
-        self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl))
+        self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl, notes))
         self._ack()
 
     def _ack(self) -> None:
@@ -219,11 +228,16 @@ def _plan_of(target: Target) -> TargetPlan:
     )
 
 
-def cursor_metadata(interval: Interval, cut: Cut | None, ddl: tuple[DdlDecision, ...] = ()) -> dict[str, object]:
+def cursor_metadata(
+    interval: Interval, cut: Cut | None, ddl: tuple[DdlDecision, ...] = (), notes: tuple[Note, ...] = ()
+) -> dict[str, object]:
     """What people see beside a cursor: interval, counts, decisions, cut and table versions, as plain values."""
     metadata: dict[str, object] = {"interval": interval.model_dump()}
     if ddl:
         metadata["ddl"] = [decision.model_dump() for decision in ddl]
+    notes = notes if cut is None else cut.notes
+    if notes:
+        metadata["notes"] = [note.model_dump() for note in notes]
     if cut is not None:
         metadata["cut"] = cut.batch_number
         metadata["source_time_us"] = cut.source_time_us

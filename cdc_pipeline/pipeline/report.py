@@ -7,7 +7,7 @@ from typing import Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval
+from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 
 
 class _Plain(BaseModel):
@@ -54,6 +54,7 @@ class CaptureReport(_Plain):
     tables: dict[str, TableReport] = Field(default_factory=dict)
     unfinished_transactions: int = 0  # cut off at the proved end of a journal: never committed, dropped (K5)
     ddl: tuple[DdlDecision, ...] = ()
+    notes: tuple[Note, ...] = ()  # recorded decisions that are no DDL: acceptances, suspensions, gaps
     cursor: CursorState | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0

@@ -15,11 +15,34 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 
-CURSOR_VERSION = 1
+CURSOR_VERSION = 2
 
 
 class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Suspension(_Plain):
+    """Why and where one target stands still while the others go on (K4).
+
+    Attributes:
+        batch_number: the batch that it failed in.
+        error: class of the error.
+        what: what went wrong, for people.
+        journal, offset, gtid_set, journal_created_s, epoch: the end of the last transaction that the target holds;
+            catching up begins there.
+        needs_reload: True where catching up cannot mend it: the table must be loaded anew.
+    """
+
+    batch_number: int
+    error: str
+    what: str
+    journal: str
+    offset: int
+    gtid_set: str = ""
+    journal_created_s: int = 0
+    epoch: int = 1
+    needs_reload: bool = False
 
 
 class TargetState(_Plain):
@@ -31,6 +54,7 @@ class TargetState(_Plain):
         delta_version: version of the Delta table in this cut.
         applied_batch: number of the last batch that changed it.
         partial: True for a table that was neither created in the log nor loaded (K19).
+        suspended: set while the table does not follow the source (K4).
     """
 
     table: str
@@ -38,6 +62,7 @@ class TargetState(_Plain):
     delta_version: int
     applied_batch: int
     partial: bool = False
+    suspended: Suspension | None = None
 
 
 class OpenXa(_Plain):
@@ -52,7 +77,7 @@ class OpenXa(_Plain):
 class CursorState(_Plain):
     """A consumer's acked state after batch `batch_number`."""
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     source: str
     batch_number: int = Field(ge=0)
     epoch: int = Field(default=1, ge=1)

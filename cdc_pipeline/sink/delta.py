@@ -265,10 +265,12 @@ def _cut_of(record: BatchRecord, previous: Cut | None, logs: dict[str, TableLog]
     return Cut(
         source=record.source,
         batch_number=record.batch_number,
+        kind=record.kind,
         published_at_us=time.time_ns() // 1000,
         source_time_us=record.source_time_us,
         interval=record.interval,
         cursor=record.cursor_after.model_copy(update={"targets": dict(sorted(states.items()))}),
         tables=dict(sorted(tables.items())),
         ddl=record.ddl,
+        notes=record.notes,
     )

@@ -24,6 +24,7 @@ __all__ = [
     "CutTable",
     "DdlDecision",
     "Interval",
+    "Note",
     "RecordedTarget",
     "StagedFile",
     "TargetColumn",
@@ -48,6 +49,24 @@ class Interval(_Plain):
     row_events_ignored: int = 0  # rows events of tables that are not captured
     transactions_rolled_back: int = 0  # groups that end with ROLLBACK: their rows never count
     statements_ignored: int = 0  # DDL and other statements of tables that are not captured, and harmless ones
+
+
+BatchKind = Literal["batch", "catch_up", "cursor_set"]
+
+
+class Note(_Plain):
+    """A recorded decision or event of a batch that is no DDL: an acceptance, a suspension, a gap, an overlap ...
+
+    Attributes:
+        kind: one word for programs, such as ``accepted_unproved_end`` or ``suspended``.
+        text: one sentence for people.
+    """
+
+    kind: str
+    text: str
+    journal: str = ""
+    offset: int = 0
+    table: str = ""
 
 
 class StagedFile(_Plain):
@@ -81,11 +100,16 @@ class RecordedTarget(_Plain):
 
 
 class BatchRecord(_Plain):
-    """Everything that batch `batch_number` will do, written before it does anything."""
+    """Everything that batch `batch_number` will do, written before it does anything.
 
-    version: Literal[1] = 1
+    `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), and ``cursor_set``
+    where a person has moved the cursor (K3).
+    """
+
+    version: Literal[1, 2] = 2
     source: str
     batch_number: int
+    kind: BatchKind = "batch"
     run_id: str = ""
     interval: Interval
     # The cursor as it will be after the batch, but for the Delta versions of `targets`, which the merges give.
@@ -93,6 +117,7 @@ class BatchRecord(_Plain):
     source_time_us: int = -1  # commit time of the batch's last transaction at the source; -1 unknown
     targets: tuple[RecordedTarget, ...] = ()
     ddl: tuple[DdlDecision, ...] = ()
+    notes: tuple[Note, ...] = ()
 
 
 class CutTable(_Plain):
@@ -115,9 +140,10 @@ class CutTable(_Plain):
 class Cut(_Plain):
     """All targets of a source at one transaction end of the source."""
 
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
     source: str
     batch_number: int
+    kind: BatchKind = "batch"
     published_at_us: int
     source_time_us: int = -1
     interval: Interval
@@ -125,3 +151,4 @@ class Cut(_Plain):
     # All targets of the source, changed by this batch or not.
     tables: dict[str, CutTable] = Field(default_factory=dict)
     ddl: tuple[DdlDecision, ...] = ()
+    notes: tuple[Note, ...] = ()

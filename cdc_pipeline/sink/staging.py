@@ -23,6 +23,7 @@ from cdc_pipeline.sink.manifest import (
     BatchRecord,
     DdlDecision,
     Interval,
+    Note,
     RecordedTarget,
     StagedFile,
     TargetColumn,
@@ -212,6 +213,7 @@ class StagedBatch:
         cursor_after: CursorState,
         source_time_us: int = -1,
         ddl: tuple[DdlDecision, ...] = (),
+        notes: tuple[Note, ...] = (),
         run_id: str = "",
     ) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be finished.
@@ -243,6 +245,7 @@ class StagedBatch:
                 if target.create or target.added or target.part.closed
             ),
             ddl=ddl,
+            notes=notes,
         )
         self._on_joint("before_record")
         if not put_if_absent(self._paths.batch(self.number), record.model_dump_json(indent=1)):
