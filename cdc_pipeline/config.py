@@ -125,8 +125,8 @@ class LiveSourceConfig(_Section):
     """A running server.
 
     `fallback_interval_s` is how far before the last position a search by time begins (SPEC P5, P6); `dump_errors_max`
-    how many dumps in a row may fail before the address is taken to lead to another server (P5); `archive_directory` holds
-    copies of journals that the server may have purged.
+    how many dumps in a row may fail before the address is taken to lead to another server (P5); `archive_directory`
+    holds copies of journals that the server may have purged.
     """
 
     kind: Literal["live"]
