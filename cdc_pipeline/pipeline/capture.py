@@ -138,7 +138,12 @@ class _Run:
         store = build_store(config)
         store.start()
         reader = Reader(
-            run=resolved, source=self._source, store=store, rules=rules, slice_events_max=slice_events_max(config)
+            run=resolved,
+            source=self._source,
+            store=store,
+            rules=rules,
+            slice_events_max=slice_events_max(config),
+            accepted_ends=config.accept.unproved_journal_ends,
         )
         place = Place(resolved.start, identity.flavor)
         targets = Targets(config.name, self._cut)

@@ -26,6 +26,7 @@ from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.targets import Target, Targets
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.changes import Decision
 from cdc_pipeline.store.contract import EventStore
 
@@ -221,8 +222,15 @@ class Drain:
         self._place.count("row_events_ignored", decoded.row_events_ignored)
         self._place.count("transactions_applied", decoded.transactions_applied)
         self._place.advance(run)
+        self._take_notes()
         self._rows += sum(len(table.rows) for table in decoded.tables)
         self._transactions += decoded.transactions_applied
+
+    def _take_notes(self) -> None:
+        """The reader's decisions up to here join the batch; the reader wrote them before it put what comes after."""
+        notes = self._reader.notes
+        while notes and Position(notes[0].journal, notes[0].offset).order <= self._place.position.order:
+            self._committer.note(notes.popleft())
 
 
 def _halve(run: list[EventSlice]) -> tuple[list[EventSlice], list[EventSlice]] | None:

@@ -5,12 +5,15 @@ Rules:
   end.
 - An error is not lost and not early: what was read before it is in the store first, then the store's input ends, and
   the drain raises the error when it has applied what came before.
+- The end of every journal is proved (K5) before anything of the next one is put. An acceptance that is used is in
+  `notes` before the next journal is in the store, for the drain to take at its place in the log.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,8 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import StoreClosedError
 from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.statements import StatementRules
+from cdc_pipeline.sink.manifest import Note
+from cdc_pipeline.source.journal_ends import AcceptedEnd, JournalEndProof
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
 from cdc_pipeline.transaction.buffer import DroppedTransaction, TransactionBuffer
@@ -34,14 +39,23 @@ class Reader(threading.Thread):
     Attributes:
         error: what ended the reading early; None while it runs and after a full read.
         reached_end: everything up to the planned end was read and put.
+        notes: decisions of the reading in the order of the log, for the drain to take.
     """
 
     def __init__(
-        self, *, run: ResolvedRun, source: Source, store: EventStore, rules: StatementRules, slice_events_max: int
+        self,
+        *,
+        run: ResolvedRun,
+        source: Source,
+        store: EventStore,
+        rules: StatementRules,
+        slice_events_max: int,
+        accepted_ends: Collection[str] = (),
     ) -> None:
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
         self.reached_end = False
+        self.notes: deque[Note] = deque()
         self._run = run
         self._source = source
         self._store = store
@@ -52,6 +66,13 @@ class Reader(threading.Thread):
             slice_events_max=slice_events_max,
             source=run.plan.identity,
         )
+        self._proof = JournalEndProof(
+            run.start,
+            open_offset=lambda: self._buffer.transactions.open_offset,
+            ends_closed=source.ends_closed,
+            accepted=accepted_ends,
+            on_accepted=self._accepted,
+        )
 
     @property
     def dropped(self) -> list[DroppedTransaction]:
@@ -61,7 +82,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         """Thread body. Never raises: see `error`."""
         try:
-            for chunk in self._source.chunks(self._run.start, self._run.end):
+            for chunk in self._proof.over(self._source.chunks(self._run.start, self._run.end)):
                 self._buffer.feed(chunk)
             if not self._run.ends_anywhere:
                 self._buffer.finish()
@@ -74,6 +95,9 @@ class Reader(threading.Thread):
             self.error = error
         finally:
             self._store.end_of_input()
+
+    def _accepted(self, end: AcceptedEnd) -> None:
+        self.notes.append(Note(kind="accepted_unproved_end", text=end.text, journal=end.journal, offset=end.offset))
 
     def _put(self, slices: Sequence[EventSlice]) -> bool:
         if self._transactions_left is None:

@@ -4,7 +4,7 @@ Rules:
 - Journals are read in the order of their numbers; a number that is missing on the way is an error when it is reached.
 - The end of a capture is the end of the last journal's last whole transaction. Where the last journal is damaged or
   truncated, the end lies behind the damage, so that the run meets it and says so.
-- The end of every other journal is proved (K5).
+- The end of every other journal is proved by who reads it (K5, `source.journal_ends`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import JournalMissingError, SourceIdentityError
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.source.archive_ends import JournalScan, flavor_of, preceding_set, prove_end, scan
+from cdc_pipeline.source.archive_ends import JournalScan, flavor_of, preceding_set, scan
 from cdc_pipeline.source.archive_files import (
     JournalHead,
     boundary_at_or_after,
@@ -120,20 +120,23 @@ class ArchiveSource:
                 name = f"{start.journal.rpartition('.')[0]}.{number:06d}"
                 raise self._missing(name, [f.name for f in files.values()])
             offset = start.offset if number == first else 4
-            yield from self._journal(
-                file, offset, stop_offset=end.offset if number == last else None, following=files.get(number + 1)
-            )
+            yield from self._journal(file, offset, stop_offset=end.offset if number == last else None)
             if self._closed.is_set():
                 return
+
+    def ends_closed(self, position: Position) -> bool:
+        last_type = -1
+        for chunk in read_journal(self._file(position.journal), stop_offset=position.offset):
+            last_type = int(chunk.events["event_type"][-1])
+        return last_type in (EventType.ROTATE, EventType.STOP)
 
     def close(self) -> None:
         self._closed.set()
 
-    def _journal(self, file: Path, offset: int, *, stop_offset: int | None, following: Path | None) -> Iterator[Chunk]:
+    def _journal(self, file: Path, offset: int, *, stop_offset: int | None) -> Iterator[Chunk]:
         if stop_offset is not None and offset >= stop_offset:
             return
         head = self._head(file)
-        last_type = -1
         for chunk in read_journal(
             file,
             offset=offset,
@@ -143,19 +146,7 @@ class ArchiveSource:
         ):
             if self._closed.is_set():
                 return
-            last_type = int(chunk.events["event_type"][-1])
             yield chunk
-        is_closed = last_type in (EventType.ROTATE, EventType.STOP) or (last_type < 0 and self._ends_closed(file))
-        if stop_offset is None and following is not None and not is_closed:
-            prove_end(file, head, self._head(following), following.name)
-
-    @staticmethod
-    def _ends_closed(file: Path) -> bool:
-        """Whether the last event, before the offset where reading began, is ROTATE or STOP."""
-        last_type = -1
-        for chunk in read_journal(file):
-            last_type = int(chunk.events["event_type"][-1])
-        return last_type in (EventType.ROTATE, EventType.STOP)
 
     def _files(self) -> list[Path]:
         files = journal_files(self.directory)

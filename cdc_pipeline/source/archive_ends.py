@@ -1,9 +1,6 @@
-"""Where journals end, and whether that end is proved (K5).
+"""Where the last journal of an archive ends: at its last whole transaction (K5).
 
-Rules:
-- A journal that ends with ROTATE or STOP is whole. Any other is whole only if the GTID set at the head of the next one
-  equals its own head's set plus the GTIDs of all its ended transactions. Without GTIDs nothing can be proved.
-- The last journal of an archive ends at its last whole transaction.
+The ends of the others are proved as they are read: `source.journal_ends`.
 """
 
 from __future__ import annotations
@@ -15,14 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import gtid
-from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.errors import CdcError, DamagedJournalError
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.position.gtid_sets import parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.source.archive_files import JournalHead, read_journal
-
-_UNPROVED = "fetch the whole journal from its server again; if the server lost its end, load the tables anew after it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +25,10 @@ class JournalScan:
 
     Attributes:
         end: after the last event that is not part of an unfinished transaction, with the executed GTIDs.
-        numbers: transaction numbers of its ended transactions, by key (see `gtid.executed`).
-        anonymous: whether it has transactions without a GTID.
         failure: what stopped the reading, if anything did.
     """
 
     end: Position
-    numbers: dict[str, NDArray[np.int64]]
-    anonymous: bool
     failure: CdcError | None
 
 
@@ -53,7 +43,6 @@ def scan(file: Path, head: JournalHead) -> JournalScan:
     found: dict[str, list[NDArray[np.int64]]] = {}
     open_found: dict[str, list[NDArray[np.int64]]] = {}
     offset, timestamp_s, server_id = 4, 0, 0
-    anonymous = False
     failure: CdcError | None = None
     try:
         for chunk in read_journal(file):
@@ -73,7 +62,6 @@ def scan(file: Path, head: JournalHead) -> JournalScan:
             for target, first, stop in ((found, 0, whole), (open_found, whole, grouped.rows)):
                 for key, values in gtid.executed(chunk, first, stop).items():
                     target.setdefault(key, []).append(values)
-            anonymous = anonymous or bool(np.any(chunk.events["event_type"] == EventType.ANONYMOUS_GTID))
             if grouped.error is not None:
                 raise grouped.error
     except CdcError as error:
@@ -87,7 +75,7 @@ def scan(file: Path, head: JournalHead) -> JournalScan:
         gtid_set=_executed_text(head, numbers),
         journal_created_s=head.journal_format.created_s,
     )
-    return JournalScan(end, numbers, anonymous, failure)
+    return JournalScan(end, failure)
 
 
 def preceding_set(head: JournalHead) -> str:
@@ -106,53 +94,3 @@ def _executed_text(head: JournalHead, numbers: dict[str, NDArray[np.int64]]) -> 
     for key, values in numbers.items():
         executed = executed.add_many(key, values)
     return str(executed)
-
-
-def prove_end(file: Path, head: JournalHead, following: JournalHead, following_name: str) -> None:
-    """Check that a journal without ROTATE or STOP lost nothing at its end.
-
-    Raises:
-        DamagedJournalError: it did, or that cannot be told.
-        BinlogError: the journal cannot be read whole.
-    """
-    scanned = scan(file, head)
-    if scanned.failure is not None:
-        raise scanned.failure
-    if head.journal_format.is_mariadb:
-        mine = _mariadb_state(head.previous_set or "")
-        for key, values in scanned.numbers.items():
-            mine[key] = int(values[-1])
-        theirs = _mariadb_state(following.previous_set or "")
-        same = following.previous_set is not None and mine == theirs
-        expected = ",".join(f"{key}-{number}" for key, number in sorted(mine.items()))
-    else:
-        expected = scanned.end.gtid_set
-        same = following.previous_set is not None and expected == _executed_text(following, {})
-    has_gtids = bool(expected) and not scanned.anonymous
-    if same and has_gtids:
-        return
-    if has_gtids:
-        raise DamagedJournalError(
-            f"the journal ends without ROTATE or STOP, and {following_name} does not go on where it ends",
-            journal=file.name,
-            offset=scanned.end.offset,
-            expected=f"{following_name} to begin after the set {expected}",
-            got=following.previous_set,
-            next_step=_UNPROVED,
-        )
-    raise DamagedJournalError(
-        "the journal ends without ROTATE or STOP, and has no GTIDs that could prove that its end is there",
-        journal=file.name,
-        offset=scanned.end.offset,
-        expected="ROTATE or STOP at its end",
-        next_step=_UNPROVED,
-    )
-
-
-def _mariadb_state(text: str) -> dict[str, int]:
-    """Last number by ``domain-server`` of a GTID_LIST."""
-    state = {}
-    for entry in filter(None, text.split(",")):
-        key, _, number = entry.rpartition("-")
-        state[key] = int(number)
-    return state

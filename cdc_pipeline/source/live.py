@@ -134,6 +134,10 @@ class LiveSource:
                 self._dump = None
             dump.close()
 
+    def ends_closed(self, position: Position) -> bool:
+        """Whether the event that ends at `position` is ROTATE or STOP."""
+        return server_positions.ends_closed(self.server, position)
+
     def close(self) -> None:
         """Close all connections; a running `chunks` ends with an error. May be called twice, and from any thread."""
         self._closed = True

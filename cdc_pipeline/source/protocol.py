@@ -71,5 +71,8 @@ class Source(Protocol):
             BinlogError, SourceError: with journal and offset; everything before was delivered.
         """
 
+    def ends_closed(self, position: Position) -> bool:
+        """Whether the event that ends at `position`, the end of its journal, is ROTATE or STOP (K5)."""
+
     def close(self) -> None:
         """Release connections and files. May be called twice, and from another thread to stop `chunks`."""

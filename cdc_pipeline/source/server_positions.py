@@ -25,9 +25,10 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, encode_mysql_binary, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
-from cdc_pipeline.source.server import ServerConnection
+from cdc_pipeline.source.server import ServerConnection, StatementError
 
 _FIRST_OFFSET = 4
+_HEADER_BYTES = 19
 _RENUMBERED_STEP = (
     "load the tables anew and start at `latest`; before that, read what the old journals hold from an archive"
 )
@@ -125,6 +126,26 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
             got=f"{purged} is in no journal any more",
             next_step=_GAP_STEP,
         )
+
+
+def ends_closed(server: ServerConnection, position: Position) -> bool:
+    """Whether the event that ends at `position`, the end of its journal, is ROTATE or STOP.
+
+    Only these two are looked for, at the places where their lengths would put them.
+    """
+    rotate_bytes = {_HEADER_BYTES + 8 + len(position.journal) + longer for longer in (0, 1)}
+    for length in sorted({_HEADER_BYTES, *rotate_bytes}):
+        for checksum_bytes in (4, 0):
+            offset = position.offset - length - checksum_bytes
+            if offset < _FIRST_OFFSET:
+                continue
+            try:
+                rows = server.rows(f"SHOW BINLOG EVENTS IN %s FROM {offset:d} LIMIT 1", (position.journal,))
+            except StatementError:
+                continue  # no event begins there
+            if rows and (int(rows[0]["pos"]), int(rows[0]["end_log_pos"])) == (offset, position.offset):
+                return str(rows[0]["event_type"]).lower() in ("rotate", "stop")
+    return False
 
 
 def contains(flavor: Flavor, outer: str, inner: str) -> bool:

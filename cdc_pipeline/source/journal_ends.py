@@ -1,0 +1,290 @@
+"""The end of every journal that a run passes is proved (K5), over the chunks of any source.
+
+Rules:
+- A journal that ends with ROTATE or STOP is whole. Any other is whole only if the GTID set at the head of the next one
+  names the same transactions: none that was not read (or executed before the start), and each that was read and has
+  ended. An unfinished transaction at a proved end was never committed.
+- Without GTIDs nothing can be proved: such an end stops the run, unless the journal is accepted by name; an acceptance
+  that is used is told.
+- An end that GTIDs disprove is a known loss; it cannot be accepted.
+- Nothing of the next journal is delivered before the end of the one before it is proved.
+- A dump by GTID set leaves out what the start holds, and may begin in any journal: what was executed before the start
+  need not be in the next journal's set.
+
+One journal's GTIDs are kept as a set; there is no second reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog import gtid
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.errors import DamagedJournalError
+from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
+from cdc_pipeline.position.position import Position
+
+_CLOSING: Final = (EventType.ROTATE, EventType.STOP)
+_SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
+_GTIDS: Final = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
+_HEAD: Final = (
+    EventType.FORMAT_DESCRIPTION,
+    EventType.MARIADB_START_ENCRYPTION,
+    EventType.MARIADB_BINLOG_CHECKPOINT,
+)
+_FOLD_NUMBERS: Final = 1 << 16  # transaction numbers that are kept before they are joined to the set
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedEnd:
+    """An end that nothing proves, and that the configuration accepts.
+
+    Attributes:
+        journal, offset: where the journal ends, or where the transaction that it leaves unfinished begins.
+        following: the journal after it.
+    """
+
+    journal: str
+    offset: int
+    following: str
+
+    @property
+    def text(self) -> str:
+        """One sentence for people."""
+        return (
+            f"{self.journal} ends at {self.offset} without ROTATE or STOP and without GTIDs that could prove it; "
+            f"accepted by the configuration, reading goes on with {self.following}"
+        )
+
+
+class JournalEndProof:
+    """Watches the chunks of one capture.
+
+    Args:
+        start: where the reading begins, with the GTIDs executed before it.
+        open_offset: tells, after a chunk was delivered, the offset of the transaction that is open behind it; -1 where
+            none is.
+        ends_closed: whether the event before a position, the end of a journal of which nothing is read, is ROTATE or
+            STOP; asked where there are no GTIDs.
+        accepted: names of journals whose unproved end is accepted.
+        on_accepted: told of an acceptance before the next journal is delivered.
+    """
+
+    def __init__(
+        self,
+        start: Position,
+        *,
+        open_offset: Callable[[], int],
+        ends_closed: Callable[[Position], bool],
+        accepted: Collection[str] = (),
+        on_accepted: Callable[[AcceptedEnd], None] = lambda _end: None,
+    ) -> None:
+        self._start = start
+        self._open_offset = open_offset
+        self._ends_closed = ends_closed
+        self._accepted = accepted
+        self._on_accepted = on_accepted
+        self._journal = start.journal
+        self._offset = start.offset
+        self._last_type = -1  # nothing of the journal was read
+        self._is_anonymous = False
+        self._executed = _Executed(start.gtid_set)
+
+    def over(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        """The same chunks.
+
+        Raises:
+            DamagedJournalError: a journal's end is not proved; everything before the next one was delivered.
+        """
+        held: list[Chunk] = []
+        for chunk in chunks:
+            if held and chunk.journal != held[0].journal:  # it ended before its head did
+                self._prove(held[0], None)
+                yield from self._deliver(held)
+                held = []
+            if held or (chunk.journal != self._journal and self._last_type not in _CLOSING):
+                held.append(chunk)
+                found, text = _head_set(chunk)
+                if found:
+                    self._prove(held[0], text)
+                    yield from self._deliver(held)
+                    held = []
+            else:
+                yield from self._deliver([chunk])
+        if held:
+            self._prove(held[0], None)
+            yield from self._deliver(held)
+
+    def _deliver(self, chunks: list[Chunk]) -> Iterator[Chunk]:
+        for chunk in chunks:
+            yield chunk
+            self._passed(chunk)
+
+    def _passed(self, chunk: Chunk) -> None:
+        """Keep what the proof of this journal's end will need; the chunk was delivered and is sound."""
+        events = chunk.events
+        if not len(events):
+            return
+        if chunk.journal != self._journal:
+            self._journal = chunk.journal
+            self._is_anonymous = False
+            self._executed.next_journal()
+        types = events["event_type"]
+        self._executed.add(chunk)
+        self._is_anonymous = self._is_anonymous or bool(np.any(types == EventType.ANONYMOUS_GTID))
+        self._last_type = int(types[-1])
+        self._offset = int(events["next_offset"][-1])
+
+    def _prove(self, following: Chunk, next_set: str | None) -> None:
+        open_offset = self._open_offset()
+        offset = open_offset if open_offset >= 0 else self._offset
+        missing = unknown = ""
+        is_known = next_set is not None and not self._is_anonymous
+        if next_set is not None and is_known:
+            missing, unknown, is_known = self._executed.compare(
+                next_set, is_mariadb=following.journal_format.is_mariadb, last_is_open=open_offset >= 0
+            )
+            if is_known and not missing and not unknown:
+                return
+        if self._last_type < 0 and self._ends_closed(self._start):
+            return
+        if next_set is not None and is_known:
+            raise self._disproved(following.journal, offset, missing=missing, unknown=unknown, next_set=next_set)
+        if self._journal in self._accepted:
+            self._on_accepted(AcceptedEnd(self._journal, offset, following.journal))
+            return
+        raise DamagedJournalError(
+            "the journal ends without ROTATE or STOP, and has no GTIDs that could prove that its end is there",
+            journal=self._journal,
+            offset=offset,
+            expected="ROTATE or STOP at its end",
+            got=f"{following.journal} follows",
+            setting="accept.unproved_journal_ends",
+            next_step="compare the last transactions with the tables of the server; if none is missing, name "
+            f"{self._journal} in accept.unproved_journal_ends; else load the tables anew after it",
+        )
+
+    def _disproved(
+        self, following: str, offset: int, *, missing: str, unknown: str, next_set: str
+    ) -> DamagedJournalError:
+        got = (
+            next_set
+            + (f"; not read: {missing}" if missing else "")
+            + (f"; unknown to it: {unknown}" if unknown else "")
+        )
+        return DamagedJournalError(
+            f"the journal ends without ROTATE or STOP, and {following} does not go on where it ends",
+            journal=self._journal,
+            offset=offset,
+            expected=f"{following} to begin after the transactions that were read",
+            got=got,
+            next_step="fetch the whole journal from its server again; if the server lost its end, load the tables anew "
+            "after it",
+        )
+
+
+class _Executed:
+    """The transactions executed before the journal that is read, and those read in it.
+
+    MariaDB's are kept by server: numbers of one domain grow, but a list of GTIDs names the last of each server.
+    """
+
+    def __init__(self, before: str) -> None:
+        self._before = before
+        self._head = ""
+        self._read: dict[str, list[NDArray[np.int64]]] = {}
+        self._count = 0
+        self._latest: dict[str, NDArray[np.int64]] = {}
+        self._folded: Any = None  # set of the journal's transactions but for those in `_read` and `_latest`
+        self._base: Any = None
+        self._is_mariadb = False
+
+    def add(self, chunk: Chunk) -> None:
+        """Add the transactions of a chunk, and the list at its journal's head."""
+        self._is_mariadb = chunk.journal_format.is_mariadb
+        found, text = _head_set(chunk)
+        if found and text:
+            self._base = self._based().union(self._state(text))
+        rows = np.flatnonzero(np.isin(chunk.events["event_type"], _GTIDS))
+        if not len(rows):
+            return
+        numbers = gtid.executed(chunk, 0, int(rows[-1]) + 1)
+        latest = gtid.executed(chunk, int(rows[-1]), int(rows[-1]) + 1)
+        for key in latest:
+            numbers[key] = numbers[key][:-1]
+        for part in (self._latest, numbers):
+            for key, values in part.items():
+                if len(values):
+                    self._read.setdefault(key, []).append(values)
+                    self._count += len(values)
+        self._latest = latest
+        if self._count > _FOLD_NUMBERS:
+            self._fold()
+
+    def next_journal(self) -> None:
+        """What was read comes before the journal that begins."""
+        self._fold()
+        self._base = self._based().union(self._with_latest())
+        self._folded = None
+        self._latest = {}
+
+    def compare(self, next_set: str, *, is_mariadb: bool, last_is_open: bool) -> tuple[str, str, bool]:
+        """Against the set at the head of the next journal.
+
+        Returns:
+            (transactions that it names and that were not read, transactions that were read and that it does not know,
+            whether there are GTIDs at all).
+        """
+        self._is_mariadb = is_mariadb
+        self._fold()
+        read = self._state("") if self._folded is None else self._folded
+        if not last_is_open:
+            read = self._with_latest()
+        theirs = self._state(next_set)
+        base = self._based()
+        if isinstance(base, MariadbGtidSet):
+            # As a position: a number of a domain stands for all before it, of whatever server.
+            base = MariadbGtidSet(base.last, is_state=True).position()
+        missing = theirs.subtract(read).subtract(base)
+        unknown = read.subtract(theirs)
+        is_known = is_mariadb or bool(theirs) or bool(read) or bool(base)
+        return str(missing), str(unknown), is_known
+
+    def _based(self) -> Any:
+        if self._base is None:
+            self._base = self._state(self._before)
+        return self._base
+
+    def _state(self, text: str) -> Any:
+        parsed = parse_gtid_set(text, "mariadb" if self._is_mariadb else "mysql")
+        return MariadbGtidSet(parsed.last, is_state=True) if isinstance(parsed, MariadbGtidSet) else parsed
+
+    def _fold(self) -> None:
+        if self._folded is None:
+            self._folded = self._state("")
+        for key, parts in self._read.items():
+            self._folded = self._folded.add_many(key, np.concatenate(parts))
+        self._read, self._count = {}, 0
+
+    def _with_latest(self) -> Any:
+        joined = self._state("") if self._folded is None else self._folded
+        for key, values in self._latest.items():
+            joined = joined.add_many(key, values)
+        return joined
+
+
+def _head_set(chunk: Chunk) -> tuple[bool, str | None]:
+    """(whether the head of the chunk's journal is told, its set or None where it has none)."""
+    types = chunk.events["event_type"]
+    rows = np.flatnonzero(np.isin(types, _SETS))
+    if len(rows):
+        row = int(rows[0])
+        where = int(chunk.events["offset"][row])
+        return True, gtid.previous_set(chunk.body(row), int(types[row]), journal=chunk.journal, offset=where)
+    return bool(np.any(~np.isin(types, _HEAD))), None
