@@ -26,7 +26,12 @@ def build_source(config: PipelineConfig) -> Source:
         return ArchiveSource(config.source.directory)
     from cdc_pipeline.source.live import LiveSource
 
-    return LiveSource(config.source, pipeline_name=config.name)
+    live = LiveSource(config.source, pipeline_name=config.name)
+    if config.source.archive_directory is None:
+        return live
+    from cdc_pipeline.source.archive_then_live import ArchiveThenLive
+
+    return ArchiveThenLive(live, config.source.archive_directory)
 
 
 def build_store(config: PipelineConfig) -> EventStore:

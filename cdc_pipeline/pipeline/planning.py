@@ -89,6 +89,7 @@ def resolve(
             got=f"{end} ({end_reason})",
             next_step="choose a later bound; a log that ends before the cursor was reset or belongs to another server",
         )
+    reasons = (*decision.reasons, *source.reasons(start))
     journals = [info for info in source.journals() if _within(info.journal, start, end)]
     tables = TableFilter(config.tables)
     known = source.tables()
@@ -99,7 +100,7 @@ def resolve(
             start_journal=start.journal,
             start_offset=start.offset,
             start_gtid_set=start.gtid_set,
-            start_reasons=decision.reasons if reconciled.cursor is None else (reconciled.reason, *decision.reasons),
+            start_reasons=reasons if reconciled.cursor is None else (reconciled.reason, *reasons),
             end_journal=end.journal,
             end_offset=end.offset,
             end_reason=end_reason,

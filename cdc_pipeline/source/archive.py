@@ -89,7 +89,7 @@ class ArchiveSource:
         head = self._head(file)
         return Position(file.name, 4, gtid_set=preceding_set(head), journal_created_s=head.journal_format.created_s)
 
-    def validate_position(self, position: Position) -> None:
+    def check_same_log(self, position: Position) -> None:
         file = self._file(position.journal)
         head = self._head(file)
         if position.journal_created_s not in (0, head.journal_format.created_s):
@@ -100,12 +100,20 @@ class ArchiveSource:
                 got=f"created at {head.journal_format.created_s}",
                 next_step="point source.directory to the right archive, or load the tables anew",
             )
+
+    def validate_position(self, position: Position) -> None:
+        file = self._file(position.journal)
+        self.check_same_log(position)
         size_bytes = file.stat().st_size
         if position.offset > size_bytes:
             raise past_end(position.journal, position.offset, size_bytes)
         boundary = boundary_at_or_after(file, position.offset)
         if boundary != position.offset:
             raise inside_event(position.journal, position.offset, boundary)
+
+    def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
+        """Files say nothing of their own."""
+        return ()
 
     def tables(self) -> None:
         """An archive cannot tell."""

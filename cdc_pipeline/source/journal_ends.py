@@ -108,7 +108,7 @@ class JournalEndProof:
                 self._prove(held[0], None)
                 yield from self._deliver(held)
                 held = []
-            if held or (chunk.journal != self._journal and self._last_type not in _CLOSING):
+            if held or (self._begins_journal(chunk) and self._last_type not in _CLOSING):
                 held.append(chunk)
                 found, text = _head_set(chunk)
                 if found:
@@ -120,6 +120,11 @@ class JournalEndProof:
         if held:
             self._prove(held[0], None)
             yield from self._deliver(held)
+
+    def _begins_journal(self, chunk: Chunk) -> bool:
+        # A start by GTID set may lie in the middle of a journal that the position does not name.
+        first = int(chunk.events["event_type"][0]) if len(chunk.events) else -1
+        return chunk.journal != self._journal and (self._last_type >= 0 or first == EventType.FORMAT_DESCRIPTION)
 
     def _deliver(self, chunks: list[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
@@ -134,7 +139,7 @@ class JournalEndProof:
         if chunk.journal != self._journal:
             self._journal = chunk.journal
             self._is_anonymous = False
-            self._executed.next_journal()
+            self._executed.next_journal(is_mariadb=chunk.journal_format.is_mariadb)
         types = events["event_type"]
         self._executed.add(chunk)
         self._is_anonymous = self._is_anonymous or bool(np.any(types == EventType.ANONYMOUS_GTID))
@@ -227,8 +232,9 @@ class _Executed:
         if self._count > _FOLD_NUMBERS:
             self._fold()
 
-    def next_journal(self) -> None:
+    def next_journal(self, *, is_mariadb: bool) -> None:
         """What was read comes before the journal that begins."""
+        self._is_mariadb = is_mariadb
         self._fold()
         self._base = self._based().union(self._with_latest())
         self._folded = None
