@@ -23,6 +23,7 @@ from cdc_pipeline.store.memory import MemoryEventStore
 from tests.grouping.journal_builder import JournalBuilder, cut, gtid_body
 
 SOURCE_UUID = "00010203-0405-0607-0809-0a0b0c0d0e0f"  # what `gtid_body` writes
+NEVER = 9_999  # the number of transactions that were never committed
 FIRST_US = 1_700_000_000_000_000
 
 Place_ = tuple[str, int]
@@ -84,7 +85,7 @@ def build_log(shape: list[list[tuple[str, int, int]]], *, chunk_events: int = 7)
                 continue
             next_number = len(log.told) + sum(counts for _, _, counts in begins) + 1
             begins.append((len(builder._bodies), commit_us, kind != "abandoned"))
-            builder.add(EventType.GTID, gtid_body(next_number, commit_us))
+            builder.add(EventType.GTID, gtid_body(next_number if kind != "abandoned" else NEVER, commit_us))
             if kind == "ddl":
                 builder.query(f"CREATE TABLE t{next_number} (a INT PRIMARY KEY)")
                 continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,21 +19,23 @@ from cdc_pipeline.config import (
     TimeBoundConfig,
     TransactionsBoundConfig,
 )
+from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.pipeline import limits
 from cdc_pipeline.pipeline.limits import executed_before, make_limit
 from cdc_pipeline.position.position import Position
-from tests.pipeline.bounded import FIRST_US, SOURCE_UUID, Log, Told, build_log, run_once
+from cdc_pipeline.source.archive import ArchiveSource
+from tests.pipeline.bounded import FIRST_US, NEVER, SOURCE_UUID, Log, Told, build_log, run_once
 
 KINDS = st.sampled_from(["commit", "commit", "commit", "rollback", "ddl", "mark"])
-TRANSACTION = st.tuples(KINDS, st.integers(1, 15), st.integers(0, 3))
-JOURNAL = st.lists(TRANSACTION, max_size=8)
+TRANSACTION = st.tuples(KINDS, st.sampled_from([1, 1, 2, 15]), st.integers(0, 3))
+JOURNAL = st.one_of(st.lists(TRANSACTION, max_size=3), st.lists(TRANSACTION, min_size=6, max_size=12))
 ABANDONED = st.tuples(st.just("abandoned"), st.integers(1, 15), st.integers(0, 3))
 JOURNALS = st.lists(JOURNAL, min_size=1, max_size=3)
 TORN_JOURNALS = st.lists(
     st.builds(lambda a, b: [*a, *b], JOURNAL, st.lists(ABANDONED, max_size=1)), min_size=1, max_size=3
 )
-SIZES = st.tuples(st.integers(1, 40), st.sampled_from([1, 2, 4, 16]))
+SIZES = st.sampled_from([(1, 1), (3, 2), (7, 4), (40, 16), (100, 64), (100, 8)])  # events of a chunk, of a slice
 
 
 def moment(us: int) -> datetime:
@@ -168,12 +171,13 @@ def test_a_time_before_the_first_transaction_reads_nothing_of_it() -> None:
     assert not any((piece.events["tx_offset"] >= 0).any() for piece in run.slices)
 
 
-def test_k5_the_gtid_of_an_abandoned_transaction_is_looked_for_further_on() -> None:
-    """The server gave the number again: the transaction that was never committed is not the one."""
+def test_k5_the_gtid_of_an_abandoned_transaction_is_not_the_one() -> None:
+    """It was never committed, so that it neither ends the run nor makes the next transaction do so."""
     log = build_log([[("commit", 1, 0), ("abandoned", 30, 1)], [("commit", 3, 1), ("commit", 1, 1)]], chunk_events=5)
-    run = run_once(log, GtidBoundConfig(gtid=f"{SOURCE_UUID}:2"), start=log.start, end=log.end)
+    run = run_once(log, GtidBoundConfig(gtid=f"{SOURCE_UUID}:{NEVER}"), start=log.start, end=log.end)
     assert [piece.kind for piece in run.slices].count(SliceKind.ABANDONED) == 1
-    assert (run.next_start.journal, run.next_start.offset) == log.told[1].end
+    assert isinstance(run.reader.error, PositionError)
+    assert run.next_start.order == log.end.order
 
 
 def test_seconds_stop_at_the_first_end_after_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,3 +279,35 @@ def test_a_gtid_that_the_log_does_not_hold_fails_after_what_was_read() -> None:
 def test_a_fixed_end_has_no_limit() -> None:
     assert make_limit("end_of_log", "mysql") is None
     assert make_limit(PositionConfig(journal="binlog.000001", offset=4), "mysql") is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_bounded_runs_over_real_journals_join(seed: int) -> None:
+    """The recorded shop: a transaction larger than a slice, DDL, several journals."""
+    source = ArchiveSource(SHOP_DIRECTORY / "journals")
+    start, end = source.earliest_position(), source.end_position()
+    whole = run_once(source, "end_of_log", start=start, end=end, slice_events_max=64)
+    executed = str(whole.next_start.gtid_set)
+    numbers = int(executed.rpartition("-")[2])
+    chosen = random.Random(seed)
+    delivered = []
+    runs = 0
+    while start.order < end.order:
+        runs += 1
+        bound: Bound = chosen.choice(
+            [
+                TransactionsBoundConfig(transactions=chosen.randint(1, 80)),
+                BytesBoundConfig(bytes=chosen.randint(1, 40_000)),
+                SecondsBoundConfig(seconds=1e-6),
+                GtidBoundConfig(gtid=f"{executed.partition(':')[0]}:{chosen.randint(1, numbers)}"),
+            ]
+        )
+        if isinstance(bound, GtidBoundConfig) and executed_before(bound, start=start, log_end=end, flavor="mysql"):
+            continue
+        run = run_once(source, bound, start=start, end=end, slice_events_max=64)
+        assert run.next_start.order > start.order
+        delivered += run.delivered
+        start = run.next_start
+    assert runs > 3
+    assert delivered == whole.delivered
+    assert start.gtid_set == executed
