@@ -133,6 +133,10 @@ class PositionError(SourceError):
     """A position is not at an event boundary, or lies beyond the end of its journal."""
 
 
+class ReplicaIdError(SourceError):
+    """Another reader of the server has this pipeline's replica server id (pitfall 13)."""
+
+
 class SourceIdentityError(SourceError):
     """The cursor was written for another server, or the server's journals were renumbered."""
 

@@ -46,9 +46,12 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
         rows.add_row("because" if number == 0 else "", reason)
     if plan.start_gtid_set:
         rows.add_row("executed", plan.start_gtid_set)
-    rows.add_row("end", f"{plan.end_journal}:{plan.end_offset}")
-    rows.add_row("because", plan.end_reason)
-    rows.add_row("to read", f"{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}")
+    if plan.limit:
+        rows.add_row("end", plan.limit)
+    rows.add_row("at the latest" if plan.limit else "end", f"{plan.end_journal}:{plan.end_offset}")
+    rows.add_row("because", "the log ends there at planning time" if plan.limit else plan.end_reason)
+    at_most = "at most " if plan.limit else ""
+    rows.add_row("to read", f"{at_most}{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}")
     rows.add_row("tables", ", ".join(plan.tables) or "none is known yet: they are found in the log")
     if plan.partial_tables:
         rows.add_row("partial", ", ".join(plan.partial_tables))

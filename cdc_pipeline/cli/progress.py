@@ -48,9 +48,10 @@ class ProgressObserver(SilentObserver):
 
     def planned(self, plan: CapturePlan) -> None:
         self._progress.update(self._task, total=plan.bytes_between)
+        stops = f"stops {plan.limit}; " if plan.limit else ""
         self._console.print(
             f"{plan.source}: {plan.start_journal}:{plan.start_offset} to {plan.end_journal}:{plan.end_offset}, "
-            f"{plan.bytes_between:,} bytes",
+            f"{stops}{'at most ' if plan.limit else ''}{plan.bytes_between:,} bytes",
             soft_wrap=True,
         )
 

@@ -13,7 +13,7 @@ import click
 from cdc_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config import Bound, PipelineConfig
+    from cdc_pipeline.config import PipelineConfig
 
 
 @dataclass
@@ -85,31 +85,37 @@ def with_bound(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--until-journal", metavar="JOURNAL", help="Stop in this journal, at --until-offset.")
     @click.option("--until-offset", type=int, metavar="BYTES", help="Offset of an event boundary; the journal's begin.")
+    @click.option("--until-gtid", metavar="GTID", help="Stop after the transaction with this GTID.")
+    @click.option("--until-time", metavar="TIME", help="Stop before what was committed after this time, with its zone.")
     @click.option("--until-transactions", type=int, metavar="N", help="Stop after this many transactions.")
+    @click.option("--until-bytes", type=int, metavar="N", help="Stop at the transaction's end after so many bytes.")
+    @click.option("--until-seconds", type=float, metavar="S", help="Stop at the transaction's end after so long.")
     @functools.wraps(function)
     def wrapped(
-        *args: Any, until_journal: str | None, until_offset: int | None, until_transactions: int | None, **kwargs: Any
+        *args: Any,
+        until_journal: str | None,
+        until_offset: int | None,
+        until_gtid: str | None,
+        until_time: str | None,
+        until_transactions: int | None,
+        until_bytes: int | None,
+        until_seconds: float | None,
+        **kwargs: Any,
     ) -> Any:
-        bound = _bound(until_journal, until_offset, until_transactions)
+        from cdc_pipeline.pipeline.bounds import bound_of
+
+        try:
+            bound = bound_of(
+                journal=until_journal,
+                offset=until_offset,
+                gtid=until_gtid,
+                time=until_time,
+                transactions=until_transactions,
+                size_bytes=until_bytes,
+                seconds=until_seconds,
+            )
+        except ConfigError as error:
+            raise click.UsageError(f"the --until options are {error.got}; expected: {error.expected}") from None
         return function(*args, bound=bound, **kwargs)
 
     return wrapped
-
-
-def _bound(journal: str | None, offset: int | None, transactions: int | None) -> Bound | None:
-    if journal is None and offset is None and transactions is None:
-        return None
-    if journal is not None and transactions is not None:
-        raise click.UsageError("--until-journal and --until-transactions are two bounds: give one of them")
-    if offset is not None and journal is None:
-        raise click.UsageError("--until-offset needs --until-journal")
-    if offset is not None and offset < 4:
-        raise click.UsageError("--until-offset is at least 4, the offset of a journal's first event")
-    if transactions is not None and transactions < 1:
-        raise click.UsageError("--until-transactions is at least 1")
-    from cdc_pipeline.config import PositionConfig, TransactionsBoundConfig
-
-    if transactions is not None:
-        return TransactionsBoundConfig(transactions=transactions)
-    assert journal is not None
-    return PositionConfig(journal=journal, offset=4 if offset is None else offset)

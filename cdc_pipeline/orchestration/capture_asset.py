@@ -20,8 +20,9 @@ from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.observers import Observers, current_listener
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCounter
-from cdc_pipeline.orchestration.run_config import CaptureRunConfig, bound_text
+from cdc_pipeline.orchestration.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.pipeline.bounds import bound_text
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
@@ -61,7 +62,10 @@ def step_description(config: PipelineConfig) -> str:
         f"Captures {config.name} up to its bound and merges it into the lake.\n\n"
         f"Without configuration it stops {bound_text(config.bound)}. Another bound, one of:\n\n"
         "- `bound_journal` and `bound_offset`: at an event boundary in a journal\n"
-        "- `bound_transactions`: after so many transactions\n"
+        "- `bound_gtid`: after the transaction with this GTID\n"
+        "- `bound_time`: before the first transaction that was committed after this moment\n"
+        "- `bound_transactions`, `bound_bytes`, `bound_seconds`: at the end of the transaction with which so much was "
+        "read\n"
         "- `bound_end_of_log: true`: where the log ends when the run is planned"
     )
 

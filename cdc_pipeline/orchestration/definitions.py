@@ -18,8 +18,8 @@ from cdc_pipeline.config import ConfigMistakes, Mistake, PipelineConfig, list_co
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets, step_name
 from cdc_pipeline.orchestration.recorder import RowCounter
-from cdc_pipeline.orchestration.run_config import bound_text
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.pipeline.bounds import bound_text
 
 _only_source: ContextVar[str | None] = ContextVar("cdc_only_source", default=None)
 
@@ -132,7 +132,7 @@ def _job_description(config: PipelineConfig) -> str:
         "goes on where it stopped; with nothing new it changes nothing and says why.\n\n"
         f"A run stops {bound_text(config.bound)}. To stop one elsewhere, give its step "
         f"`{step_name(config.name)}` another bound in the launchpad: `bound_journal` with `bound_offset`, "
-        "`bound_transactions`, or `bound_end_of_log`."
+        "`bound_gtid`, `bound_time`, `bound_transactions`, `bound_bytes`, `bound_seconds`, or `bound_end_of_log`."
     )
 
 

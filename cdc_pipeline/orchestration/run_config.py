@@ -2,7 +2,7 @@
 
 Rules:
 - Everything is optional: a run without settings does what the YAML file says.
-- The fields describe one bound: a journal with an offset, a number of transactions, or the end of the log.
+- The fields describe one bound (`pipeline.bounds`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,21 @@ from __future__ import annotations
 import dagster as dg
 from pydantic import Field
 
-from cdc_pipeline.config import Bound, PositionConfig, TransactionsBoundConfig
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.config import (
+    Bound,
+    BytesBoundConfig,
+    GtidBoundConfig,
+    PositionConfig,
+    SecondsBoundConfig,
+    TimeBoundConfig,
+    TransactionsBoundConfig,
+)
+from cdc_pipeline.pipeline.bounds import bound_of
 
 
 class CaptureRunConfig(dg.Config):
-    """Where this run stops, in place of the YAML file's `bound`: one of bound_journal (with bound_offset),
-    bound_transactions and bound_end_of_log, or none of them.
+    """Where this run stops, in place of the YAML file's `bound`: one of bound_journal (with bound_offset), bound_gtid,
+    bound_time, bound_transactions, bound_bytes, bound_seconds and bound_end_of_log, or none of them.
     """
 
     bound_journal: str | None = Field(
@@ -27,15 +35,38 @@ class CaptureRunConfig(dg.Config):
         default=None,
         description="Byte offset of an event boundary in bound_journal; without it 4, the journal's begin.",
     )
+    bound_gtid: str | None = Field(
+        default=None,
+        description=(
+            "Stop after the transaction with this GTID, such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:7 (MySQL) or "
+            "0-1-100 (MariaDB). Not with another bound."
+        ),
+    )
+    bound_time: str | None = Field(
+        default=None,
+        description=(
+            "Stop before the first transaction that was committed after this moment, with its zone, such as "
+            "2026-01-31T08:00:00+00:00. Not with another bound."
+        ),
+    )
     bound_transactions: int | None = Field(
         default=None, description="Stop after this many transactions, at least 1. Not with another bound."
+    )
+    bound_bytes: int | None = Field(
+        default=None,
+        description=(
+            "Stop at the end of the transaction with which so many bytes of the log were read. Not with another bound."
+        ),
+    )
+    bound_seconds: float | None = Field(
+        default=None,
+        description="Stop at the first end of a transaction after reading for so long. Not with another bound.",
     )
     bound_end_of_log: bool = Field(
         default=False,
         description=(
             "true: read to where the log ends when the run is planned, whatever the YAML file's bound is. false: stop "
-            "at bound_journal and bound_offset, or after bound_transactions, where one is given, else at the YAML "
-            "file's bound."
+            "at the bound that another field gives, else at the YAML file's."
         ),
     )
 
@@ -44,41 +75,13 @@ class CaptureRunConfig(dg.Config):
         return bound_of(
             journal=self.bound_journal,
             offset=self.bound_offset,
+            gtid=self.bound_gtid,
+            time=self.bound_time,
             transactions=self.bound_transactions,
+            size_bytes=self.bound_bytes,
+            seconds=self.bound_seconds,
             end_of_log=self.bound_end_of_log,
         )
-
-
-def bound_of(
-    *, journal: str | None, offset: int | None, transactions: int | None, end_of_log: bool = False
-) -> Bound | None:
-    """One bound from its parts; None where none is given.
-
-    Raises:
-        ConfigError: parts of two bounds, an offset without a journal, or a number that is too small.
-    """
-    if sum((journal is not None, transactions is not None, end_of_log)) > 1:
-        raise _wrong("more than one bound", "a journal, or a number of transactions, or the end of the log")
-    if offset is not None and journal is None:
-        raise _wrong("an offset without a journal", "both, such as binlog.000007 and 4")
-    if offset is not None and offset < 4:
-        raise _wrong(f"offset {offset}", "at least 4, the first event's offset in a journal")
-    if transactions is not None and transactions < 1:
-        raise _wrong(f"{transactions} transactions", "at least 1")
-    if journal is not None:
-        return PositionConfig(journal=journal) if offset is None else PositionConfig(journal=journal, offset=offset)
-    if transactions is not None:
-        return TransactionsBoundConfig(transactions=transactions)
-    return "end_of_log" if end_of_log else None
-
-
-def bound_text(bound: Bound) -> str:
-    """Where a run with this bound stops, after "stops"."""
-    if isinstance(bound, PositionConfig):
-        return f"at {bound.journal}:{bound.offset}"
-    if isinstance(bound, TransactionsBoundConfig):
-        return f"after {bound.transactions:,} transaction{'s' if bound.transactions != 1 else ''}"
-    return "where the log ends when the run is planned"
 
 
 def run_config_of(bound: Bound | None) -> dict[str, object]:
@@ -87,14 +90,12 @@ def run_config_of(bound: Bound | None) -> dict[str, object]:
         return {"bound_journal": bound.journal, "bound_offset": bound.offset}
     if isinstance(bound, TransactionsBoundConfig):
         return {"bound_transactions": bound.transactions}
+    if isinstance(bound, GtidBoundConfig):
+        return {"bound_gtid": bound.gtid}
+    if isinstance(bound, TimeBoundConfig):
+        return {"bound_time": bound.time.isoformat()}
+    if isinstance(bound, BytesBoundConfig):
+        return {"bound_bytes": bound.bytes}
+    if isinstance(bound, SecondsBoundConfig):
+        return {"bound_seconds": bound.seconds}
     return {} if bound is None else {"bound_end_of_log": True}
-
-
-def _wrong(got: str, expected: str) -> ConfigError:
-    return ConfigError(
-        "the run's bound cannot be understood",
-        setting="bound",
-        expected=expected,
-        got=got,
-        next_step="give one bound, or none to use the YAML file's",
-    )

@@ -18,7 +18,7 @@ from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.pipeline.parts import build_sink, build_source, build_store, slice_events_max
 from cdc_pipeline.pipeline.place import Place
-from cdc_pipeline.pipeline.planning import ResolvedRun, resolve
+from cdc_pipeline.pipeline.planning import LOG_END, ResolvedRun, resolve
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, SilentObserver, TableReport
@@ -99,6 +99,7 @@ class _Run:
         self._idle_ddl: list[DdlDecision] = []
         self._idle_notes: list[Note] = []
         self._unfinished = 0
+        self._limit_reached = False
         self._cursor: CursorState | None = None
 
     def recover(self) -> None:
@@ -182,6 +183,7 @@ class _Run:
             self._idle_ddl = committer.idle_ddl
             self._idle_notes = committer.idle_notes
             self._unfinished = len(reader.dropped)
+            self._limit_reached = reader.limit_reached
             self._cursor = committer.cursor
             store.stop()
             self._source.close()
@@ -204,7 +206,7 @@ class _Run:
         return CaptureReport(
             source=self._config.name,
             outcome="applied" if cuts else "nothing_new",
-            reason=_reason(cuts, interval, resolved),
+            reason=_reason(cuts, interval, resolved, limit_reached=self._limit_reached),
             plan=resolved.plan,
             interval=interval,
             recovered_batch=self._recovered.batch_number if self._recovered is not None else None,
@@ -249,14 +251,23 @@ def _tables(cuts: list[Cut]) -> dict[str, TableReport]:
     return tables
 
 
-def _reason(cuts: list[Cut], interval: Interval, resolved: ResolvedRun) -> str:
-    plan = resolved.plan
+def _reason(cuts: list[Cut], interval: Interval, resolved: ResolvedRun, *, limit_reached: bool) -> str:
+    """What the run did, and why it ended where it did."""
+    plan, limit = resolved.plan, resolved.limit
+    if resolved.start.order == resolved.end.order:
+        ended = ""
+        found = f"{plan.identity} stands at {resolved.end}, where the cursor stands"
+        if plan.end_reason != LOG_END:
+            found = f"the run would end at {resolved.start}, where it starts: {plan.end_reason}"
+    else:
+        ended = f"at {plan.end_reason if limit is None else LOG_END}"
+        if limit is not None and limit_reached:
+            ended = limit.text
+        found = (
+            f"{plan.identity} moved from {resolved.start} to {interval.end_journal}:{interval.end_offset}: "
+            f"{interval.transactions_seen} transactions, none of them changes a captured table"
+        )
     if cuts:
         rows = sum(table.row_changes for cut in cuts for table in cut.tables.values())
-        return f"{rows} row changes in {len(cuts)} batches"
-    if resolved.start.order == resolved.end.order:
-        return f"{plan.identity} stands at {resolved.end}, where the cursor stands"
-    return (
-        f"{plan.identity} moved from {resolved.start} to {resolved.end}: {interval.transactions_seen} transactions, "
-        "none of them changes a captured table"
-    )
+        found = f"{rows} row changes in {len(cuts)} batches"
+    return f"{found}; the run ended {ended}" if ended else found

@@ -60,7 +60,6 @@ class Drain:
         self._committer = committer
         self._observer = observer
         self._end = resolved.end
-        self._bytes_total = resolved.plan.bytes_between
         self._bytes_done = 0
         self._rows = 0
         self._transactions = 0
@@ -88,7 +87,7 @@ class Drain:
             self._bytes_done += batch.journal_bytes
             self._observer.progressed(
                 bytes_done=self._bytes_done,
-                bytes_total=self._bytes_total,
+                bytes_total=self._reader.bytes_expected,
                 transactions=self._transactions,
                 rows=self._rows,
             )

@@ -61,7 +61,10 @@ class Place:
             if len(rows):
                 self.source_time_us = int(events["commit_ts_us"][rows[-1]])
                 self.ack_position = _position(piece, int(rows[-1]), "offset")
-            self.position = _position(piece, -1, "next_offset")
+            at = _position(piece, -1, "next_offset")
+            # A dump by GTID set begins with marks of a journal from before the start: they are no step back.
+            if len(rows) or at.order > self.position.order:
+                self.position = at
 
     def reach(self, end: Position) -> None:
         """Move to the end that was read up to: a GTID dump leaves out what the start's set holds already."""

@@ -2,16 +2,19 @@
 
 Rules:
 - Planning writes nothing and starts no JVM.
-- The end is fixed before the first event is read: the end of the log now, or the bound if that comes first.
+- The end is fixed before the first event is read: the end of the log now, or the bound's position if that comes first.
+  A bound that is found while reading is a limit (`limits`) before that end.
 - An end before the start on the same server is an error, never "nothing new" (pitfall 1).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from cdc_pipeline.config import Bound, PipelineConfig, PositionConfig, TransactionsBoundConfig
+from cdc_pipeline.config import Bound, GtidBoundConfig, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import PositionError
+from cdc_pipeline.pipeline.limits import Limit, executed_before, make_limit
 from cdc_pipeline.pipeline.parts import build_sink, build_source
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import CapturePlan
@@ -22,20 +25,22 @@ from cdc_pipeline.position.start import resolve_start
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.source.protocol import Source
 
+LOG_END: Final = "the end of the log at planning time"
+
 
 @dataclass(frozen=True, slots=True)
 class ResolvedRun:
     """A plan together with the values that the run needs of it.
 
     Attributes:
-        transactions_max: stop after so many transactions; None for no such limit.
+        limit: what ends the run before `end`, if it is met; None for no such limit.
         ends_anywhere: the end is the user's own and may lie inside a transaction: what is whole before it counts.
     """
 
     plan: CapturePlan
     start: Position
     end: Position
-    transactions_max: int | None
+    limit: Limit | None
     ends_anywhere: bool
 
 
@@ -80,8 +85,8 @@ def resolve(
     """
     decision = resolve_start(cursor=reconciled.cursor, start=config.start, source=source)
     log_end = source.end_position()
-    end, end_reason, transactions_max = _end(bound, log_end, source)
     start = decision.position
+    end, end_reason, limit = _end(bound, start=start, log_end=log_end, source=source)
     if end.order < start.order:
         raise PositionError(
             "the run would end before it starts",
@@ -104,6 +109,7 @@ def resolve(
             end_journal=end.journal,
             end_offset=end.offset,
             end_reason=end_reason,
+            limit="" if limit is None else limit.text,
             bytes_between=_bytes_between({info.journal: info.size_bytes for info in journals}, start, end),
             journals=tuple(info.journal for info in journals),
             tables=tuple(_table_names(tables, known, reconciled.cursor, cut)),
@@ -112,12 +118,13 @@ def resolve(
         ),
         start=start,
         end=end,
-        transactions_max=transactions_max,
+        limit=limit,
         ends_anywhere=isinstance(bound, PositionConfig),
     )
 
 
-def _end(bound: Bound, log_end: Position, source: Source) -> tuple[Position, str, int | None]:
+def _end(bound: Bound, *, start: Position, log_end: Position, source: Source) -> tuple[Position, str, Limit | None]:
+    """The fixed end, why it is there, and what may end the run before it."""
     if isinstance(bound, PositionConfig):
         end = Position(journal=bound.journal, offset=bound.offset)
         if end.order > log_end.order:
@@ -130,9 +137,13 @@ def _end(bound: Bound, log_end: Position, source: Source) -> tuple[Position, str
             )
         source.validate_position(end)
         return end, "the configured bound", None
-    if isinstance(bound, TransactionsBoundConfig):
-        return log_end, f"after {bound.transactions} transactions, at the latest at the log's end", bound.transactions
-    return log_end, "the end of the log at planning time", None
+    flavor = source.identity.flavor
+    if isinstance(bound, GtidBoundConfig) and executed_before(bound, start=start, log_end=log_end, flavor=flavor):
+        return start, f"the transaction {bound.gtid} was executed before the start", None
+    limit = make_limit(bound, flavor)
+    if limit is None:
+        return log_end, LOG_END, None
+    return log_end, f"{limit.text}, at the latest at the log's end", limit
 
 
 def _within(journal: str, start: Position, end: Position) -> bool:

@@ -1,8 +1,7 @@
 """The reading half of a capture: source -> transaction buffer -> store, in a thread of its own.
 
 Rules:
-- The reader stops at the end that the plan fixed, or after the planned number of transactions, which is a transaction's
-  end.
+- The reader stops at the end that the plan fixed, or where the plan's limit says, which is between two transactions.
 - An error is not lost and not early: what was read before it is in the store first, then the store's input ends, and
   the drain raises the error when it has applied what came before.
 - The end of every journal is proved (K5) before anything of the next one is put. An acceptance that is used is in
@@ -15,10 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
+from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreClosedError
 from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.statements import StatementRules
@@ -29,8 +25,8 @@ from cdc_pipeline.store.contract import EventStore
 from cdc_pipeline.transaction.buffer import DroppedTransaction, TransactionBuffer
 
 
-class _EnoughTransactions(Exception):
-    """The bound's number of transactions is in the store."""
+class _LimitReached(Exception):
+    """Everything up to the run's limit is in the store."""
 
 
 class Reader(threading.Thread):
@@ -39,6 +35,7 @@ class Reader(threading.Thread):
     Attributes:
         error: what ended the reading early; None while it runs and after a full read.
         reached_end: everything up to the planned end was read and put.
+        limit_reached: the run's limit came before that end.
         notes: decisions of the reading in the order of the log, for the drain to take.
     """
 
@@ -59,7 +56,8 @@ class Reader(threading.Thread):
         self._run = run
         self._source = source
         self._store = store
-        self._transactions_left = run.transactions_max
+        self.limit_reached = False
+        self._bytes_put = 0
         self._buffer = TransactionBuffer(
             self._put,
             is_isolated=rules.is_isolated,
@@ -79,16 +77,33 @@ class Reader(threading.Thread):
         """Transactions that a journal's proved end cut off: never committed, never applied (K5)."""
         return self._buffer.dropped
 
+    @property
+    def bytes_expected(self) -> int:
+        """Bytes of the journals that the run reads in all, as well as one can tell now: a limit that counts something
+        else than bytes is scaled by what was read so far."""
+        most = self._run.plan.bytes_between
+        if self._run.limit is None:
+            return most
+        if self.limit_reached:
+            return self._bytes_put
+        share = self._run.limit.share
+        return min(most, int(self._bytes_put / share)) if share else most
+
     def run(self) -> None:
         """Thread body. Never raises: see `error`."""
+        limit = self._run.limit
         try:
+            if limit is not None:
+                limit.begin()
             for chunk in self._proof.over(self._source.chunks(self._run.start, self._run.end)):
                 self._buffer.feed(chunk)
             if not self._run.ends_anywhere:
                 self._buffer.finish()
                 self.reached_end = True
-        except _EnoughTransactions:
-            pass
+            if limit is not None:
+                self.error = limit.unmet()
+        except _LimitReached:
+            self.limit_reached = True
         except StoreClosedError:
             pass  # the drain has given up and says why
         except BaseException as error:
@@ -100,24 +115,15 @@ class Reader(threading.Thread):
         self.notes.append(Note(kind="accepted_unproved_end", text=end.text, journal=end.journal, offset=end.offset))
 
     def _put(self, slices: Sequence[EventSlice]) -> bool:
-        if self._transactions_left is None:
+        if self._run.limit is None:
             return self._store.put(slices)
         for piece in slices:
-            ends = _transaction_end_rows(piece)
-            if len(ends) < self._transactions_left:
-                self._transactions_left -= len(ends)
-                self._store.put([piece])
-                continue
-            self._store.put([piece.part(0, int(ends[self._transactions_left - 1]) + 1)])
-            raise _EnoughTransactions
+            rows = self._run.limit.rows_within(piece)
+            within = piece if rows is None else piece.part(0, rows)
+            if within.event_count:
+                if not self._store.put([within]):
+                    return False
+                self._bytes_put += within.journal_bytes
+            if rows is not None:
+                raise _LimitReached
         return True
-
-
-def _transaction_end_rows(piece: EventSlice) -> NDArray[np.int64]:
-    """Rows of the slice, counted from its first, that are the last event of their transaction."""
-    transaction = piece.events["tx_offset"]
-    following = np.append(transaction[1:], -1)
-    ends = np.flatnonzero((transaction >= 0) & (transaction != following))
-    if piece.kind is SliceKind.OPEN_PIECE and len(ends) and ends[-1] == piece.event_count - 1:
-        ends = ends[:-1]
-    return ends

@@ -26,6 +26,7 @@ class CapturePlan(_Plain):
     end_journal: str
     end_offset: int
     end_reason: str
+    limit: str = ""  # what ends the run before that end, where it is met; "" for a fixed end
     bytes_between: int
     journals: tuple[str, ...]  # journals to be read
     tables: tuple[str, ...]  # captured tables known so far: from the source, or from the last cut
@@ -46,7 +47,7 @@ class CaptureReport(_Plain):
 
     source: str
     outcome: Literal["applied", "nothing_new"]
-    reason: str  # the proof of a zero, or what was applied
+    reason: str  # the proof of a zero, or what was applied; and why the run ended where it did
     plan: CapturePlan
     interval: Interval
     recovered_batch: int | None = None
@@ -68,7 +69,7 @@ class CaptureObserver(Protocol):
         """Before anything is read."""
 
     def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
-        """From time to time while reading."""
+        """From time to time while reading. `bytes_total` is what the run reads in all, as well as one can tell."""
 
     def reached(self, joint: str) -> None:
         """A joint of K2: staging, before_ or after_record, between_merges, before_cut, before_cursor, before_ack."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.errors import PositionError
+from cdc_pipeline.position.gtid_errors import same_kind, set_error
 
 _GTID = re.compile(r"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 _KEY = re.compile(r"(\d{1,10})-(\d{1,10})")
@@ -44,11 +44,12 @@ class MariadbGtidSet:
 
         A state knows only the servers that it names; a position reaches every server of its domains.
         """
-        return all(self._reaches(domain, server, number) for (domain, server), number in _checked(other).last.items())
+        theirs = same_kind(MariadbGtidSet, other, "mariadb")
+        return all(self._reaches(domain, server, number) for (domain, server), number in theirs.last.items())
 
     def union(self, other: MariadbGtidSet) -> MariadbGtidSet:
         """The later GTID of each domain; of each server, where either is a state."""
-        is_state = self.is_state or _checked(other).is_state
+        is_state = self.is_state or same_kind(MariadbGtidSet, other, "mariadb").is_state
         merged = dict(self.last)
         for key, number in other.last.items():
             merged[key] = max(number, merged.get(key, 0))
@@ -56,7 +57,8 @@ class MariadbGtidSet:
 
     def subtract(self, other: MariadbGtidSet) -> MariadbGtidSet:
         """The GTIDs of this set that `other` does not reach."""
-        left = {key: n for key, n in self.last.items() if not _checked(other)._reaches(*key, n)}
+        theirs = same_kind(MariadbGtidSet, other, "mariadb")
+        left = {key: n for key, n in self.last.items() if not theirs._reaches(*key, n)}
         return MariadbGtidSet(left, self.is_state)
 
     def add_many(self, key: str, numbers: NDArray[np.int64]) -> MariadbGtidSet:
@@ -67,7 +69,7 @@ class MariadbGtidSet:
         """
         match = _KEY.fullmatch(key)
         if match is None:
-            raise _error(f"{key!r} is not a domain and a server id", key)
+            raise set_error("mariadb", f"{key!r} is not a domain and a server id", key)
         if not len(numbers):
             return self
         return self.union(MariadbGtidSet({(int(match[1]), int(match[2])): int(numbers.max())}, self.is_state))
@@ -111,10 +113,10 @@ def parse_mariadb(text: str) -> MariadbGtidSet:
             continue
         match = _GTID.fullmatch(part)
         if match is None or int(match[1]) >= 2**32 or int(match[2]) >= 2**32 or int(match[3]) >= 2**64:
-            raise _error(f"{part!r} is not a GTID", text)
+            raise set_error("mariadb", f"{part!r} is not a GTID", text)
         key = int(match[1]), int(match[2])
         if key in last:
-            raise _error(f"domain {key[0]} names server {key[1]} twice", text)
+            raise set_error("mariadb", f"domain {key[0]} names server {key[1]} twice", text)
         last[key] = int(match[3])
     return MariadbGtidSet(last, len({domain for domain, _ in last}) < len(last))
 
@@ -124,18 +126,3 @@ def _positions(last: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int
     for (domain, server), number in last.items():
         best[domain] = max(best.get(domain, (0, server)), (number, server))
     return {(domain, server): number for domain, (number, server) in best.items()}
-
-
-def _checked(other: object) -> MariadbGtidSet:
-    if not isinstance(other, MariadbGtidSet):
-        raise _error("a GTID position of MariaDB cannot be compared with another server's", str(other))
-    return other
-
-
-def _error(what: str, got: str) -> PositionError:
-    return PositionError(
-        what,
-        expected="a GTID position of MariaDB such as 0-1-100,1-1-7",
-        got=got if len(got) <= 200 else got[:200] + " ...",
-        next_step="take it from SELECT @@global.gtid_binlog_pos",
-    )

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.errors import PositionError
+from cdc_pipeline.position.gtid_errors import same_kind, set_error
 
 NUMBER_MAX: Final = 2**63 - 2
 TAGGED_FORMAT: Final = 1
@@ -44,20 +44,21 @@ class MysqlGtidSet:
 
     def contains(self, other: MysqlGtidSet) -> bool:
         """True where every transaction of `other` is in this set."""
-        return not _checked(other).subtract(self)
+        return not same_kind(MysqlGtidSet, other, "mysql").subtract(self)
 
     def union(self, other: MysqlGtidSet) -> MysqlGtidSet:
         """Transactions in either set."""
         merged = dict(self.intervals)
-        for key, added in _checked(other).intervals.items():
+        for key, added in same_kind(MysqlGtidSet, other, "mysql").intervals.items():
             merged[key] = _merge(np.concatenate([merged[key], added])) if key in merged else added
         return MysqlGtidSet(merged)
 
     def subtract(self, other: MysqlGtidSet) -> MysqlGtidSet:
         """Transactions of this set that are not in `other`."""
         left: dict[str, Intervals] = {}
+        theirs = same_kind(MysqlGtidSet, other, "mysql").intervals
         for key, own in self.intervals.items():
-            taken = _checked(other).intervals.get(key)
+            taken = theirs.get(key)
             rest = own if taken is None else _difference(own, taken)
             if len(rest):
                 left[key] = rest
@@ -72,12 +73,14 @@ class MysqlGtidSet:
         if not len(numbers):
             return self
         if int(numbers.min()) < 1 or int(numbers.max()) > NUMBER_MAX:
-            raise _error("a transaction number is out of range", f"{key}:{int(numbers.min())}-{int(numbers.max())}")
+            raise set_error(
+                "mysql", "a transaction number is out of range", f"{key}:{int(numbers.min())}-{int(numbers.max())}"
+            )
         source, _, tag = key.partition(":")
         normal = _uuid(source, key)
         if tag:
             if not _TAG.fullmatch(tag.lower()):
-                raise _error("a tag is not a tag", key)
+                raise set_error("mysql", "a tag is not a tag", key)
             normal = f"{normal}:{tag.lower()}"
         return self.union(MysqlGtidSet({normal: _merge(np.stack([numbers, numbers + 1], axis=1))}))
 
@@ -127,16 +130,16 @@ def parse_mysql(text: str) -> MysqlGtidSet:
                 first = int(interval[1])
                 last = int(interval[2] or interval[1])
                 if not 1 <= first <= last <= NUMBER_MAX:
-                    raise _error(f"{token} is not an interval of transaction numbers", text)
+                    raise set_error("mysql", f"{token} is not an interval of transaction numbers", text)
                 found.setdefault(key, []).append((first, last + 1))
                 pending_tag = False
             elif _TAG.fullmatch(token) and not pending_tag:
                 key = f"{source}:{token}"
                 pending_tag = True
             else:
-                raise _error(f"{token!r} is neither an interval nor a tag", text)
+                raise set_error("mysql", f"{token!r} is neither an interval nor a tag", text)
         if pending_tag or not tokens:
-            raise _error(f"{key} has no transaction numbers", text)
+            raise set_error("mysql", f"{key} has no transaction numbers", text)
     return MysqlGtidSet({key: _merge(np.array(pairs, dtype=np.int64)) for key, pairs in found.items()})
 
 
@@ -192,20 +195,5 @@ def _covers(intervals: Intervals, numbers: NDArray[np.int64]) -> NDArray[np.bool
 def _uuid(text: str, whole: str) -> str:
     match = _UUID.fullmatch(text.lower())
     if match is None:
-        raise _error(f"{text!r} is not the uuid of a server", whole)
+        raise set_error("mysql", f"{text!r} is not the uuid of a server", whole)
     return "-".join(match.groups())
-
-
-def _checked(other: object) -> MysqlGtidSet:
-    if not isinstance(other, MysqlGtidSet):
-        raise _error("a GTID set of MySQL cannot be compared with another server's", str(other))
-    return other
-
-
-def _error(what: str, got: str) -> PositionError:
-    return PositionError(
-        what,
-        expected="a GTID set of MySQL such as 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5:7, with tags uuid:1-5:tag:1-3",
-        got=got if len(got) <= 200 else got[:200] + " ...",
-        next_step="take it from SELECT @@global.gtid_executed",
-    )

@@ -10,12 +10,14 @@ Rules:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.errors import PositionError
+from cdc_pipeline.position.gtid_errors import set_error
 from cdc_pipeline.position.gtid_mariadb import MariadbGtidSet, parse_mariadb
 from cdc_pipeline.position.gtid_mysql import MysqlGtidSet, encode_mysql_binary, parse_mysql
 from cdc_pipeline.position.position import Flavor
@@ -24,11 +26,13 @@ __all__ = [
     "GtidSet",
     "MariadbGtidSet",
     "MysqlGtidSet",
+    "SingleGtid",
     "add_executed",
     "encode_mysql_binary",
     "parse_gtid_set",
     "parse_mariadb",
     "parse_mysql",
+    "parse_single_gtid",
 ]
 
 
@@ -51,6 +55,46 @@ class GtidSet(Protocol):
         """How many transactions it holds."""
 
     def __bool__(self) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SingleGtid:
+    """The GTID of one transaction.
+
+    Attributes:
+        flavor: whose GTID it is.
+        key: ``uuid``, ``uuid:tag`` or ``domain-server``.
+        number: its number under that key.
+        text: canonical.
+    """
+
+    flavor: Flavor
+    key: str
+    number: int
+    text: str
+
+    def is_in(self, gtid_set: str) -> bool:
+        """Whether the set `gtid_set` holds it; a position of MariaDB holds what is at or before it in its domain."""
+        if self.flavor == "mariadb":
+            return parse_mariadb(gtid_set).contains(parse_mariadb(self.text))
+        return parse_mysql(gtid_set).contains(parse_mysql(self.text))
+
+
+def parse_single_gtid(text: str, flavor: Flavor) -> SingleGtid:
+    """The one transaction that `text` names.
+
+    Raises:
+        PositionError: not a GTID of this flavor, or more than one.
+    """
+    found = parse_gtid_set(text, flavor)
+    if isinstance(found, MariadbGtidSet):
+        if len(found.last) == 1:
+            (((domain, server), number),) = found.last.items()
+            return SingleGtid(flavor, f"{domain}-{server}", number, str(found))
+    elif found.count() == 1:
+        ((key, intervals),) = found.intervals.items()
+        return SingleGtid(flavor, key, int(intervals[0, 0]), str(found))
+    raise set_error(flavor, "not the GTID of one transaction", text, is_single=True)
 
 
 def parse_gtid_set(text: str, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:

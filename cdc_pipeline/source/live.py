@@ -37,12 +37,14 @@ from cdc_pipeline.errors import (
     DamagedJournalError,
     MissingGrantError,
     PositionError,
+    ReplicaIdError,
     SourceError,
 )
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.source import server_errors, server_positions
 from cdc_pipeline.source.live_handover import DumpRequest, DumpSocket, ReplicaName, open_dump
 from cdc_pipeline.source.protocol import JournalInfo
+from cdc_pipeline.source.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.server import ServerConnection
 from cdc_pipeline.source.server_checks import check_server
 
@@ -80,7 +82,7 @@ class LiveSource:
         Raises:
             ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
         """
-        self._check_replica_id()
+        check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
         check_server(self.server, replica_server_id=self.replica.server_id)
 
     def journals(self) -> list[JournalInfo]:
@@ -139,7 +141,7 @@ class LiveSource:
                 return
         elif start.order >= end.order:
             return
-        self._check_replica_id()
+        check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
         dump = open_dump(self.config, self._request(start, by_gtid), self.replica)
         with self._lock:
             self._dump = dump
@@ -188,38 +190,6 @@ class LiveSource:
         finally:
             beginning.close()  # ends the dump
         return end.offset if chunk is None else int(chunk.events["offset"][0])
-
-    def _check_replica_id(self) -> None:
-        """Raise if another replica, or the server itself, uses our server id (pitfall 13).
-
-        MariaDB shows its replicas only to accounts with REPLICATION MASTER ADMIN; without it the server's own answer
-        to a clash, sent to the reader that came first, is all there is.
-        """
-        own = self.replica
-        what = "the replica server id of this pipeline is taken"
-        next_step = "set source.replica_server_id to a number that no server and no other pipeline uses"
-        if self.identity.server_id == own.server_id:
-            raise SourceError(
-                what,
-                setting="source.replica_server_id",
-                expected="an id that is not the server's own",
-                got=f"{own.server_id} (pipeline {self.pipeline_name}), which is @@server_id of {self.server.address}",
-                next_step=next_step,
-            )
-        try:
-            replicas = self.server.replicas() or []
-        except MissingGrantError:
-            return  # reported by `check` with its GRANT
-        for replica in replicas:
-            host = str(replica.get("host", ""))
-            if int(replica.get("server_id", 0)) == own.server_id and host != own.host:
-                raise SourceError(
-                    what,
-                    setting="source.replica_server_id",
-                    expected=f"{own.server_id} for {own.host}",
-                    got=f"{own.server_id} is in use by {host or 'a replica without a name'}",
-                    next_step=next_step,
-                )
 
 
 class _Stream:
@@ -394,6 +364,10 @@ class _Stream:
             )
             if isinstance(error, MissingGrantError):
                 error = self._source.server.grant_error("REPLICATION SLAVE", error.got)
+            elif isinstance(error, ReplicaIdError):
+                source = self._source
+                got = str(error.got)
+                error = thrown_out(source.server, source.replica, got=got, journal=at.journal, offset=at.offset)
             return error
         if self._source.server.end_position().order >= self._end.order:
             # Its log goes on: a MariaDB that is shutting down, or whose dump was killed, says EOF as well.

@@ -20,6 +20,7 @@ from cdc_pipeline.errors import (
     JournalMissingError,
     MissingGrantError,
     PositionError,
+    ReplicaIdError,
     ServerSettingError,
     ServerUnreachableError,
     SourceError,
@@ -78,7 +79,7 @@ _STREAM_CAUSES: Final = (
         ("more gtids than", "not in the master's binlog", "diverged"),
     ),
     _Cause(
-        SourceError,
+        ReplicaIdError,
         "another reader with the same server id has connected to the server",
         "give this pipeline a source.replica_server_id of its own; let no two captures of one pipeline run at once",
         ("same server_uuid/server_id",),

@@ -133,8 +133,19 @@ def test_mistakes_of_another_file_do_not_keep_a_source_from_running(fake_project
 def test_a_bound_reaches_the_run(fake_project: Project, instance: dg.DagsterInstance) -> None:
     assert _run("run", "shop", "--until-journal", "binlog.000003", "--until-offset", "1000").exit_code == 0
     assert _run("run", "shop", "--until-transactions", "7").exit_code == 0
+    assert _run("run", "shop", "--until-gtid", "0-1-7").exit_code == 0
+    assert _run("run", "shop", "--until-time", "2026-01-31T08:00:00Z").exit_code == 0
+    assert _run("run", "shop", "--until-bytes", "1000").exit_code == 0
+    assert _run("run", "shop", "--until-seconds", "1.5").exit_code == 0
     configs = [run.run_config["ops"]["capture_shop"]["config"] for run in instance.get_runs()]
-    assert configs == [{"bound_transactions": 7}, {"bound_journal": "binlog.000003", "bound_offset": 1000}]
+    assert configs == [
+        {"bound_seconds": 1.5},
+        {"bound_bytes": 1000},
+        {"bound_time": "2026-01-31T08:00:00+00:00"},
+        {"bound_gtid": "0-1-7"},
+        {"bound_transactions": 7},
+        {"bound_journal": "binlog.000003", "bound_offset": 1000},
+    ]
 
 
 @pytest.mark.parametrize(
@@ -144,6 +155,12 @@ def test_a_bound_reaches_the_run(fake_project: Project, instance: dg.DagsterInst
         ["--until-journal", "b.1", "--until-transactions", "3"],
         ["--until-journal", "b.1", "--until-offset", "3"],
         ["--until-transactions", "0"],
+        ["--until-gtid", "0-1-7", "--until-seconds", "3"],
+        ["--until-gtid", ""],
+        ["--until-time", "2026-01-31T08:00:00"],
+        ["--until-time", "soon"],
+        ["--until-bytes", "0"],
+        ["--until-seconds", "0"],
     ],
 )
 def test_a_bound_that_cannot_be_is_wrong_usage(fake_project: Project, options: list[str]) -> None:

@@ -10,12 +10,20 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 import pytest
 
-from cdc_pipeline.config import PositionConfig, TransactionsBoundConfig
+from cdc_pipeline.config import (
+    BytesBoundConfig,
+    GtidBoundConfig,
+    PositionConfig,
+    SecondsBoundConfig,
+    TimeBoundConfig,
+    TransactionsBoundConfig,
+)
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.orchestration import CaptureRun, DagsterCursorStore, build_definitions, execute_capture
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
@@ -271,7 +279,16 @@ def test_other_errors_fail_at_once_with_their_parts_as_metadata(project: Project
 
 @pytest.mark.parametrize(
     "bound",
-    [None, "end_of_log", PositionConfig(journal="b.000002", offset=77), TransactionsBoundConfig(transactions=3)],
+    [
+        None,
+        "end_of_log",
+        PositionConfig(journal="b.000002", offset=77),
+        TransactionsBoundConfig(transactions=3),
+        GtidBoundConfig(gtid="0-1-7"),
+        TimeBoundConfig(time=datetime(2026, 1, 31, 8, tzinfo=UTC)),
+        BytesBoundConfig(bytes=10**10),
+        SecondsBoundConfig(seconds=0.5),
+    ],
 )
 def test_a_bound_reaches_the_capture(project: Project, instance: dg.DagsterInstance, bound: object) -> None:
     capture = FakeCapture(TWO_CUTS)

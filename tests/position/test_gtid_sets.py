@@ -11,7 +11,15 @@ from cdc_pipeline.binlog import gtid
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.position.gtid_mysql import MysqlGtidSet
-from cdc_pipeline.position.gtid_sets import add_executed, encode_mysql_binary, parse_gtid_set
+from cdc_pipeline.position.gtid_sets import (
+    MariadbGtidSet,
+    add_executed,
+    encode_mysql_binary,
+    parse_gtid_set,
+    parse_mariadb,
+    parse_single_gtid,
+)
+from cdc_pipeline.position.position import Flavor
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "91ba6d0a-45f6-11ef-8dfe-00155d2a1e10"
@@ -157,6 +165,84 @@ def test_mariadb_containment() -> None:
     state = parse_gtid_set("0-1-100,0-2-103", "mariadb")
     assert not state.contains(parse_gtid_set("0-1-101", "mariadb"))
     assert state.contains(parse_gtid_set("0-2-103", "mariadb"))
+
+
+# Last transaction of each domain, and which server wrote it.
+POSITION = st.dictionaries(st.integers(0, 3), st.tuples(st.integers(1, 3), st.integers(1, 30)), max_size=4)
+# All transactions of a state: the last number of each server in each domain, no number twice in a domain.
+STATE = st.dictionaries(
+    st.integers(0, 3),
+    st.lists(st.integers(1, 30), min_size=1, max_size=3, unique=True),
+    max_size=4,
+)
+
+
+def position_of(model: dict[int, tuple[int, int]]) -> MariadbGtidSet:
+    return parse_mariadb(",".join(f"{domain}-{server}-{number}" for domain, (server, number) in model.items()))
+
+
+def reach(model: dict[int, tuple[int, int]]) -> dict[int, int]:
+    return {domain: number for domain, (_, number) in model.items()}
+
+
+@settings(max_examples=200, deadline=None)
+@given(POSITION, POSITION)
+def test_mariadb_positions_agree_with_their_domains_numbers(
+    one: dict[int, tuple[int, int]], two: dict[int, tuple[int, int]]
+) -> None:
+    left, right = position_of(one), position_of(two)
+    before = str(left), str(right)
+    assert parse_mariadb(str(left)) == left
+    assert left.contains(right) == all(reach(one).get(domain, 0) >= n for domain, n in reach(two).items())
+    union = left.union(right)
+    assert {domain: n for (domain, _), n in union.last.items()} == {
+        domain: max(reach(one).get(domain, 0), reach(two).get(domain, 0)) for domain in one.keys() | two.keys()
+    }
+    assert union.contains(left)
+    assert union.contains(right)
+    rest = left.subtract(right)
+    assert {domain for domain, _ in rest.last} == {d for d, n in reach(one).items() if n > reach(two).get(d, 0)}
+    assert not right.contains(left) or not rest
+    assert (str(left), str(right)) == before
+
+
+@settings(max_examples=150, deadline=None)
+@given(STATE)
+def test_mariadb_a_states_position_is_the_last_number_of_each_domain(model: dict[int, list[int]]) -> None:
+    entries = [f"{d}-{server}-{n}" for d, numbers in model.items() for server, n in enumerate(numbers, start=1)]
+    state = parse_mariadb(",".join(entries))
+    assert parse_mariadb(str(state)) == state
+    assert state.is_state == any(len(numbers) > 1 for numbers in model.values())
+    assert {domain: n for (domain, _), n in state.position().last.items()} == {d: max(n) for d, n in model.items()}
+    assert state.count() == sum(max(numbers) for numbers in model.values())
+    for entry in entries:
+        assert state.contains(parse_mariadb(entry))
+        assert state.position().contains(parse_mariadb(entry))
+
+
+@pytest.mark.parametrize(
+    ("text", "flavor", "key", "number", "canonical"),
+    [
+        (f" {A.upper()}:7 ", "mysql", A, 7, f"{A}:7"),
+        (f"{A}:7-7:7", "mysql", A, 7, f"{A}:7"),
+        (f"{A}:TAG:7", "mysql", f"{A}:tag", 7, f"{A}:tag:7"),
+        ("3-2-100", "mariadb", "3-2", 100, "3-2-100"),
+    ],
+)
+def test_a_single_gtid(text: str, flavor: Flavor, key: str, number: int, canonical: str) -> None:
+    found = parse_single_gtid(text, flavor)
+    assert (found.key, found.number, found.text) == (key, number, canonical)
+    assert found.is_in(canonical)
+    assert not found.is_in("")
+
+
+@pytest.mark.parametrize(
+    ("text", "flavor"),
+    [("", "mysql"), ("", "mariadb"), (f"{A}:1-2", "mysql"), (f"{A}:1:t:1", "mysql"), ("0-1-1,0-2-2", "mariadb")],
+)
+def test_more_or_less_than_one_gtid_is_refused_with_the_right_form(text: str, flavor: Flavor) -> None:
+    with pytest.raises(PositionError, match="one GTID of M"):
+        parse_single_gtid(text, flavor)
 
 
 def test_flavors_are_never_compared() -> None:

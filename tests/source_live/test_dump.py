@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.errors import PositionError, SourceError
+from cdc_pipeline.errors import PositionError, ReplicaIdError, SourceError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live import replica_name
 from cdc_pipeline.source.live_handover import DumpRequest, open_dump
@@ -245,17 +245,22 @@ def test_p13_a_clash_of_replica_ids_names_both(server: Server, fresh_database: s
     # The first reads nothing yet, so that its dump lasts.
     held = open_dump(first.config, DumpRequest(server.flavor, start.journal, start.offset), first.replica)
     try:
-        with pytest.raises(SourceError, match="4000000001") as caught:
-            list(second.chunks(start, end))
-        assert "cdc-first" in str(caught.value)
-        assert "cdc-second" in str(caught.value)
+        for refused in (second.check, lambda: list(second.chunks(start, end))):
+            with pytest.raises(ReplicaIdError, match="4000000001") as caught:
+                refused()
+            assert "cdc-first" in str(caught.value)
+            assert "cdc-second" in str(caught.value)
+            assert caught.value.setting == "source.replica_server_id"
+        first.check()  # what is listed under our own name is our own
     finally:
         held.close()
 
 
-def test_the_servers_own_id_is_refused(server: Server) -> None:
-    with pytest.raises(SourceError, match="server id"):
-        live_source(server, replica_server_id=server.server_id).check()
+def test_p13_the_servers_own_id_is_refused(server: Server) -> None:
+    with pytest.raises(ReplicaIdError, match=str(server.server_id)) as caught:
+        live_source(server, name="stock", replica_server_id=server.server_id).check()
+    assert "stock" in str(caught.value.got)
+    assert f"127.0.0.1:{server.port}" in str(caught.value.got)
 
 
 def test_replica_names_are_stable_and_differ(mysql_server: Server) -> None:

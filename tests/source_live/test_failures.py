@@ -16,8 +16,8 @@ from cdc_pipeline.errors import (
     DamagedJournalError,
     MissingGrantError,
     PositionError,
+    ReplicaIdError,
     ServerUnreachableError,
-    SourceError,
 )
 from cdc_pipeline.position.position import Position
 from tests.servers import Flavor, Server
@@ -98,17 +98,42 @@ def test_an_orderly_stop_of_mariadb_is_a_lost_connection(start_server: Callable[
     assert delivered_before(chunks, server, start) > 5
 
 
-@FLAVORS
-def test_p13_a_second_reader_with_our_id_ends_the_first(start_server: Callable[..., Server], flavor: Flavor) -> None:
-    """Pitfall 13: the one that came first is thrown out by the server, which says why where it still can."""
+# Flavor, name of the second capture, whether the first may see it, and what its error says of it. MySQL tells names
+# apart by their uuid and lets both read; MariaDB goes by the server id alone, and shows replicas to REPLICATION MASTER
+# ADMIN only.
+CLASHES = [
+    pytest.param("mysql", "shop", True, "another capture of the same name, cdc-shop@", marks=pytest.mark.mysql),
+    pytest.param("mariadb", "shop", True, "another capture of the same name, cdc-shop@", marks=pytest.mark.mariadb),
+    pytest.param("mariadb", "stock", True, "cdc-stock@", marks=pytest.mark.mariadb),
+    pytest.param("mariadb", "stock", False, "REPLICATION MASTER ADMIN", marks=pytest.mark.mariadb),
+]
+
+
+@pytest.mark.parametrize(("flavor", "name", "may_see", "other_text"), CLASHES)
+def test_p13_a_second_reader_with_our_id_ends_the_first(
+    start_server: Callable[..., Server], flavor: Flavor, name: str, may_see: bool, other_text: str
+) -> None:
+    """Pitfall 13: the one that came first is thrown out by the server, and says by whom; it does not throw it out in
+    turn."""
     server = start_server(flavor)
-    source, other = live_source(server), live_source(server)
+    seeing = dict(zip(("user", "password"), server.create_replication_user("cdc_all", grants=("ALL",)), strict=True))
+    source = live_source(server, replica_server_id=4_000_000_001, **(seeing if may_see else {}))
+    # An account that does not see the first one, so that its check lets it pass.
+    other = live_source(server, name=name, replica_server_id=4_000_000_001)
     start, end = big_log(server)
     second: list[Event] = []
-    thread = threading.Thread(target=lambda: second.extend(events_of(other.chunks(start, end))))
+    go_on = threading.Event()
+
+    def read_second() -> None:
+        for chunk in other.chunks(start, end):
+            second.extend(events_of([chunk]))
+            assert go_on.wait(60)
+
+    thread = threading.Thread(target=read_second)
 
     def begin_second() -> None:
         (first,) = [row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
+        other.check()
         thread.start()
         deadline = time.monotonic() + 20
         while True:  # until the second's dump is there, or waits for the first's to end
@@ -117,12 +142,33 @@ def test_p13_a_second_reader_with_our_id_ends_the_first(start_server: Callable[.
                 return
             assert time.monotonic() < deadline
 
-    chunks, error = read_failing(source, start, end, after_first=begin_second)
+    try:
+        chunks, error = read_failing(source, start, end, after_first=begin_second)
+    finally:
+        go_on.set()
     thread.join(60)
-    assert isinstance(error, SourceError)
-    assert error.next_step
+    assert isinstance(error, ReplicaIdError)
+    assert not error.retryable
+    assert error.setting == "source.replica_server_id"
+    assert "4000000001 for cdc-shop@" in str(error.expected)
+    assert other_text in str(error.got)
+    assert "same server_uuid/server_id" in str(error.got)
     assert delivered_before(chunks, server, start) > 5
     assert second == archived_events(server.journals(), start, end)
+
+
+@pytest.mark.mysql
+def test_p13_mysql_lets_two_names_with_one_id_read(start_server: Callable[..., Server]) -> None:
+    """Both got past their checks: nobody is thrown out, since their uuids differ."""
+    server = start_server("mysql")
+    source = live_source(server, replica_server_id=4_000_000_001)
+    other = live_source(server, name="stock", replica_server_id=4_000_000_001)
+    start, end = big_log(server)
+    first = source.chunks(start, end)
+    got = events_of([next(first)])
+    other.replica = dataclasses.replace(other.replica, host=source.replica.host)  # its check sees the first's name
+    assert events_of(other.chunks(start, end)) == archived_events(server.journals(), start, end)
+    assert got + events_of(first) == archived_events(server.journals(), start, end)
 
 
 @FLAVORS
