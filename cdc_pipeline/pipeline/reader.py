@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import StoreClosedError
 from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.statements import StatementRules
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
 from cdc_pipeline.transaction.buffer import DroppedTransaction, TransactionBuffer
@@ -37,8 +38,16 @@ class Reader(threading.Thread):
     """
 
     def __init__(
-        self, *, run: ResolvedRun, source: Source, store: EventStore, rules: StatementRules, slice_events_max: int
+        self,
+        *,
+        run: ResolvedRun,
+        source: Source,
+        store: EventStore,
+        rules: StatementRules,
+        slice_events_max: int,
+        on_position: Callable[[Position], None] | None = None,
     ) -> None:
+        """`on_position` is told, in this thread, how far the log was read and stored (SPEC T3)."""
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
         self.reached_end = False
@@ -51,6 +60,7 @@ class Reader(threading.Thread):
             is_isolated=rules.is_isolated,
             slice_events_max=slice_events_max,
             source=run.plan.identity,
+            on_position=on_position,
         )
 
     @property
