@@ -21,7 +21,7 @@ from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
 # Does the change: gets the store to write through, and the run's id.
-Work = Callable[[DagsterCursorStore, str], None]
+Work = Callable[[DagsterCursorStore, str], object]
 
 
 def execute_cursor_change(

@@ -210,17 +210,15 @@ class _Run:
         )
         self._cursors.write(self._cursor, cursor_metadata(interval, None))
 
-    def _places(self) -> dict[str, LogPlace | None]:
+    def _places(self, resolved: ResolvedRun) -> dict[str, LogPlace | None]:
         """Read up to, applied up to, oldest needed."""
         read, cursor = self._dumped.latest(), self._cursor
-        if cursor is None:
-            return {"read_up_to": None if read is None else LogPlace.of(read)}
-        # What is applied was read, also where the last piece that was read ended the run by its bound.
-        if read is not None and read.order < cursor.position.order:
-            read = cursor.position
+        if cursor is not None and cursor.position.order != resolved.start.order:
+            # What is applied was read, also where a bound ended the run before the buffer could tell.
+            read = cursor.position if read is None or read.order < cursor.position.order else read
         return {
             "read_up_to": None if read is None else LogPlace.of(read),
-            "applied_up_to": LogPlace.of(cursor.position),
+            "applied_up_to": None if cursor is None else LogPlace.of(cursor.position),
             "oldest_needed": needed_place(cursor),
         }
 
@@ -241,7 +239,7 @@ class _Run:
             notes=(*(note for cut in cuts for note in cut.notes), *self._idle_notes),
             cursor=self._cursor,
             cursor_reason=self._reconciled.reason,
-            **self._places(),
+            **self._places(resolved),
             seconds=time.monotonic() - started[0],
             cpu_seconds=time.process_time() - started[1],
             spark_started=self._sink.spark_started,

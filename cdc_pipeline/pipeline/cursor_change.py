@@ -32,7 +32,7 @@ from cdc_pipeline.pipeline.parts import build_sink, build_source
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
 from cdc_pipeline.position.cursor import CursorState, CursorStore
-from cdc_pipeline.position.gtid_sets import parse_gtid_set
+from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start import resolve_start
 from cdc_pipeline.sink.cursor_set import record_cursor_set
@@ -269,11 +269,17 @@ def _move(old: CursorState, position: Position) -> _Move:
     before: Any = parse_gtid_set(old.gtid_set, old.flavor)
     after: Any = parse_gtid_set(position.gtid_set, old.flavor)
     again, gap = before.subtract(after), after.subtract(before)
-    return _Move(bool(again), bool(gap), again=_counted(again), gap=_counted(gap))
+    return _Move(bool(again), bool(gap), again=_counted(again, after), gap=_counted(gap, before))
 
 
-def _counted(transactions: Any) -> str:
-    return f"{transactions.count():,} transactions ({transactions})" if transactions else ""
+def _counted(transactions: Any, before: Any) -> str:
+    """The transactions in words; a GTID position of MariaDB tells the last of each domain and not how many."""
+    if not transactions:
+        return ""
+    if isinstance(transactions, MariadbGtidSet):
+        return f"what follows {before or 'the begin of the log'} up to {transactions}"
+    number = transactions.count()
+    return f"{number:,} transaction{'' if number == 1 else 's'} ({transactions})"
 
 
 def _said_back(

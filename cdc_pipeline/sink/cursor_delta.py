@@ -27,8 +27,8 @@ FORM_VERSION: Final = 1
 ENTRIES_KEPT: Final = 1000
 REWRITE_EVERY: Final = 64
 
-_FORM_PROPERTY = "cdc.cursors_form"
-_SOURCE_PROPERTY = "cdc.source"
+# The table's own description: the library writes no properties but Delta's.
+_DESCRIPTION = "cdc_pipeline cursors, form {form}"
 _SCHEMA = pa.schema(
     [
         pa.field("entry", pa.int64(), nullable=False),
@@ -95,10 +95,9 @@ class DeltaCursorStore:
                 pa.Table.from_pylist(rows, schema=_SCHEMA),
                 mode="error" if table is None else "overwrite" if is_rewrite else "append",
                 commit_properties=CommitProperties(max_commit_retries=0),
-                # Properties are those of the table's first commit.
-                configuration={_FORM_PROPERTY: str(FORM_VERSION), _SOURCE_PROPERTY: self._source}
-                if table is None
-                else None,
+                # Both are told once, by the commit that makes the table.
+                name=self._source if table is None else None,
+                description=_DESCRIPTION.format(form=FORM_VERSION) if table is None else None,
             )
         except (CommitFailedError, DeltaError) as error:
             there = self._open()
@@ -127,19 +126,18 @@ class DeltaCursorStore:
             if not (self.path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(self.path)):
                 return None
             table = DeltaTable(str(self.path))
-            properties = dict(table.metadata().configuration)
+            told = table.metadata()
         except (DeltaError, OSError) as error:
             raise self._damaged(f"{type(error).__name__}: {error}") from None
-        form, source = properties.get(_FORM_PROPERTY, ""), properties.get(_SOURCE_PROPERTY, "")
-        if form != str(FORM_VERSION):
+        if told.description != _DESCRIPTION.format(form=FORM_VERSION):
             raise CursorError(
                 f"the cursors in {self.path} were written by another version of this program",
-                expected=f"form {FORM_VERSION}",
-                got=f"form {form or 'unknown'}",
+                expected=_DESCRIPTION.format(form=FORM_VERSION),
+                got=told.description or "no description",
                 next_step="use the program's version that wrote them",
             )
-        if source != self._source:
-            raise CursorError("the cursor belongs to another source", expected=self._source, got=source)
+        if told.name != self._source:
+            raise CursorError("the cursor belongs to another source", expected=self._source, got=told.name)
         return table
 
     def _rows(self, table: DeltaTable, limit: int) -> list[dict[str, Any]]:
