@@ -20,6 +20,7 @@ COMMANDS: Final = {
     "plan": "Show what a run would do, and why; writes nothing.",
     "run": "Capture a source once, as a run of its Dagster job.",
     "status": "Show where sources stand.",
+    "cursor": "Show, set or rebuild a source's cursor.",
     "demo": "Run the embedded demo and verify its tables.",
     "binlog": "Show what is in journals: a summary, or every change.",
 }

@@ -53,6 +53,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
     at_most = "at most " if plan.limit else ""
     rows.add_row("to read", f"{at_most}{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}")
     rows.add_row("tables", ", ".join(plan.tables) or "none is known yet: they are found in the log")
+    if plan.oldest_needed is not None:
+        rows.add_row("needed", f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}")
     if plan.partial_tables:
         rows.add_row("partial", ", ".join(plan.partial_tables))
     if plan.unfinished_batch is not None:
@@ -60,3 +62,7 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
     for note in skipped:
         rows.add_row("note", f"the cursor asset's {note}: passed over")
     out.print(rows)
+
+
+def _consumer(name: str) -> str:
+    return "the cursor" if name == "cursor" else f"the suspended table {name}"

@@ -33,6 +33,12 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
         rows.add_row("recovered", f"batch {report.recovered_batch} of an earlier run was finished first")
     rows.add_row("batches", f"{report.batches:,}")
     rows.add_row("time", f"{report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU besides Spark")
+    if report.read_up_to is not None:
+        rows.add_row("read up to", str(report.read_up_to))
+    if report.applied_up_to is not None:
+        rows.add_row("applied up to", str(report.applied_up_to))
+    if report.oldest_needed is not None and report.oldest_needed.consumer != "cursor":
+        rows.add_row("needed", f"the log from {report.oldest_needed} on, by {report.oldest_needed.consumer}")
     if report.cursor is not None:
         rows.add_row("cursor", f"{report.cursor.position}, batch {report.cursor.batch_number}")
     if run_id:

@@ -63,6 +63,9 @@ def _show(status: SourceStatus) -> None:
     out.print(f"  cursor  {status.journal}:{status.offset}, batch {status.batch_number}, server {status.identity}")
     if status.gtid_set:
         out.print(f"  gtids   {status.gtid_set}", markup=False, soft_wrap=True)
+    if status.oldest_needed is not None and status.oldest_needed.consumer != "cursor":
+        oldest = status.oldest_needed
+        out.print(f"  needed  from {oldest} on, by {oldest.consumer}: the source must keep it", soft_wrap=True)
     if status.lag_s >= 0:
         out.print(f"  lag     {status.lag_s:,.0f} s since the last applied transaction was committed")
     rows = table(

@@ -27,6 +27,7 @@ from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
 RETRIES_MAX = 2
+_SKIPPED_NAMED_MAX = 100
 
 
 class Capture(Protocol):
@@ -153,10 +154,24 @@ def _run(
         listener.error = error
         raise
     finally:
-        for note in cursors.skipped:
-            context.log.warning(f"the cursor asset's {note}: passed over")
+        _tell_skipped(context, cursors)
     listener.report = report
     context.log.info(f"{report.outcome}: {report.reason}")
+
+
+def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore) -> None:
+    """Name the events that are no cursor in the run's log, and in an observation of the cursor asset (K3)."""
+    if not cursors.skipped:
+        return
+    for note in cursors.skipped:
+        context.log.warning(f"the cursor asset's {note}: passed over")
+    context.log_event(
+        dg.AssetObservation(
+            cursors.asset_key,
+            description=f"{len(cursors.skipped)} events that are no cursor were passed over",
+            metadata={"events_passed_over": list(cursors.skipped[:_SKIPPED_NAMED_MAX])},
+        )
+    )
 
 
 def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:

@@ -7,6 +7,8 @@ Rules:
   asset removes all events, and with them the cursor.
 - A cursor of a newer version is never skipped: an older one in its place would hide that a newer program has written.
 - Going too far back is harmless, since the capture checks the cursor against the lake's last cut.
+- Dagster has no compare-and-swap: before each write the newest cursor is read again and compared, and the source's
+  lock keeps others out in between.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import dagster as dg
 
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.orchestration.metadata import CURSOR_ENTRY
-from cdc_pipeline.position.cursor import CURSOR_VERSION, CursorState, parse_cursor
+from cdc_pipeline.position.cursor import CURSOR_VERSION, CursorEntry, CursorGuard, CursorState, parse_cursor
 
 _PAGE_EVENTS = 50
 
@@ -39,9 +41,10 @@ class DagsterCursorStore:
         self, instance: dg.DagsterInstance, *, asset_key: dg.AssetKey, source: str, writer: CursorWriter | None = None
     ) -> None:
         self._instance = instance
-        self._asset_key = asset_key
+        self.asset_key = asset_key
         self._source = source
         self._writer = writer
+        self._guard = CursorGuard(source)
         self.skipped: tuple[str, ...] = ()
 
     def read(self) -> CursorState | None:
@@ -50,39 +53,66 @@ class DagsterCursorStore:
         Raises:
             CursorError: the newest cursor is of a version that this program does not know.
         """
-        skipped: list[str] = []
-        found: CursorState | None = None
-        for entry in self._events():
-            cursor = self._cursor_of(entry)
-            if isinstance(cursor, CursorState):
-                found = cursor
-                break
-            skipped.append(f"event of {_when(entry)}: {cursor}")
-        self.skipped = tuple(skipped)
+        found, self.skipped = self._latest()
+        self._guard.saw(found)
         return found
 
-    def write(self, cursor: CursorState, metadata: dict[str, object]) -> None:
-        """Log `cursor` as the newest event of its asset.
+    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+        """Log `cursor` as the newest event of its asset; see `CursorStore.write`.
 
         Raises:
-            CursorError: outside a Dagster run, or the cursor is another source's.
+            CursorError: outside a Dagster run, too.
         """
         if self._writer is None:
             raise CursorError(
                 "a cursor is only written by a Dagster run",
-                got=f"cursor of batch {cursor.batch_number} for {self._asset_key.to_user_string()} outside a run",
+                got=f"cursor of batch {cursor.batch_number} for {self.asset_key.to_user_string()} outside a run",
                 next_step=f"start the job: `cdc-pipeline run {self._source}`",
             )
-        if cursor.source != self._source:
-            raise CursorError("the cursor belongs to another source", expected=self._source, got=cursor.source)
+        self._guard.check_write(cursor, self._latest()[0], replace=replace)
         self._writer(cursor, metadata)
+        self._guard.saw(cursor)
+
+    def history(self, limit: int) -> list[CursorEntry]:
+        """The newest valid cursors, newest first, each with its event's metadata as plain values.
+
+        Raises:
+            CursorError: one of them is of a version that this program does not know.
+        """
+        entries: list[CursorEntry] = []
+        for event in self._events() if limit > 0 else ():
+            cursor = self._cursor_of(event)
+            if not isinstance(cursor, CursorState):
+                continue
+            entries.append(
+                CursorEntry(
+                    cursor=cursor,
+                    at_us=int(event.timestamp * 1e6),
+                    where=f"Dagster's event of {_when(event)} for {self.asset_key.to_user_string()}",
+                    run_id=event.run_id,
+                    metadata=_plain_metadata(event),
+                )
+            )
+            if len(entries) == limit:
+                break
+        return entries
+
+    def _latest(self) -> tuple[CursorState | None, tuple[str, ...]]:
+        """The newest valid cursor, and what stands before it that is none."""
+        skipped: list[str] = []
+        for entry in self._events():
+            cursor = self._cursor_of(entry)
+            if isinstance(cursor, CursorState):
+                return cursor, tuple(skipped)
+            skipped.append(f"event of {_when(entry)}: {cursor}")
+        return None, tuple(skipped)
 
     def _events(self) -> Iterator[dg.EventLogEntry]:
         """All events of the asset, newest first; the latest one also if its run was deleted."""
-        latest = self._instance.get_latest_materialization_event(self._asset_key)
+        latest = self._instance.get_latest_materialization_event(self.asset_key)
         page_cursor: str | None = None
         while True:
-            page = self._instance.fetch_materializations(self._asset_key, limit=_PAGE_EVENTS, cursor=page_cursor)
+            page = self._instance.fetch_materializations(self.asset_key, limit=_PAGE_EVENTS, cursor=page_cursor)
             for record in page.records:
                 if latest is not None:
                     if latest.timestamp > record.timestamp:
@@ -109,7 +139,7 @@ class DagsterCursorStore:
             text = value.text or ""
         else:
             return f"has no entry {CURSOR_ENTRY!r} with a cursor"
-        where = f"Dagster's event of {_when(entry)} for {self._asset_key.to_user_string()}"
+        where = f"Dagster's event of {_when(entry)} for {self.asset_key.to_user_string()}"
         try:
             cursor = parse_cursor(text, where=where)
         except CursorError as error:
@@ -124,6 +154,17 @@ def _when(entry: dg.EventLogEntry) -> str:
 
     at = datetime.fromtimestamp(entry.timestamp, tz=UTC).isoformat(timespec="seconds")
     return f"{at} (run {entry.run_id[:8]})" if entry.run_id else at
+
+
+def _plain_metadata(entry: dg.EventLogEntry) -> dict[str, object]:
+    """The event's other entries; a value that is none of text, number or JSON as its text."""
+    materialization = entry.asset_materialization
+    found: dict[str, object] = {}
+    for name, value in (materialization.metadata if materialization is not None else {}).items():
+        plain = getattr(value, "value", None)
+        if name != CURSOR_ENTRY and plain is not None:
+            found[name] = plain if isinstance(plain, str | int | float | bool | list | dict) else str(plain)
+    return found
 
 
 def _is_newer(text: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 
 import dagster as dg
@@ -21,15 +22,24 @@ from cdc_pipeline.orchestration.recorder import RowCounter
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
 
-_only_source: ContextVar[str | None] = ContextVar("cdc_only_source", default=None)
+_only_source: ContextVar[Loading | None] = ContextVar("cdc_only_source", default=None)
+
+
+@dataclass
+class Loading:
+    """What is loaded inside `only_source`: the source, and afterwards the translator that the project handed in."""
+
+    source: str
+    translator: CdcTranslator | None = None
 
 
 @contextmanager
-def only_source(source: str) -> Iterator[None]:
+def only_source(source: str) -> Iterator[Loading]:
     """Within this block `build_definitions` loads this source alone: mistakes in other files do not concern it."""
-    token = _only_source.set(source)
+    loading = Loading(source)
+    token = _only_source.set(loading)
     try:
-        yield
+        yield loading
     finally:
         _only_source.reset(token)
 
@@ -56,6 +66,9 @@ def build_definitions(
         ConfigMistakes: everything that is wrong with a file; with several wrong files a ConfigError that lists all.
     """
     translator = translator or CdcTranslator()
+    loading = _only_source.get()
+    if loading is not None:
+        loading.translator = translator
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     jobs, schedules = [], []
     for config in load_configs(Path(jobs_directory)):
@@ -96,7 +109,7 @@ def load_configs(jobs_directory: Path) -> list[PipelineConfig]:
     only = _only_source.get()
     configs, wrong = [], []
     for file in list_config_files(jobs_directory):
-        if only is not None and file.stem != only:
+        if only is not None and file.stem != only.source:
             continue
         try:
             configs.append(load_checked(file))

@@ -12,7 +12,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import dagster as dg
@@ -25,7 +25,7 @@ from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, th
 from cdc_pipeline.orchestration.definitions import build_definitions, only_source
 from cdc_pipeline.orchestration.observers import Listener, listening
 from cdc_pipeline.orchestration.run_config import run_config_of
-from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG
+from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, SilentObserver
 
 
@@ -36,6 +36,7 @@ class LoadedSource:
     source: str
     job: dg.JobDefinition
     cursor_key: dg.AssetKey
+    translator: CdcTranslator = field(default_factory=CdcTranslator)
 
     def cursors(self, instance: dg.DagsterInstance) -> DagsterCursorStore:
         """The source's cursor store, for reading only."""
@@ -86,7 +87,7 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
     Raises:
         ConfigError: no such source, mistakes in its file, or a definitions.py that cannot be used.
     """
-    with only_source(source):
+    with only_source(source) as loading:
         file = jobs_directory / "definitions.py"
         definitions = _load_definitions(file) if file.is_file() else build_definitions(jobs_directory)
     for spec in definitions.resolve_all_asset_specs():
@@ -100,7 +101,8 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
         )
     for job in definitions.resolve_all_job_defs():
         if job.tags.get(SOURCE_TAG) == source:
-            return LoadedSource(source=source, job=job, cursor_key=spec.key)
+            translator = loading.translator or CdcTranslator()
+            return LoadedSource(source=source, job=job, cursor_key=spec.key, translator=translator)
     raise ConfigError(f"the definitions in {jobs_directory} have no job for source {source!r}")
 
 

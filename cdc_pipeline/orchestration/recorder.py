@@ -45,7 +45,7 @@ class MaterializationRecorder(SilentObserver):
 
     def __init__(
         self,
-        context: dg.AssetExecutionContext,
+        context: dg.AssetExecutionContext | dg.OpExecutionContext,
         config: PipelineConfig,
         *,
         translator: CdcTranslator,

@@ -21,11 +21,19 @@ from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import LOG_END, ResolvedRun, resolve
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
-from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, SilentObserver, TableReport
+from cdc_pipeline.pipeline.report import (
+    CaptureObserver,
+    CaptureReport,
+    LogPlace,
+    SilentObserver,
+    TableReport,
+    needed_place,
+)
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.source.protocol import Source
@@ -88,7 +96,10 @@ class _Run:
         self._config = config
         self._sink = sink
         self._source = source
-        self._cursors = cursors
+        acked = AckedPositions({MAIN_CONSUMER: cursors})
+        self._cursors = acked.store()
+        self._dumped = DumpedPosition()
+        self._positions = FailbackPositions(self._dumped, acked)
         self._observer = observer
         self._run_id = run_id
         self._cut: Cut | None = None
@@ -119,7 +130,8 @@ class _Run:
             if self._recovered is not None:
                 self._observer.published(self._recovered)
                 self._observer.reached("before_cursor")
-            self._cursors.write(self._reconciled.cursor, cursor_metadata(cut.interval, cut))
+            metadata = {**cursor_metadata(cut.interval, cut), "cursor_reason": self._reconciled.reason}
+            self._cursors.write(self._reconciled.cursor, metadata)
             self._observer.reached("before_ack")
         if cut is not None:
             self._sink.cleanup(cut)
@@ -145,6 +157,7 @@ class _Run:
             rules=rules,
             slice_events_max=slice_events_max(config),
             accepted_ends=config.accept.unproved_journal_ends,
+            on_position=self._positions.persist,
         )
         place = Place(resolved.start, identity.flavor)
         targets = Targets(config.name, self._cut)
@@ -200,6 +213,18 @@ class _Run:
         )
         self._cursors.write(self._cursor, cursor_metadata(interval, None))
 
+    def _places(self, resolved: ResolvedRun) -> dict[str, LogPlace | None]:
+        """Read up to, applied up to, oldest needed."""
+        read, cursor = self._dumped.latest(), self._cursor
+        if cursor is not None and cursor.position.order != resolved.start.order:
+            # What is applied was read, also where a bound ended the run before the buffer could tell.
+            read = cursor.position if read is None or read.order < cursor.position.order else read
+        return {
+            "read_up_to": None if read is None else LogPlace.of(read),
+            "applied_up_to": None if cursor is None else LogPlace.of(cursor.position),
+            "oldest_needed": needed_place(cursor),
+        }
+
     def report(self, resolved: ResolvedRun, started: tuple[float, float]) -> CaptureReport:
         cuts = ([self._recovered] if self._recovered is not None else []) + self._cuts
         interval = _whole([cut.interval for cut in self._cuts] + self._idle, resolved)
@@ -216,6 +241,8 @@ class _Run:
             ddl=(*(decision for cut in cuts for decision in cut.ddl), *self._idle_ddl),
             notes=(*(note for cut in cuts for note in cut.notes), *self._idle_notes),
             cursor=self._cursor,
+            cursor_reason=self._reconciled.reason,
+            **self._places(resolved),
             seconds=time.monotonic() - started[0],
             cpu_seconds=time.process_time() - started[1],
             spark_started=self._sink.spark_started,

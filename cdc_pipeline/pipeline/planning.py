@@ -17,7 +17,7 @@ from cdc_pipeline.errors import PositionError
 from cdc_pipeline.pipeline.limits import Limit, executed_before, make_limit
 from cdc_pipeline.pipeline.parts import build_sink, build_source
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
-from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.pipeline.report import CapturePlan, needed_place
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
@@ -115,6 +115,7 @@ def resolve(
             tables=tuple(_table_names(tables, known, reconciled.cursor, cut)),
             partial_tables=_partial(reconciled.cursor),
             unfinished_batch=None if unfinished is None else unfinished.batch_number,
+            oldest_needed=needed_place(reconciled.cursor),
         ),
         start=start,
         end=end,

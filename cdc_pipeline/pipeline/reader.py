@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreClosedError
 from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.statements import StatementRules
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import Note
 from cdc_pipeline.source.journal_ends import AcceptedEnd, JournalEndProof
 from cdc_pipeline.source.protocol import Source
@@ -48,7 +49,9 @@ class Reader(threading.Thread):
         rules: StatementRules,
         slice_events_max: int,
         accepted_ends: Collection[str] = (),
+        on_position: Callable[[Position], None] | None = None,
     ) -> None:
+        """`on_position` is told, in this thread, how far the log was read and stored (SPEC T3)."""
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
         self.reached_end = False
@@ -63,6 +66,7 @@ class Reader(threading.Thread):
             is_isolated=rules.is_isolated,
             slice_events_max=slice_events_max,
             source=run.plan.identity,
+            on_position=on_position,
         )
         self._proof = JournalEndProof(
             run.start,

@@ -4,6 +4,21 @@ Rules:
 - The lake decides how far data was applied; the cursor may only lag behind it, or stand later in the log under the same
   batch number (a run that applied nothing moves the position alone).
 - A cursor with a higher batch number than the last cut means that the lake was restored or replaced: the run stops.
+- Which cursor it is has been decided before (form, source, an event of a run and of no partition, not wiped): see
+  `orchestration/cursor_store.py`. Every disagreement is resolved by this table, and its reason goes into the plan, the
+  report and the event of the cursor that is written:
+
+      cursor                                last cut         outcome
+      none                                  none             a first run
+      none (lost, wiped, never valid)       n                rebuilt from cut n
+      batch 0                               none             the cursor
+      batch m > 0                           none             stops: ahead
+      batch m > n                           n                stops: ahead
+      of another server                     n                stops
+      batch m < n                           n                moved to cut n
+      batch n, earlier in the log           n                moved to cut n: only `cursor set` goes back, by a cut
+      batch n, same place, other contents   n                moved to cut n; the reason names what differs
+      batch n, same place or later          n                the cursor
 """
 
 from __future__ import annotations
@@ -58,7 +73,22 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
         )
     if (cursor.epoch, cursor.position.order) < (cut.cursor.epoch, cut.cursor.position.order):
         return Reconciled(cut.cursor, f"the cursor stood before cut {cut.batch_number} of its own number", True)
+    differing = _differing(cursor, cut.cursor)
+    if differing:
+        reason = f"the cursor differs from cut {cut.batch_number} in {', '.join(differing)}: moved to the cut"
+        return Reconciled(cut.cursor, reason, True)
     return Reconciled(cursor, f"the cursor of batch {cursor.batch_number}, confirmed by the last cut", False)
+
+
+def _differing(cursor: CursorState, of_cut: CursorState) -> list[str]:
+    """Names of what contradicts the cut in a cursor of its number and place."""
+    if cursor.place != of_cut.place:
+        return []
+    return [
+        name
+        for name in ("gtid_set", "journal_created_s", "open_xa", "targets")
+        if getattr(cursor, name) != getattr(of_cut, name)
+    ]
 
 
 def _ahead(cursor: CursorState, cut_number: int) -> LakeStateError:

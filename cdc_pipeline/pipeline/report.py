@@ -7,11 +7,46 @@ from typing import Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.failback import consumers_of, oldest
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 
 
 class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LogPlace(_Plain):
+    """A place in the source's log."""
+
+    journal: str
+    offset: int
+    gtid_set: str = ""
+
+    @classmethod
+    def of(cls, position: Position) -> LogPlace:
+        return cls(journal=position.journal, offset=position.offset, gtid_set=position.gtid_set)
+
+    def __str__(self) -> str:
+        return f"{self.journal}:{self.offset}"
+
+
+class NeededPlace(LogPlace):
+    """The oldest place that a consumer still needs: the source must not purge what follows it (SPEC P2).
+
+    Attributes:
+        consumer: ``cursor``, or the suspended table that stands there.
+    """
+
+    consumer: str
+
+
+def needed_place(cursor: CursorState | None) -> NeededPlace | None:
+    """What the consumers of a cursor need of the log; None where there is no cursor."""
+    found = oldest(consumers_of(cursor)) if cursor is not None else None
+    if found is None:
+        return None
+    return NeededPlace(consumer=found.name, **LogPlace.of(found.position).model_dump())
 
 
 class CapturePlan(_Plain):
@@ -32,6 +67,7 @@ class CapturePlan(_Plain):
     tables: tuple[str, ...]  # captured tables known so far: from the source, or from the last cut
     partial_tables: tuple[str, ...]  # K19
     unfinished_batch: int | None = None  # a recorded batch that is finished first
+    oldest_needed: NeededPlace | None = None  # None: there is no cursor yet
 
 
 class TableReport(_Plain):
@@ -57,6 +93,10 @@ class CaptureReport(_Plain):
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()  # recorded decisions that are no DDL: acceptances, suspensions, gaps
     cursor: CursorState | None = None
+    cursor_reason: str = ""  # how the cursor was found at the start, and what was done about a disagreement (K3)
+    read_up_to: LogPlace | None = None  # the last transaction that the store took (SPEC T3); None: nothing was read
+    applied_up_to: LogPlace | None = None  # what is committed: where the next run goes on
+    oldest_needed: NeededPlace | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     spark_started: bool = False

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
+from cdc_pipeline.pipeline.report import NeededPlace, needed_place
 from cdc_pipeline.position.cursor import CursorStore
 
 
@@ -29,6 +30,7 @@ class SourceStatus(BaseModel):
 
     Attributes:
         state: ``never_run``, ``ready``, or ``unfinished`` where a recorded batch waits to be finished.
+        oldest_needed: where the log must be kept from: the cursor's position, or an older one of a suspended table.
         lag_s: seconds since the commit time of the last applied transaction at the source; -1 unknown.
     """
 
@@ -43,6 +45,7 @@ class SourceStatus(BaseModel):
     gtid_set: str = ""
     batch_number: int = 0
     unfinished_batch: int | None = None
+    oldest_needed: NeededPlace | None = None
     source_time_us: int = -1
     published_at_us: int = -1
     lag_s: float = -1
@@ -89,6 +92,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         gtid_set=cursor.gtid_set,
         batch_number=cursor.batch_number,
         unfinished_batch=None if pending is None else pending.batch_number,
+        oldest_needed=needed_place(cursor),
         source_time_us=source_time_us,
         published_at_us=cut.published_at_us if cut is not None else -1,
         lag_s=time.time() - source_time_us / 1e6 if source_time_us >= 0 else -1,

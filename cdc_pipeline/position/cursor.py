@@ -4,11 +4,15 @@ Rules:
 - A cursor is written after its batch's cut, never before.
 - It carries all that the cut does but the tables' counts, so that either can rebuild the other.
 - An unknown `version` is an error: a newer program wrote it.
+- A store takes a cursor only over the one that it last showed or wrote (compare-and-swap on place), never of another
+  source, and never an earlier one, unless a person decided that (`replace`).
 """
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+import threading
+import time
+from typing import Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -99,6 +103,11 @@ class CursorState(_Plain):
         return ServerIdentity(self.flavor, self.server_id, self.server_uuid, self.address)
 
     @property
+    def place(self) -> tuple[int, int, tuple[int, int]]:
+        """Sort key among all cursors of a source: batch number, epoch, place in the log."""
+        return (self.batch_number, self.epoch, self.position.order)
+
+    @property
     def position(self) -> Position:
         return Position(
             journal=self.journal,
@@ -110,8 +119,26 @@ class CursorState(_Plain):
         )
 
 
+class CursorEntry(_Plain):
+    """One cursor of a store's history.
+
+    Attributes:
+        cursor: as it was written.
+        at_us: when, microseconds since 1970.
+        where: the place that it was read from, for people.
+        run_id: of the orchestrator's run that wrote it; "" where unknown.
+        metadata: what was shown with it, where the store keeps that.
+    """
+
+    cursor: CursorState
+    at_us: int
+    where: str
+    run_id: str = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+
 class CursorStore(Protocol):
-    """Where a cursor lives. Its Dagster form is in `orchestration/`, the in-memory form is for tests and the CLI."""
+    """Where a cursor lives: in memory, in a file (`cursor_file`), in Dagster (`orchestration/`), in Delta (`sink/`)."""
 
     def read(self) -> CursorState | None:
         """Latest valid cursor, or None where there is none (never written, or wiped).
@@ -120,29 +147,112 @@ class CursorStore(Protocol):
             CursorError: there is one that cannot be understood.
         """
 
-    def write(self, cursor: CursorState, metadata: dict[str, object]) -> None:
-        """Make `cursor` the latest. `metadata` (plain values: interval, counts, cut) is shown to people."""
+    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+        """Make `cursor` the latest.
+
+        Args:
+            cursor: what the next read gives.
+            metadata: plain values (interval, counts, cut), shown to people.
+            replace: a person's decision that the cursor may be earlier than the one that is there.
+
+        Raises:
+            CursorError: it is another source's, it would go back, or somebody else has written since this store read
+                or wrote last.
+        """
+
+    def history(self, limit: int) -> list[CursorEntry]:
+        """The newest `limit` cursors that are kept, newest first; the first is what `read` gives.
+
+        Raises:
+            CursorError: there is one that cannot be understood.
+        """
+
+
+class CursorGuard:
+    """What every store checks before it writes; it remembers the cursor that its store saw last."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._seen: CursorState | None = None
+        self._has_seen = False
+
+    def saw(self, cursor: CursorState | None) -> None:
+        """The store read or wrote `cursor` (None: there is none)."""
+        self._seen, self._has_seen = cursor, True
+
+    def check_source(self, cursor: CursorState) -> None:
+        """Raises CursorError where the cursor belongs to another source."""
+        if self._source and cursor.source != self._source:
+            raise CursorError("the cursor belongs to another source", expected=self._source, got=cursor.source)
+
+    def check_write(self, cursor: CursorState, latest: CursorState | None, *, replace: bool) -> None:
+        """Compare `cursor` with the `latest` one in the store, which is still there when the write takes effect.
+
+        Raises:
+            CursorError: see `CursorStore.write`.
+        """
+        self.check_source(cursor)
+        if self._has_seen and _place(latest) != _place(self._seen):
+            raise CursorError(
+                "the cursor was written by somebody else meanwhile",
+                expected=_described(self._seen),
+                got=_described(latest),
+                next_step="let one run of a source write at a time, and start again: it reads the cursor anew",
+            )
+        if not replace and latest is not None and cursor.place < latest.place:
+            raise CursorError(
+                "the cursor would go back",
+                expected=f"{_described(latest)}, or later",
+                got=_described(cursor),
+                next_step="only `cdc-pipeline cursor set` and `cdc-pipeline cursor rebuild` move a cursor back",
+            )
+
+
+def _place(cursor: CursorState | None) -> tuple[int, int, tuple[int, int]] | None:
+    return None if cursor is None else cursor.place
+
+
+def _described(cursor: CursorState | None) -> str:
+    return "no cursor" if cursor is None else f"the cursor of batch {cursor.batch_number} at {cursor.position}"
 
 
 class MemoryCursorStore:
-    """A cursor store that forgets with its process."""
+    """A cursor store that forgets with its process; for the threads of one process."""
 
-    def __init__(self, cursor: CursorState | None = None) -> None:
+    def __init__(self, cursor: CursorState | None = None, *, source: str = "") -> None:
         self.cursor = cursor
-        self.history: list[CursorState] = [] if cursor is None else [cursor]
         self.metadata: dict[str, object] = {}
+        self._guard = CursorGuard(source or (cursor.source if cursor is not None else ""))
+        self._lock = threading.Lock()
+        self._entries: list[CursorEntry] = []
+        if cursor is not None:
+            self._keep(cursor, {})
 
     def read(self) -> CursorState | None:
+        self._guard.saw(self.cursor)
         return self.cursor
 
-    def write(self, cursor: CursorState, metadata: dict[str, object]) -> None:
-        self.cursor = cursor
-        self.metadata = metadata
-        self.history.append(cursor)
+    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+        with self._lock:
+            self._guard.check_write(cursor, self.cursor, replace=replace)
+            self.cursor = cursor
+            self.metadata = metadata
+            self._keep(cursor, metadata)
+            self._guard.saw(cursor)
+
+    def history(self, limit: int) -> list[CursorEntry]:
+        return self._entries[: -limit - 1 : -1] if limit > 0 else []
+
+    def _keep(self, cursor: CursorState, metadata: dict[str, object]) -> None:
+        now_us = time.time_ns() // 1000
+        self._entries.append(CursorEntry(cursor=cursor, at_us=now_us, where="memory", metadata=metadata))
 
 
-def parse_cursor(text: str, *, where: str) -> CursorState:
-    """Cursor from its JSON text; `where` names the place for the error.
+_WIPE_STEP = "wipe the cursor asset in Dagster: the next run rebuilds the cursor from the last cut"
+
+
+def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> CursorState:
+    """Cursor from its JSON text; `where` names the place for the error, `next_step` the way out.
 
     Raises:
         CursorError: not a cursor of a version that this program knows.
@@ -155,5 +265,5 @@ def parse_cursor(text: str, *, where: str) -> CursorState:
             f"the cursor in {where} cannot be read",
             expected=f"a cursor of version {CURSOR_VERSION}",
             got=problems,
-            next_step="wipe the cursor asset in Dagster: the next run rebuilds the cursor from the last cut",
+            next_step=next_step,
         ) from None

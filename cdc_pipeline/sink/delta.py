@@ -242,7 +242,9 @@ def _cut_of(record: BatchRecord, previous: Cut | None, logs: dict[str, TableLog]
     states: dict[str, TargetState] = {}
     if previous is not None:
         tables = {name: table.model_copy(update=unchanged) for name, table in previous.tables.items()}
-        states = dict(previous.cursor.targets)
+        # A moved cursor may label tables anew (K19): its record says how each stands.
+        is_set = record.kind == "cursor_set"
+        states = dict(record.cursor_after.targets if is_set else previous.cursor.targets)
     for target in record.targets:
         log = logs[target.table]
         before = states.get(target.table)

@@ -87,6 +87,11 @@ class LakePaths:
     def cuts(self) -> Path:
         return self.state / "cuts"
 
+    @property
+    def cursors(self) -> Path:
+        """Of the Delta table of cursors, where a `DeltaCursorStore` keeps them."""
+        return self.state / "cursors"
+
     def staging(self, batch_number: int) -> Path:
         return self.staging_root / f"{batch_number:0{NUMBER_DIGITS}d}"
 

@@ -85,7 +85,7 @@ def test_stops_by_name_and_keeps_what_came_before(
     # The next run meets the same wall, and applies nothing twice.
     with pytest.raises(error):
         capture(config, cursors=cursors)
-    assert cursors.cursor.batch_number == cursors.history[0].batch_number
+    assert cursors.cursor.batch_number == cursors.history(100)[-1].cursor.batch_number
 
 
 def test_metadata_below_full_names_the_statement(start_server: Any, make_config: MakeConfig) -> None:

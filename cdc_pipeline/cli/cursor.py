@@ -1,0 +1,302 @@
+"""``cdc-pipeline cursor show|history|set|rebuild``: look at a source's cursor, and move it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.settings import Settings, with_json
+
+if TYPE_CHECKING:
+    from cdc_pipeline.config import PipelineConfig, Start
+    from cdc_pipeline.pipeline.cursor_change import CursorChange
+    from cdc_pipeline.pipeline.cursor_view import CursorView
+    from cdc_pipeline.position.cursor import CursorEntry, CursorState, CursorStore
+
+
+@click.group("cursor")
+def command() -> None:
+    """Show a source's cursor, or move it. Each command takes --json.
+
+    Exit codes: 0 done, or nothing to do; 1 failed, or the next run would stop on the cursor; 2 wrong usage, or a change
+    that nobody has confirmed.
+    """
+
+
+# -- show, history ----------------------------------------------------------------------------------------------------
+
+
+@command.command("show")
+@click.argument("source")
+@with_json
+def show(settings: Settings, *, source: str) -> None:
+    """Show the cursor of SOURCE, the last cut, whether they agree, and what the next run would do about it.
+
+    Asks no server and starts no JVM. Exit code 1 where the next run would stop on it.
+    """
+    config = settings.config_of(source)
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.pipeline.cursor_view import view_cursor
+
+    with open_instance() as instance:
+        cursors = load_source(settings.jobs_directory, source).cursors(instance)
+        view = view_cursor(config, cursors=cursors)
+    if settings.as_json:
+        emit_json({**view.model_dump(mode="json"), "events_passed_over": list(cursors.skipped)})
+    else:
+        _show_view(view, cursors.skipped)
+    if view.stops:
+        raise click.exceptions.Exit(1)
+
+
+@command.command("history")
+@click.argument("source")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many, newest first.")
+@with_json
+def history(settings: Settings, *, source: str, limit: int) -> None:
+    """Show the newest cursors of SOURCE: when, by which run, what each covered, and what a person did."""
+    settings.config_of(source)
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+
+    with open_instance() as instance:
+        entries = load_source(settings.jobs_directory, source).cursors(instance).history(limit)
+    if settings.as_json:
+        emit_json([entry.model_dump(mode="json") for entry in entries])
+    else:
+        _show_history(source, entries)
+
+
+# -- set, rebuild -----------------------------------------------------------------------------------------------------
+
+
+@command.command("set")
+@click.argument("source")
+@click.option("--journal", metavar="JOURNAL", help="Go on in this journal, at --offset.")
+@click.option("--offset", type=click.IntRange(min=4), metavar="BYTES", help="Between two transactions; default 4.")
+@click.option("--gtid-set", metavar="SET", help="Go on after this set of transactions.")
+@click.option("--earliest", is_flag=True, help="Go on at the begin of the oldest journal.")
+@click.option("--latest", is_flag=True, help="Go on at the end of the log.")
+@click.option("--reason", default="", metavar="TEXT", help="Why, for the record.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@with_json
+def set_cursor(
+    settings: Settings,
+    *,
+    source: str,
+    journal: str | None,
+    offset: int | None,
+    gtid_set: str | None,
+    earliest: bool,
+    latest: bool,
+    reason: str,
+    yes: bool,
+) -> None:
+    """Move the cursor of SOURCE to another place of its log.
+
+    Back: transactions are read again. Forward: what lies between is never applied, which is recorded, and every table
+    is labelled partial. The place is checked against the source, what it means is shown, and a person confirms it.
+    """
+    to = _place_of(journal, offset, gtid_set, earliest=earliest, latest=latest)
+    config = settings.config_of(source)
+    from cdc_pipeline.pipeline.cursor_change import apply_set, plan_set
+
+    def plan(cursors: CursorStore) -> CursorChange:
+        return plan_set(config, cursors=cursors, to=to, who=_who(), why=reason)
+
+    def work(cursors: CursorStore, change: CursorChange, run_id: str) -> None:
+        apply_set(config, cursors=cursors, change=change, run_id=run_id)
+
+    _change(settings, config, kind="set", plan=plan, work=work, yes=yes)
+
+
+@command.command("rebuild")
+@click.argument("source")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@with_json
+def rebuild(settings: Settings, *, source: str, yes: bool) -> None:
+    """Write the cursor of SOURCE anew from the lake's last cut, where it is lost or wrong.
+
+    A run does the same by itself where the cursor is lost or behind. A cursor that is ahead of the lake stops runs, and
+    only this, or wiping the cursor asset, goes on from the lake as it is: that is confirmed first.
+    """
+    config = settings.config_of(source)
+    from cdc_pipeline.pipeline.cursor_change import apply_rebuild, plan_rebuild
+
+    def plan(cursors: CursorStore) -> CursorChange:
+        return plan_rebuild(config, cursors=cursors, who=_who())
+
+    def work(cursors: CursorStore, change: CursorChange, _run_id: str) -> None:
+        apply_rebuild(config, cursors=cursors, change=change)
+
+    _change(settings, config, kind="rebuild", plan=plan, work=work, yes=yes)
+
+
+def _change(
+    settings: Settings,
+    config: PipelineConfig,
+    *,
+    kind: Literal["set", "rebuild"],
+    plan: Callable[[CursorStore], CursorChange],
+    work: Callable[[CursorStore, CursorChange, str], None],
+    yes: bool,
+) -> None:
+    from cdc_pipeline.orchestration.cursor_job import execute_cursor_change
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+
+    loaded = load_source(settings.jobs_directory, config.name)
+    with open_instance() as instance:
+        change = plan(loaded.cursors(instance))
+        if change.nothing_to_do:
+            _report(settings, change, run_id="")
+            return
+        if not settings.as_json:
+            _show_change(change)
+        if kind == "set" or change.direction == "back":
+            _confirm(settings, change, yes=yes)
+        with quiet_streams(quiet=not settings.debug) as stream:
+            waiting = notes(stream)
+            run_id = execute_cursor_change(
+                loaded,
+                config,
+                kind=kind,
+                instance=instance,
+                work=lambda cursors, run_id: work(cursors, change, run_id),
+                log_level="DEBUG" if settings.debug else "CRITICAL",
+                on_waiting=lambda runs: waiting.print(f"waiting for the runs that hold this source: {', '.join(runs)}"),
+            )
+    _report(settings, change, run_id=run_id)
+
+
+def _confirm(settings: Settings, change: CursorChange, *, yes: bool) -> None:
+    if yes:
+        return
+    if settings.as_json or not is_interactive():
+        raise click.UsageError(
+            f"nobody is there to confirm that the cursor of {change.source} moves: give --yes to do it. "
+            "Nothing was changed."
+        )
+    click.confirm("Move the cursor?", abort=True, err=True)
+
+
+def is_interactive() -> bool:
+    """Whether a person can answer a question."""
+    return sys.stdin.isatty()
+
+
+def _place_of(journal: str | None, offset: int | None, gtid_set: str | None, *, earliest: bool, latest: bool) -> Start:
+    if (journal is not None) + (gtid_set is not None) + earliest + latest != 1:
+        raise click.UsageError("give one of --journal (with --offset), --gtid-set, --earliest and --latest")
+    if offset is not None and journal is None:
+        raise click.UsageError("--offset needs --journal")
+    from cdc_pipeline.config import GtidConfig, PositionConfig
+
+    if journal is not None:
+        return PositionConfig(journal=journal, offset=4 if offset is None else offset)
+    if gtid_set is not None:
+        if not gtid_set.strip():
+            raise click.UsageError("--gtid-set is empty: --earliest starts before all transactions")
+        return GtidConfig(gtid_set=gtid_set)
+    return "earliest" if earliest else "latest"
+
+
+def _who() -> str:
+    """The person at the terminal, for the record."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in a container
+        import os
+
+        return f"user id {os.getuid()}"
+
+
+# -- output -----------------------------------------------------------------------------------------------------------
+
+
+def _report(settings: Settings, change: CursorChange, *, run_id: str) -> None:
+    if settings.as_json:
+        emit_json({"changed": bool(run_id), "run_id": run_id, **change.model_dump(mode="json")})
+        return
+    out = results()
+    if not run_id:
+        out.print(f"nothing to do: {'; '.join(change.reasons)}", soft_wrap=True)
+    elif change.new is not None:
+        out.print(
+            f"the cursor of {change.source} is now {_described(change.new)} (Dagster run {run_id})", soft_wrap=True
+        )
+
+
+def _show_change(change: CursorChange) -> None:
+    rows = table(f"{change.kind} the cursor of {change.source}", "", "")
+    rows.show_header = False
+    rows.add_row("now", _described(change.old))
+    rows.add_row("then", _described(change.new))
+    for number, reason in enumerate(change.reasons):
+        rows.add_row("because" if number == 0 else "", reason)
+    for number, said in enumerate(change.consequences):
+        rows.add_row("it means" if number == 0 else "", said)
+    notes().print(rows)
+
+
+def _show_view(view: CursorView, skipped: tuple[str, ...]) -> None:
+    rows = table(f"Cursor of {view.source}", "", "")
+    rows.show_header = False
+    rows.add_row("cursor", _described(view.cursor))
+    if view.cursor is not None:
+        rows.add_row("server", str(view.cursor.identity))
+        if view.cursor.gtid_set:
+            rows.add_row("executed", view.cursor.gtid_set)
+        rows.add_row("from", view.where)
+    cut = view.last_cut
+    if cut is not None:
+        rows.add_row("last cut", f"{cut.batch_number} at {cut.place}, {_when(cut.published_at_us)}")
+        for note in cut.notes:
+            rows.add_row("", f"{note.kind}: {note.text}")
+    else:
+        rows.add_row("last cut", "none")
+    rows.add_row("they agree", "yes" if view.agrees else "no")
+    rows.add_row("next run", f"stops: {view.next_run}" if view.stops else view.next_run)
+    if view.oldest_needed is not None:
+        rows.add_row("needed", f"the log from {view.oldest_needed} on, by {view.oldest_needed.consumer}")
+    for number, event in enumerate(skipped):
+        rows.add_row("passed over" if number == 0 else "", event)
+    results().print(rows)
+
+
+def _show_history(source: str, entries: list[CursorEntry]) -> None:
+    rows = table(f"Cursors of {source}", "written", "batch", "interval", "run", "notes", numbers=("batch",))
+    for entry in entries:
+        interval = entry.metadata.get("interval", f"at {entry.cursor.position}")
+        rows.add_row(
+            _when(entry.at_us), str(entry.cursor.batch_number), str(interval), entry.run_id[:8], _notes_of(entry)
+        )
+    if not entries:
+        notes().print(f"{source} has no cursor yet")
+    results().print(rows)
+
+
+def _notes_of(entry: CursorEntry) -> str:
+    said: list[str] = []
+    found: Any = entry.metadata.get("notes", [])
+    said += [f"{note.get('kind')}: {note.get('text')}" for note in found if isinstance(note, dict)]
+    reason = entry.metadata.get("cursor_reason")
+    if reason:
+        said.append(f"recovered: {reason}")
+    return "\n".join(said)
+
+
+def _described(cursor: CursorState | None) -> str:
+    if cursor is None:
+        return "none"
+    gtids = f" ({cursor.gtid_set})" if cursor.gtid_set else ""
+    return f"batch {cursor.batch_number} at {cursor.position}{gtids}, epoch {cursor.epoch}"
+
+
+def _when(at_us: int) -> str:
+    return datetime.fromtimestamp(at_us / 1e6, tz=UTC).isoformat(sep=" ", timespec="seconds")

@@ -1,0 +1,81 @@
+"""A person's change of the cursor as a Dagster run of its own, so that its event is valid (K3).
+
+Rules:
+- The job is made for one execution and is in no definitions: nobody starts it by accident from a page.
+- It takes the slot of the source's pool like a capture, and the change itself takes the lake's lock.
+"""
+
+# No postponed annotations: Dagster refuses a step's own as text.
+from collections.abc import Callable
+from typing import Literal
+
+import dagster as dg
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.capture_asset import pool_name
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
+from cdc_pipeline.orchestration.execute import LoadedSource
+from cdc_pipeline.orchestration.recorder import MaterializationRecorder
+from cdc_pipeline.orchestration.translator import SOURCE_TAG
+
+# Does the change: gets the store to write through, and the run's id.
+Work = Callable[[DagsterCursorStore, str], object]
+
+
+def execute_cursor_change(
+    loaded: LoadedSource,
+    config: PipelineConfig,
+    *,
+    kind: Literal["set", "rebuild"],
+    instance: dg.DagsterInstance,
+    work: Work,
+    log_level: str = "CRITICAL",
+    on_waiting: Callable[[list[str]], None] | None = None,
+) -> str:
+    """Run `work` as the job ``<source>_cursor_<kind>``; the run's id.
+
+    Raises:
+        CdcError: what `work` raised; the run has failed with it.
+    """
+    caught: list[BaseException] = []
+
+    @dg.op(name=f"{kind}_cursor_of_{loaded.source}", pool=pool_name(loaded.source))
+    def change(context: dg.OpExecutionContext) -> None:
+        recorder = MaterializationRecorder(context, config, translator=loaded.translator)
+        store = DagsterCursorStore(
+            context.instance, asset_key=loaded.cursor_key, source=loaded.source, writer=recorder.write_cursor
+        )
+        try:
+            work(store, context.run_id)
+        except CdcError as error:
+            caught.append(error)
+            raise dg.Failure(description=str(error), allow_retries=False) from error
+        except BaseException as error:
+            caught.append(error)
+            raise
+
+    @dg.job(
+        name=f"{loaded.source}_cursor_{kind}",
+        description=f"A person's change of the cursor of {loaded.source}: `cdc-pipeline cursor {kind}`.",
+        executor_def=dg.in_process_executor,
+        tags={SOURCE_TAG: loaded.source},
+    )
+    def job() -> None:
+        change()
+
+    _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
+    if alive and on_waiting is not None:
+        on_waiting(alive)
+    result = job.execute_in_process(
+        instance=instance,
+        raise_on_error=False,
+        run_config={"loggers": {"console": {"config": {"log_level": log_level}}}},
+        tags={PROCESS_TAG: this_process()},
+    )
+    if caught:
+        raise caught[0]
+    if not result.success:
+        raise RuntimeError(f"the run {result.run_id} failed before the change began; its page in Dagster tells why")
+    return result.run_id

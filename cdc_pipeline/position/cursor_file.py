@@ -1,0 +1,252 @@
+"""A cursor in a file, for runs without Dagster (SPEC P2).
+
+Rules:
+- ``cursor.json`` is one document with a checksum. It is replaced as a whole (new file, fsync, rename, fsync of the
+  folder): after a crash it is the older or the newer one, never a part.
+- A document that is torn, damaged or of a newer form is an error. "No cursor" means that there is no such file.
+- ``history.jsonl`` gets one line per cursor, after the cursor itself took effect. A crash in between leaves a line
+  missing or torn at the end: `history` knows the newest cursor all the same, and the next write mends the file.
+- The history is bounded in bytes: at the bound its newer half is kept.
+- Writers exclude each other by the kernel's lock on ``cursor.lock``, so that compare-and-swap holds among processes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from cdc_pipeline.errors import CursorError
+from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, parse_cursor
+
+FORM_VERSION: Final = 1
+HISTORY_BYTES_MAX: Final = 8 << 20
+
+_NEXT_STEP = "restore the file from a backup, or remove it: the next run rebuilds the cursor from the lake's last cut"
+
+
+def _no_step(_name: str) -> None:
+    """Nobody watches."""
+
+
+class FileCursorStore:
+    """The cursor of one source in a folder of its own.
+
+    Args:
+        folder: is made by the first write.
+        source: name that the cursor must carry.
+        history_bytes_max: bound of the history file.
+        on_step: is told "locked", "temporary_written", "replaced" and "appended", each when it is done.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        source: str,
+        history_bytes_max: int = HISTORY_BYTES_MAX,
+        on_step: Callable[[str], None] = _no_step,
+    ) -> None:
+        self.file = folder / "cursor.json"
+        self.history_file = folder / "history.jsonl"
+        self._folder = folder
+        self._history_bytes_max = history_bytes_max
+        self._on_step = on_step
+        self._guard = CursorGuard(source)
+
+    def read(self) -> CursorState | None:
+        """The cursor; None where there is no file.
+
+        Raises:
+            CursorError: torn, damaged, of a newer form, or another source's.
+        """
+        document = self._document()
+        cursor = None if document is None else self._entry(document, str(self.file)).cursor
+        if cursor is not None:
+            self._guard.check_source(cursor)
+        self._guard.saw(cursor)
+        return cursor
+
+    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+        """Make `cursor` the latest, durably; see `CursorStore.write`."""
+        self._guard.check_source(cursor)
+        try:
+            with self._locked():
+                before = self._document()
+                latest = None if before is None else self._entry(before, str(self.file)).cursor
+                self._guard.check_write(cursor, latest, replace=replace)
+                text = _text_of(cursor, metadata)
+                self._replace(self.file, text)
+                self._on_step("replaced")
+                self._guard.saw(cursor)
+                self._append(text, before)
+                self._on_step("appended")
+        except OSError as error:
+            raise CursorError(
+                f"the cursor's file cannot be written: {self.file}",
+                expected="a folder that can be written, with free space",
+                got=f"{type(error).__name__}: {error.strerror}",
+                next_step="free space, or give the account that runs this the right to write there",
+            ) from None
+
+    def history(self, limit: int) -> list[CursorEntry]:
+        """The newest cursors that are kept; see `CursorStore.history`."""
+        newest = self._document()
+        lines = self._history_lines()
+        if newest is not None and (not lines or lines[-1] != newest):
+            lines.append(newest)
+        entries = []
+        for number in range(len(lines) - 1, max(-1, len(lines) - 1 - limit), -1):
+            where = str(self.file) if lines[number] == newest else f"{self.history_file}, line {number + 1}"
+            entries.append(self._entry(lines[number], where))
+        return entries
+
+    # -- the document -------------------------------------------------------------------------------------------------
+
+    def _document(self) -> str | None:
+        try:
+            return self.file.read_text(encoding="utf-8").removesuffix("\n")
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._damaged(str(self.file), f"{type(error).__name__}: {error}") from None
+
+    def _entry(self, text: str, where: str) -> CursorEntry:
+        try:
+            document = json.loads(text)
+            form = document["form"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._damaged(where, f"{len(text)} characters, {type(error).__name__}: {error}") from None
+        if form != FORM_VERSION:
+            raise CursorError(
+                f"the cursor in {where} was written by another version of this program",
+                expected=f"form {FORM_VERSION}",
+                got=f"form {form}",
+                next_step="use the program's version that wrote it",
+            )
+        body = {name: value for name, value in document.items() if name != "sha256"}
+        if document.get("sha256") != _checksum(body) or not {"cursor", "metadata", "at_us"} <= body.keys():
+            raise self._damaged(where, "the checksum does not match")
+        cursor = parse_cursor(json.dumps(body["cursor"]), where=where, next_step=_NEXT_STEP)
+        run_id = str(body["metadata"].get("run_id", ""))
+        return CursorEntry(cursor=cursor, at_us=body["at_us"], where=where, run_id=run_id, metadata=body["metadata"])
+
+    @staticmethod
+    def _damaged(where: str, got: str) -> CursorError:
+        return CursorError(
+            f"the cursor in {where} is torn or damaged",
+            expected="one whole JSON document with its checksum",
+            got=got,
+            next_step=_NEXT_STEP,
+        )
+
+    def _replace(self, file: Path, text: str) -> None:
+        temporary = file.with_suffix(".new")  # one name: writers exclude each other, and a crash leaves at most one
+        with temporary.open("w", encoding="utf-8") as stream:
+            stream.write(text + "\n")
+            stream.flush()
+            os.fsync(stream.fileno())
+        self._on_step("temporary_written")
+        temporary.replace(file)
+        self._sync_folder()
+
+    # -- history ------------------------------------------------------------------------------------------------------
+
+    def _history_lines(self) -> list[str]:
+        """Whole lines; a torn last one is left out."""
+        try:
+            text = self.history_file.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return []
+        return text.split("\n")[:-1]
+
+    def _append(self, text: str, before: str | None) -> None:
+        """Add a line, and before it what a crash kept from being written."""
+        lines = self._tail()
+        added = [text] if before is None or before in lines else [before, text]
+        addition = "".join(line + "\n" for line in added).encode()
+        size_bytes = self.history_file.stat().st_size if self.history_file.exists() else 0
+        if size_bytes + len(addition) > self._history_bytes_max:
+            self._replace(self.history_file, "\n".join([*self._newer_half(), *added]))
+            return
+        with self.history_file.open("ab") as stream:
+            stream.write(addition)
+            stream.flush()
+            os.fsync(stream.fileno())
+        if not size_bytes:
+            self._sync_folder()
+
+    def _tail(self) -> list[str]:
+        """The last whole line, after a torn one behind it was cut off."""
+        try:
+            stream = self.history_file.open("rb+")
+        except FileNotFoundError:
+            return []
+        with stream:
+            size_bytes = stream.seek(0, os.SEEK_END)
+            block_bytes, tail = 1 << 16, b""
+            while True:
+                block_bytes = min(block_bytes, size_bytes)
+                stream.seek(size_bytes - block_bytes)
+                tail = stream.read(block_bytes)
+                whole = tail[: tail.rfind(b"\n") + 1]
+                if block_bytes == size_bytes or whole.count(b"\n") > 1:
+                    break
+                block_bytes *= 2
+            if len(whole) < len(tail):
+                stream.truncate(size_bytes - len(tail) + len(whole))
+                os.fsync(stream.fileno())
+            return whole.decode("utf-8", errors="replace").splitlines()[-1:]
+
+    def _newer_half(self) -> list[str]:
+        kept: list[str] = []
+        size_bytes = 0
+        for line in reversed(self._history_lines()):
+            size_bytes += len(line.encode()) + 1
+            if size_bytes > self._history_bytes_max // 2:
+                break
+            kept.append(line)
+        return kept[::-1]
+
+    # -- folder -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._folder / "cursor.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._on_step("locked")
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _sync_folder(self) -> None:
+        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _text_of(cursor: CursorState, metadata: dict[str, object]) -> str:
+    """The document on one line."""
+    # Metadata is for people: what JSON does not know becomes its text.
+    plain = json.loads(json.dumps(metadata, default=str))
+    body: dict[str, Any] = {
+        "form": FORM_VERSION,
+        "at_us": time.time_ns() // 1000,
+        "metadata": plain,
+        "cursor": cursor.model_dump(mode="json"),
+    }
+    return json.dumps({**body, "sha256": _checksum(body)}, ensure_ascii=False)
+
+
+def _checksum(body: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
