@@ -188,6 +188,11 @@ class FileEventStore(RingStore):
 
     def _take_back(self, entries: list[StoredEntry]) -> Position | None:
         """Make recovered entries the ring's; where reading goes on after them."""
+        if entries:
+            # What was released comes back as well, perhaps more than the ring's size: then there is no room for a
+            # while, and the slots must not overlap.
+            while self._mask < entries[-1].last - entries[0].first:
+                self._mask = 2 * self._mask + 1
         for entry in entries:
             self._insert(entry)
         if not entries:
@@ -196,8 +201,8 @@ class FileEventStore(RingStore):
         if (
             first.first <= self._released_sequence
         ):  # acked in its middle: what is left has the slot of its own first event
-            del self._slots[first.first & (self._size - 1)]
-            self._slots[self._oldest & (self._size - 1)] = first
+            del self._slots[first.first & self._mask]
+            self._slots[self._oldest & self._mask] = first
             self._released_bytes = self._get_bytes = first.bytes_until(self._released_sequence)
         if last.kind is SliceKind.OPEN_PIECE:
             self._open_gtid = last.open_gtid
