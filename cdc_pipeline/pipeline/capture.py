@@ -135,10 +135,15 @@ class _Run:
         identity = self._source.identity
         tables = TableFilter(config.tables)
         rules = StatementRules(tables, is_mariadb=identity.flavor == "mariadb")
-        store = build_store(config)
+        store = build_store(config, on_joint=self._observer.reached)
         store.start()
         reader = Reader(
-            run=resolved, source=self._source, store=store, rules=rules, slice_events_max=slice_events_max(config)
+            run=resolved,
+            source=self._source,
+            store=store,
+            rules=rules,
+            slice_events_max=slice_events_max(config),
+            on_joint=self._observer.reached,
         )
         place = Place(resolved.start, identity.flavor)
         targets = Targets(config.name, self._cut)

@@ -5,12 +5,13 @@ Rules:
   end.
 - An error is not lost and not early: what was read before it is in the store first, then the store's input ends, and
   the drain raises the error when it has applied what came before.
+- After each list that is in the store, `on_joint` is told ``put``, in the reader's thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,14 @@ class Reader(threading.Thread):
     """
 
     def __init__(
-        self, *, run: ResolvedRun, source: Source, store: EventStore, rules: StatementRules, slice_events_max: int
+        self,
+        *,
+        run: ResolvedRun,
+        source: Source,
+        store: EventStore,
+        rules: StatementRules,
+        slice_events_max: int,
+        on_joint: Callable[[str], None],
     ) -> None:
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
@@ -45,6 +53,7 @@ class Reader(threading.Thread):
         self._run = run
         self._source = source
         self._store = store
+        self._on_joint = on_joint
         self._transactions_left = run.transactions_max
         self._buffer = TransactionBuffer(
             self._put,
@@ -77,16 +86,22 @@ class Reader(threading.Thread):
 
     def _put(self, slices: Sequence[EventSlice]) -> bool:
         if self._transactions_left is None:
-            return self._store.put(slices)
+            return self._store_list(slices)
         for piece in slices:
             ends = _transaction_end_rows(piece)
             if len(ends) < self._transactions_left:
                 self._transactions_left -= len(ends)
-                self._store.put([piece])
+                self._store_list([piece])
                 continue
-            self._store.put([piece.part(0, int(ends[self._transactions_left - 1]) + 1)])
+            self._store_list([piece.part(0, int(ends[self._transactions_left - 1]) + 1)])
             raise _EnoughTransactions
         return True
+
+    def _store_list(self, slices: Sequence[EventSlice]) -> bool:
+        stored = self._store.put(slices)
+        if stored:
+            self._on_joint("put")
+        return stored
 
 
 def _transaction_end_rows(piece: EventSlice) -> NDArray[np.int64]:

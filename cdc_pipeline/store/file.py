@@ -188,16 +188,14 @@ class FileEventStore(RingStore):
 
     def _take_back(self, entries: list[StoredEntry]) -> Position | None:
         """Make recovered entries the ring's; where reading goes on after them."""
-        if entries:
-            # What was released comes back as well, perhaps more than the ring's size: then there is no room for a
-            # while, and the slots must not overlap.
-            while self._mask < entries[-1].last - entries[0].first:
-                self._mask = 2 * self._mask + 1
-        for entry in entries:
-            self._insert(entry)
         if not entries:
             return None
         first, last = entries[0], entries[-1]
+        # What was released comes back as well, perhaps more than the ring's size: then there is no room for a while,
+        # and the slots must not overlap.
+        while self._mask < last.last - first.first:
+            self._mask = 2 * self._mask + 1
+        self._insert(entries)
         if (
             first.first <= self._released_sequence
         ):  # acked in its middle: what is left has the slot of its own first event

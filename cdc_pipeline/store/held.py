@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 from cdc_pipeline.binlog.chunk import SliceKind
 from cdc_pipeline.errors import AckPositionError
@@ -23,9 +24,9 @@ STATEMENT = SliceKind.STATEMENT
 
 
 class HeldEvents:
-    """The events between ack and put, of a ring of `size` sequences."""
+    """The events between ack and put, of a ring of `size` sequences; without a keeper slices stay where they are."""
 
-    def __init__(self, keeper: Keeper, size: int) -> None:
+    def __init__(self, keeper: Keeper | None, size: int) -> None:
         self._keeper = keeper
         self._size = size
         self._mask = size - 1
@@ -45,11 +46,13 @@ class HeldEvents:
 
     # -- entries ------------------------------------------------------------------------------------------------------
 
-    def _insert(self, entry: Entry) -> None:
-        """Make a kept entry the newest."""
-        self._slots[entry.first & self._mask] = entry
-        if entry.kind is STATEMENT:
-            self._last_isolated = entry.last
+    def _insert(self, entries: Sequence[Entry]) -> None:
+        """Make kept entries, one or more, the newest."""
+        slots, mask = self._slots, self._mask
+        for entry in entries:
+            slots[entry.first & mask] = entry
+            if entry.kind is STATEMENT:
+                self._last_isolated = entry.last
         self._newest = entry
         self._put_sequence = entry.last
         self._put_bytes = entry.bytes_before + entry.event_bytes
@@ -137,13 +140,15 @@ class HeldEvents:
                     self._get_entry = sequence + 1
                 self._oldest = sequence + 1
                 break
-            self._keeper.forget(entry)
+            if self._keeper is not None:
+                self._keeper.forget(entry)
             self._oldest = entry.last + 1
         self._released_sequence = sequence
         self._last_freed = freed
         if self._newest is not None and self._newest.last <= sequence:
             self._newest = None
-        self._keeper.released(sequence)
+        if self._keeper is not None:
+            self._keeper.released(sequence)
 
     def _settle_until(self, sequence: int) -> None:
         """Settle the ranges of events that are about to be released."""

@@ -29,17 +29,17 @@ class BatchRange:
     Its properties may be read from any thread; `settle` is called under the ring's lock.
     """
 
-    __slots__ = ("_ack", "_ack_sequence", "_end", "_resume", "_start", "_taken", "first", "last")
+    # What was not read yet stands in the class: a range is made at every get and read at few.
+    _start: Position | None = None
+    _end: Position | None = None
+    _ack: Position | None = None
+    _resume: Position | None = None
+    _ack_sequence = _NOT_LOOKED_FOR
 
     def __init__(self, first: int, last: int, taken: Sequence[Taken]) -> None:
         self.first = first
         self.last = last
         self._taken = taken
-        self._start: Position | None = None
-        self._end: Position | None = None
-        self._ack: Position | None = None
-        self._resume: Position | None = None
-        self._ack_sequence = _NOT_LOOKED_FOR
 
     # Each property takes hold of the events first: whoever settles the range fills everything in before it lets go.
 

@@ -43,7 +43,7 @@ class RingStore(HeldEvents):
     """An `EventStore` but for the place where entries are kept.
 
     Args:
-        keeper: keeps the entries.
+        keeper: keeps the entries; None leaves slices in the process.
         ring_events: size of the ring, a power of two.
         batch_mode: whether room and batch sizes count events or also bytes (S3).
         memory_unit_bytes: what one unit of a batch size is in MEMSIZE; the budget is `ring_events` of them.
@@ -55,7 +55,7 @@ class RingStore(HeldEvents):
 
     def __init__(
         self,
-        keeper: Keeper,
+        keeper: Keeper | None,
         *,
         ring_events: int,
         batch_mode: BatchMode,
@@ -94,13 +94,14 @@ class RingStore(HeldEvents):
     def start(self) -> None:
         with self._lock:
             self._reset()
-            self._keeper.open()
+            if self._keeper is not None:
+                self._keeper.open()
             self._is_running = True
 
     def stop(self) -> None:
         with self._lock:
             self._reset()
-            if self._is_running:
+            if self._is_running and self._keeper is not None:
                 self._keeper.close()
             self._is_running = False
             self._generation += 1
@@ -111,7 +112,8 @@ class RingStore(HeldEvents):
         with self._lock:
             self._check_running()
             self._reset()
-            self._keeper.clean()
+            if self._keeper is not None:
+                self._keeper.clean()
             self._not_full.notify_all()
 
     def clean_until(self, position: Position) -> None:
@@ -130,7 +132,8 @@ class RingStore(HeldEvents):
             self._ack_sequence = sequence
             while retained and retained[0].last <= sequence:
                 retained.popleft()
-            self._keeper.acked(sequence, acked)
+            if self._keeper is not None:
+                self._keeper.acked(sequence, acked)
             if self._waiting_puts:
                 self._not_full.notify_all()
 
@@ -190,7 +193,7 @@ class RingStore(HeldEvents):
             return False
         if self._counts_bytes and self._put_bytes - self._released_bytes >= self._bytes_max:
             return False
-        return self._keeper.has_room(count, count_bytes)
+        return self._keeper is None or self._keeper.has_room(count, count_bytes)
 
     def _wait_for_room(self, wanted: tuple[int, int], timeout_s: float | None) -> bool:
         self._waiting_puts.append(wanted)
@@ -217,8 +220,7 @@ class RingStore(HeldEvents):
             last = first + count - 1
             placed.append(HeldEntry(first, last, event_bytes, kind, bytes_before, gtid, part))
             first, bytes_before = last + 1, bytes_before + event_bytes
-        for entry in self._keeper.keep(placed):
-            self._insert(entry)
+        self._insert(placed if self._keeper is None else self._keeper.keep(placed))
         self._open_gtid = open_gtid
 
     # -- get (S5-S8) --------------------------------------------------------------------------------------------------
@@ -299,7 +301,7 @@ class RingStore(HeldEvents):
             if is_alone:
                 break
         last = sequence - 1
-        got_bytes = taken[-1][0].bytes_until(last)
+        got_bytes = entry.bytes_until(last)
         span = BatchRange(first, last, taken)
         if not is_held:
             span.settle()
