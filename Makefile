@@ -37,7 +37,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-decode bench-idle bench-memory ## all benchmarks with their targets
+bench: bench-decode bench-idle bench-memory bench-store ## all benchmarks with their targets
 
 .PHONY: bench-decode
 bench-decode: setup ## CPU-seconds per million rows from a journal to Arrow
@@ -50,6 +50,10 @@ bench-idle: setup ## CPU-seconds of a run that finds nothing new
 .PHONY: bench-memory
 bench-memory: setup ## resident memory of a capture against its budget
 	@$(BIN)/python -m benchmarks.memory
+
+.PHONY: bench-store
+bench-store: setup ## event store and transactions, from a journal to acked batches
+	@$(BIN)/python -m benchmarks.store
 
 .PHONY: record-demo
 record-demo: setup ## record the shop's journals again from a real MySQL

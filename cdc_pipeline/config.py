@@ -181,13 +181,14 @@ class TablesConfig(_Section):
 class StoreConfig(_Section):
     """The event store between reader and drain.
 
-    `memory` keeps `ring_events * memory_unit_bytes` (mode memsize) and lets the reader wait when they are used up;
-    `mixed` spills to files then; `file` keeps everything in files. Files are local, readable by their owner alone,
-    bounded by `disk_bytes_max`, and gone when the run ends; `directory` is by default one of the source's own among
-    the system's temporary files.
+    `mixed` keeps `ring_events * memory_unit_bytes` (the events' rows included) in memory and spills to files when they
+    are used up, so that the reader goes on while tables are merged; `memory` lets the reader wait then; `file` keeps
+    everything in files. Files are local, readable by their owner alone, bounded by `disk_bytes_max`, and gone when the
+    run ends or at the next start; they stand in a folder of the source's own in `directory`, by default among the
+    system's temporary files.
     """
 
-    kind: Literal["memory", "file", "mixed"] = "memory"
+    kind: Literal["memory", "file", "mixed"] = "mixed"
     ring_events: int = Field(default=65536, ge=2)
     batch_mode: Literal["memsize", "itemsize"] = "memsize"
     memory_unit_bytes: int = Field(default=1024, ge=1)

@@ -148,7 +148,7 @@ class _Run:
         identity = self._source.identity
         tables = TableFilter(config.tables)
         rules = StatementRules(tables, is_mariadb=identity.flavor == "mariadb")
-        store = build_store(config)
+        store = build_store(config, on_joint=self._observer.reached)
         store.start()
         reader = Reader(
             run=resolved,
@@ -158,6 +158,7 @@ class _Run:
             slice_events_max=slice_events_max(config),
             accepted_ends=config.accept.unproved_journal_ends,
             on_position=self._positions.persist,
+            on_joint=self._observer.reached,
         )
         place = Place(resolved.start, identity.flavor)
         targets = Targets(config.name, self._cut)

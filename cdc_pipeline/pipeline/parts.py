@@ -7,14 +7,17 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypedDict
 
 from cdc_pipeline.config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
-from cdc_pipeline.store.file import FileEventStore
+from cdc_pipeline.store.file import UNBOUNDED_EVENTS, FileEventStore
 from cdc_pipeline.store.memory import MemoryEventStore
 from cdc_pipeline.store.mixed import MixedEventStore
+from cdc_pipeline.store.ring import BatchMode
+from cdc_pipeline.store.segments import FsyncPolicy
 
 
 def build_source(config: PipelineConfig) -> Source:
@@ -34,47 +37,62 @@ def build_source(config: PipelineConfig) -> Source:
     return ArchiveThenLive(live, config.source.archive_directory)
 
 
-def build_store(config: PipelineConfig) -> EventStore:
-    """The event store between reader and drain; one that uses files is emptied when it starts and when it stops."""
+class _FileOptions(TypedDict):
+    """What the two stores that use files have in common."""
+
+    segment_bytes: int
+    disk_bytes_max: int
+    fsync: FsyncPolicy
+    batch_mode: BatchMode
+    memory_unit_bytes: int
+
+
+def build_store(config: PipelineConfig, *, on_joint: Callable[[str], None] | None = None) -> EventStore:
+    """The event store between reader and drain; one that uses files is emptied when it starts and when it stops.
+
+    `on_joint` is told ``spill``, in the reader's thread, whenever the mixed store has written to files.
+    """
     store = config.store
     if store.kind == "memory":
         return MemoryEventStore(
             ring_events=store.ring_events, batch_mode=store.batch_mode, memory_unit_bytes=store.memory_unit_bytes
         )
-    directory = store.directory or _spill_directory(config)
-    if store.kind == "file":
-        return FileEventStore(
-            directory,
-            segment_bytes=store.segment_bytes,
-            disk_bytes_max=store.disk_bytes_max,
-            fsync=store.fsync,
-            batch_mode=store.batch_mode,
-            memory_unit_bytes=store.memory_unit_bytes,
-        )
-    return MixedEventStore(
-        directory,
-        memory_events=store.ring_events,
-        memory_bytes=store.ring_events * store.memory_unit_bytes,
+    directory = _spill_directory(config)
+    options = _FileOptions(
         segment_bytes=store.segment_bytes,
         disk_bytes_max=store.disk_bytes_max,
         fsync=store.fsync,
         batch_mode=store.batch_mode,
         memory_unit_bytes=store.memory_unit_bytes,
     )
+    if store.kind == "file":
+        return FileEventStore(directory, **options)
+    return MixedEventStore(
+        directory,
+        memory_events=store.ring_events if store.batch_mode == "itemsize" else UNBOUNDED_EVENTS,
+        memory_bytes=store.ring_events * store.memory_unit_bytes,
+        on_joint=on_joint,
+        **options,
+    )
 
 
 def _spill_directory(config: PipelineConfig) -> Path:
     """A local folder of the user's own (K14: raw events stay local), one for each source and lake."""
     lake = hashlib.sha256(str(config.sink.lake_path).encode()).hexdigest()[:12]
-    return Path(tempfile.gettempdir()) / f"cdc_pipeline-{os.getuid()}" / f"{config.name}-{lake}"
+    parent = config.store.directory or Path(tempfile.gettempdir()) / f"cdc_pipeline-{os.getuid()}"
+    return parent / f"{config.name}-{lake}"
 
 
 def get_size(config: PipelineConfig) -> int:
-    """How much one get asks for, in the store's measure (events, or memory units); never all that the ring holds."""
+    """How much one get asks for, in the store's measure (events, or memory units).
+
+    A quarter of the ring at most: reader and drain overlap, and a mixed store, whose memory holds the events' rows as
+    well, need not spill before a get is full.
+    """
     if config.store.batch_mode == "itemsize":
         return max(1, config.store.ring_events // 4)
     units = max(1, config.batch.get_bytes // config.store.memory_unit_bytes)
-    return min(units, max(1, config.store.ring_events // 2))
+    return min(units, max(1, config.store.ring_events // 4))
 
 
 def build_sink(config: PipelineConfig, *, on_joint: Callable[[str], None] | None = None) -> DeltaSink:

@@ -6,6 +6,7 @@ Rules:
   the drain raises the error when it has applied what came before.
 - The end of every journal is proved (K5) before anything of the next one is put. An acceptance that is used is in
   `notes` before the next journal is in the store, for the drain to take at its place in the log.
+- After each list that is in the store, `on_joint` is told ``put``, in the reader's thread.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Reader(threading.Thread):
         store: EventStore,
         rules: StatementRules,
         slice_events_max: int,
+        on_joint: Callable[[str], None],
         accepted_ends: Collection[str] = (),
         on_position: Callable[[Position], None] | None = None,
     ) -> None:
@@ -61,6 +63,7 @@ class Reader(threading.Thread):
         self._store = store
         self.limit_reached = False
         self._bytes_put = 0
+        self._on_joint = on_joint
         self._buffer = TransactionBuffer(
             self._put,
             is_isolated=rules.is_isolated,
@@ -120,14 +123,20 @@ class Reader(threading.Thread):
 
     def _put(self, slices: Sequence[EventSlice]) -> bool:
         if self._run.limit is None:
-            return self._store.put(slices)
+            return self._store_list(slices)
         for piece in slices:
             rows = self._run.limit.rows_within(piece)
             within = piece if rows is None else piece.part(0, rows)
             if within.event_count:
-                if not self._store.put([within]):
+                if not self._store_list([within]):
                     return False
                 self._bytes_put += within.journal_bytes
             if rows is not None:
                 raise _LimitReached
         return True
+
+    def _store_list(self, slices: Sequence[EventSlice]) -> bool:
+        stored = self._store.put(slices)
+        if stored:
+            self._on_joint("put")
+        return stored

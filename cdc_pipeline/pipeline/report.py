@@ -112,7 +112,11 @@ class CaptureObserver(Protocol):
         """From time to time while reading. `bytes_total` is what the run reads in all, as well as one can tell."""
 
     def reached(self, joint: str) -> None:
-        """A joint of K2: staging, before_ or after_record, between_merges, before_cut, before_cursor, before_ack."""
+        """A joint of K2: staging, before_ or after_record, between_merges, before_cut, before_cursor, before_ack.
+
+        Two come before those, in the reader's thread, and must not raise: put (a list is in the store) and spill (the
+        store has written a list to files).
+        """
 
     def published(self, cut: Cut) -> None:
         """A batch's cut was written; its cursor comes next."""

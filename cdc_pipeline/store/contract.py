@@ -19,28 +19,31 @@ from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.position.position import Position
 
 
-@dataclass(frozen=True, slots=True)
-class PositionRange:
-    """Positions of a batch (SPEC S8).
+class PositionRange(Protocol):
+    """Positions of a batch (SPEC S8), each read from its events when it is first asked for."""
 
-    Attributes:
-        start: position of its first event.
-        end: position of its last event.
-        ack: position of the last event that a cursor may stand on: a transaction's end or a DDL (and, without GTIDs, a
-            transaction's begin); None where the batch holds none.
-        resume: where reading goes on after the event at `ack` (its `next_offset`): what a cursor records; None where
-            `ack` is. For a transaction's begin it is the begin itself.
-    """
+    @property
+    def start(self) -> Position:
+        """Of its first event."""
 
-    start: Position
-    end: Position
-    ack: Position | None
-    resume: Position | None = None
+    @property
+    def end(self) -> Position:
+        """Of its last event."""
+
+    @property
+    def ack(self) -> Position | None:
+        """Of the last event that a cursor may stand on: a transaction's end or a DDL (and, without GTIDs, a
+        transaction's begin); None where the batch holds none."""
+
+    @property
+    def resume(self) -> Position | None:
+        """Where reading goes on after the event at `ack` (its `next_offset`): what a cursor records; None where `ack`
+        is. For a transaction's begin it is the begin itself."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Batch:
-    """What one get returned.
+    """What one get returned. Nothing changes it; it is not frozen because one is made for every get.
 
     Attributes:
         batch_id: grows by one per batch; -1 for an empty batch.

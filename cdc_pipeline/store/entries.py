@@ -1,22 +1,22 @@
-"""What a store keeps: slices with their sequences, and the ranges of batches that were got."""
+"""What a store keeps: slices with their sequences."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.store.contract import PositionRange
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Entry(ABC):
-    """A stored slice, wherever its events are.
+    """A stored slice, wherever its events are. Nothing changes it once it is made; it is not frozen because one is made
+    for every put.
 
     Attributes:
         first: sequence of its first event.
@@ -33,6 +33,7 @@ class Entry(ABC):
     kind: SliceKind
     bytes_before: int
     open_gtid: str
+    is_held: ClassVar[bool] = False  # its events are in the process as long as it is
 
     @abstractmethod
     def load(self) -> EventSlice:
@@ -62,11 +63,12 @@ class Entry(ABC):
         return self.bytes_before + int(lengths.sum(dtype=np.int64))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class HeldEntry(Entry):
     """An entry whose slice is in the process."""
 
     part: EventSlice
+    is_held: ClassVar[bool] = True
 
     def load(self) -> EventSlice:
         return self.part
@@ -98,31 +100,6 @@ class Keeper(Protocol):
 
     def acked(self, sequence: int, position: Position, /) -> None:
         """Ack moved here."""
-
-
-@dataclass(frozen=True, slots=True)
-class Taken:
-    """Rows [row, stop) of an entry, on their way into a batch."""
-
-    entry: Entry
-    part: EventSlice
-    row: int
-    stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class Retained:
-    """A batch that was got and not acked: its position range outlives the release of its events (K9)."""
-
-    first: int
-    last: int
-    range: PositionRange
-    ack_sequence: int
-
-    @property
-    def places(self) -> tuple[tuple[Position | None, int], ...]:
-        """The positions of the range with the sequences of their events."""
-        return (self.range.start, self.first), (self.range.ack, self.ack_sequence), (self.range.end, self.last)
 
 
 def is_at(candidate: Position, wanted: Position) -> bool:

@@ -188,16 +188,19 @@ class FileEventStore(RingStore):
 
     def _take_back(self, entries: list[StoredEntry]) -> Position | None:
         """Make recovered entries the ring's; where reading goes on after them."""
-        for entry in entries:
-            self._insert(entry)
         if not entries:
             return None
         first, last = entries[0], entries[-1]
+        # What was released comes back as well, perhaps more than the ring's size: then there is no room for a while,
+        # and the slots must not overlap.
+        while self._mask < last.last - first.first:
+            self._mask = 2 * self._mask + 1
+        self._insert(entries)
         if (
             first.first <= self._released_sequence
         ):  # acked in its middle: what is left has the slot of its own first event
-            del self._slots[first.first & (self._size - 1)]
-            self._slots[self._oldest & (self._size - 1)] = first
+            del self._slots[first.first & self._mask]
+            self._slots[self._oldest & self._mask] = first
             self._released_bytes = self._get_bytes = first.bytes_until(self._released_sequence)
         if last.kind is SliceKind.OPEN_PIECE:
             self._open_gtid = last.open_gtid

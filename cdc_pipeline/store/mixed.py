@@ -1,8 +1,9 @@
 """The event store in memory that spills to files (SPEC S15).
 
 Rules:
-- Each entry is kept in memory while it fits what is left of the memory budget, else in a file. One ring orders them
-  all: where an entry is kept says nothing about when it comes, and memory is used again as soon as some is free.
+- Each entry is kept in memory while it fits what is left of the memory budget, else in a file. The budget counts the
+  events' bytes and their rows. One ring orders them all: where an entry is kept says nothing about when it comes, and
+  memory is used again as soon as some is free.
 - Puts never wait for memory: only for `disk_bytes_max`. A list waits where the files have reached that and it does not
   fit in memory as a whole.
 - Nothing is recovered: what was in memory is gone with the process, and files alone have gaps. They are removed when
@@ -11,9 +12,11 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from cdc_pipeline.binlog.chunk import EVENT_DTYPE
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store.entries import Entry, HeldEntry
 from cdc_pipeline.store.file import UNBOUNDED_EVENTS
@@ -21,15 +24,19 @@ from cdc_pipeline.store.ring import DEFAULT_MEMORY_UNIT_BYTES, DEFAULT_RING_EVEN
 from cdc_pipeline.store.segments import DEFAULT_DISK_BYTES_MAX, DEFAULT_SEGMENT_BYTES, FsyncPolicy, SegmentLog
 
 DEFAULT_MEMORY_BYTES: Final = DEFAULT_RING_EVENTS * DEFAULT_MEMORY_UNIT_BYTES
+_ROW_BYTES: Final = EVENT_DTYPE.itemsize
 
 
 class MixedKeeper:
     """Keeps entries in memory up to a budget, the others in the segments of `log`."""
 
-    def __init__(self, log: SegmentLog, *, memory_events: int, memory_bytes: int) -> None:
+    def __init__(
+        self, log: SegmentLog, *, memory_events: int, memory_bytes: int, on_joint: Callable[[str], None] | None
+    ) -> None:
         self.log = log
         self._events_max = memory_events
         self._bytes_max = memory_bytes
+        self._on_joint = on_joint
         self._forget_all()
 
     def _forget_all(self) -> None:
@@ -50,7 +57,8 @@ class MixedKeeper:
         self.log.clean()
 
     def _fits(self, events: int, event_bytes: int) -> bool:
-        return self.events + events <= self._events_max and self.event_bytes + event_bytes <= self._bytes_max
+        events += self.events
+        return events <= self._events_max and self.event_bytes + event_bytes + events * _ROW_BYTES <= self._bytes_max
 
     def has_room(self, events: int, event_bytes: int) -> bool:
         return self.log.has_room or self._fits(events, event_bytes)
@@ -64,11 +72,16 @@ class MixedKeeper:
                 event_bytes += entry.event_bytes
             else:
                 spilled.append(entry)
-        stored = {entry.first: entry for entry in self.log.append(spilled)} if spilled else {}
+        kept: list[Entry] = [*entries]
+        if spilled:
+            stored = {entry.first: entry for entry in self.log.append(spilled)}
+            if self._on_joint is not None:
+                self._on_joint("spill")
+            kept = [stored.get(entry.first, entry) for entry in entries]
+            self.spilled_events += sum(entry.event_count for entry in spilled)
         self.events += events
         self.event_bytes += event_bytes
-        self.spilled_events += sum(entry.event_count for entry in spilled)
-        return [stored.get(entry.first, entry) for entry in entries]
+        return kept
 
     def forget(self, entry: Entry) -> None:
         if isinstance(entry, HeldEntry):
@@ -88,6 +101,8 @@ class MixedEventStore(RingStore):
     Args:
         directory: a local directory for this store alone, made private (0700) at the start.
         memory_events, memory_bytes: budget of what is held in the process; an entry that does not fit goes to a file.
+            The bytes are those of the events and of their rows; by default they alone are bounded.
+        on_joint: told ``spill``, in the putting thread, whenever a list has gone to files and does not count yet.
         segment_bytes, disk_bytes_max, fsync, ring_events, batch_mode, memory_unit_bytes, ddl_isolation: as those of
             `FileEventStore`, with the same errors.
     """
@@ -96,7 +111,7 @@ class MixedEventStore(RingStore):
         self,
         directory: Path | str,
         *,
-        memory_events: int = DEFAULT_RING_EVENTS,
+        memory_events: int = UNBOUNDED_EVENTS,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         disk_bytes_max: int = DEFAULT_DISK_BYTES_MAX,
@@ -105,11 +120,12 @@ class MixedEventStore(RingStore):
         batch_mode: BatchMode = "memsize",
         memory_unit_bytes: int = DEFAULT_MEMORY_UNIT_BYTES,
         ddl_isolation: bool = True,
+        on_joint: Callable[[str], None] | None = None,
     ) -> None:
         log = SegmentLog(
             Path(directory), store="mixed", segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max, fsync=fsync
         )
-        self._mixed_keeper = MixedKeeper(log, memory_events=memory_events, memory_bytes=memory_bytes)
+        self._mixed_keeper = MixedKeeper(log, memory_events=memory_events, memory_bytes=memory_bytes, on_joint=on_joint)
         super().__init__(
             self._mixed_keeper,
             ring_events=ring_events,

@@ -11,37 +11,61 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import replace
+import uuid
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 
 from cdc_pipeline.binlog import gtid
-from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.position.position import Position
 
-_GTID_TYPES = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
 # Plain numbers: a member of an enum is looked up far more slowly, and this runs for every batch.
+_GTID, _GTID_TAGGED, _MARIADB_GTID = map(int, (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID))
 _BEGIN, _END, _ROLLBACK, _STATEMENT = map(
     int, (Role.TRANSACTIONBEGIN, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT)
 )
 _QUERY = int(EventType.QUERY)
+_NAMES: Final = EVENT_DTYPE.names or ()
+_OFFSET, _NEXT_OFFSET, _TX_OFFSET, _TX_ORDINAL, _TIMESTAMP, _SERVER_ID, _START, _LENGTH, _TYPE, _ROLE = map(
+    _NAMES.index,
+    (
+        "offset", "next_offset", "tx_offset", "tx_ordinal", "timestamp_s", "server_id", "start", "event_length",
+        "event_type", "role",
+    ),
+)  # fmt: skip
+_SOURCE_ID_AT: Final = 19 + 1  # in a GTID event: after its header and flags; the number follows
 
 
 def gtid_text(chunk: Chunk, row: int) -> str:
     """GTID of the transaction of event `row`; "" where there is none, or where its GTID event is in another chunk."""
-    event = chunk.events[row]
-    if event["tx_offset"] < 0:
+    event = chunk.events[row].item()
+    tx_offset = event[_TX_OFFSET]
+    if tx_offset < 0:
         return ""
-    first = int(np.searchsorted(chunk.events["offset"][: row + 1], event["tx_offset"]))
-    begin = chunk.events[first]
-    event_type = int(begin["event_type"])
-    if begin["offset"] != event["tx_offset"] or event_type not in _GTID_TYPES:
+    first = row - event[_TX_ORDINAL]  # the events of a transaction are consecutive
+    if first < 0:
         return ""
-    body, offset = chunk.body(first), int(begin["offset"])
-    if event_type == EventType.MARIADB_GTID:
-        return str(gtid.parse_mariadb(body, int(begin["server_id"]), journal=chunk.journal, offset=offset))
+    begin = event if first == row else chunk.events[first].item()
+    event_type = begin[_TYPE]
+    if begin[_OFFSET] != tx_offset or event_type not in (_GTID, _GTID_TAGGED, _MARIADB_GTID):
+        return ""
+    if event_type == _GTID:
+        at = begin[_START] + _SOURCE_ID_AT
+        if begin[_LENGTH] >= _SOURCE_ID_AT + 24 + chunk.journal_format.checksum_bytes:
+            raw = chunk.data[at : at + 24].tobytes()
+            return f"{_uuid_text(raw[:16])}:{int.from_bytes(raw[16:], 'little', signed=True)}"
+    body, offset = chunk.body(first), begin[_OFFSET]
+    if event_type == _MARIADB_GTID:
+        return str(gtid.parse_mariadb(body, begin[_SERVER_ID], journal=chunk.journal, offset=offset))
     return str(gtid.parse(body, event_type, journal=chunk.journal, offset=offset))
+
+
+@lru_cache(maxsize=64)
+def _uuid_text(raw: bytes) -> str:
+    return str(uuid.UUID(bytes=raw))
 
 
 def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
@@ -49,40 +73,49 @@ def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Positi
 
     `open_gtid` is the GTID of the transaction that the slice continues, whose GTID event is in an earlier chunk.
     """
-    event = part.events[row]
-    return Position(
-        journal=part.chunk.journal,
-        offset=int(event["offset"]),
-        timestamp_s=int(event["timestamp_s"]),
-        server_id=int(event["server_id"]),
-        gtid_set=gtid_text(part.chunk, part.first + row) or (open_gtid if event["tx_offset"] >= 0 else ""),
-        included=False,
-    )
+    chunk = part.chunk
+    event = chunk.events[part.first + row].item()
+    gtid_set = ""
+    if event[_TX_OFFSET] >= 0:
+        gtid_set = gtid_text(chunk, part.first + row) or open_gtid
+    return Position(chunk.journal, event[_OFFSET], event[_TIMESTAMP], event[_SERVER_ID], gtid_set, False)
 
 
 def resume_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
     """Where reading goes on after the event at `row` of the slice; for a transaction's begin, at the begin itself."""
-    position = event_position(part, row, open_gtid=open_gtid)
-    is_begin = int(part.events["role"][row]) == Role.TRANSACTIONBEGIN
-    return replace(
-        position, offset=position.offset if is_begin else int(part.events["next_offset"][row]), included=True
-    )
+    return resume_after(event_position(part, row, open_gtid=open_gtid), part, row)
 
 
-def last_ackable_row(part: EventSlice) -> int:
-    """Row of the last event of the slice that a cursor may stand on, scanning backward (SPEC S8); -1 for none."""
-    roles = part.events["role"]
+def resume_after(position: Position, part: EventSlice, row: int) -> Position:
+    """As `resume_position`, from the position of the event."""
+    event = part.chunk.events[part.first + row].item()
+    offset = event[_OFFSET] if event[_ROLE] == _BEGIN else event[_NEXT_OFFSET]
+    return Position(position.journal, offset, position.timestamp_s, position.server_id, position.gtid_set, True)
+
+
+def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:
+    """Row of the last event in rows [first, stop) of the slice that a cursor may stand on, scanning backward (SPEC S8);
+    -1 for none."""
+    if part.chunk.events["role"][part.first + stop - 1] in (_END, _ROLLBACK):
+        return stop - 1
+    events = part.events[first:stop]
+    roles = events["role"]
     ends = (roles == _END) | (roles == _ROLLBACK)
-    begins = (roles == _BEGIN) & (part.events["event_type"] == _QUERY)
-    rows = np.flatnonzero(ends | begins | ((roles == _STATEMENT) & _closes(part)))
-    return int(rows[-1]) if len(rows) else -1
+    begins = (roles == _BEGIN) & (events["event_type"] == _QUERY)
+    statements = roles == _STATEMENT
+    if statements.any():
+        statements &= _closes(part, first, stop)
+    rows = np.flatnonzero(ends | begins | statements)
+    return first + int(rows[-1]) if len(rows) else -1
 
 
-def _closes(part: EventSlice) -> np.ndarray:
-    """For each event of the slice: whether the next event of its chunk belongs to another transaction, or to none."""
-    own = part.events["tx_offset"]
-    following = part.chunk.events["tx_offset"][part.first + 1 : part.stop + 1]
-    last_of_chunk = part.stop == len(part.chunk.events)
+def _closes(part: EventSlice, first: int, stop: int) -> np.ndarray:
+    """For each event in rows [first, stop) of the slice: whether the next event of its chunk belongs to another
+    transaction, or to none."""
+    transactions = part.chunk.events["tx_offset"]
+    own = transactions[part.first + first : part.first + stop]
+    following = transactions[part.first + first + 1 : part.first + stop + 1]
+    last_of_chunk = part.first + stop == len(transactions)
     if last_of_chunk:
         following = np.append(following, own[-1:] if part.kind is SliceKind.OPEN_PIECE else [-1])
     result: np.ndarray = own != following

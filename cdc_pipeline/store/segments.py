@@ -71,7 +71,7 @@ class Segment:
     is_sealed: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class StoredEntry(Entry):
     """An entry in a file.
 

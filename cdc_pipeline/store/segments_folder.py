@@ -1,7 +1,7 @@
 """The private folder of a file or mixed store (K14).
 
 Rules:
-- Mode 0700, owned by one store at a time: a lock that the system releases when the process dies.
+- Mode 0700 and of this user; used by one store at a time: a lock that the system releases when the process dies.
 - It holds nothing but the store's own files; where it holds others, it is not taken, and nothing in it is removed.
 """
 
@@ -38,6 +38,15 @@ class SegmentsFolder:
             return
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            owner = self.path.stat().st_uid
+            if owner != os.geteuid():  # whoever owns it could read what root writes there
+                raise StoreError(
+                    "the store's directory belongs to another user",
+                    setting="store.directory",
+                    expected=f"{self.path} to belong to the user of this process, {os.geteuid()}",
+                    got=f"user {owner}",
+                    next_step="remove it, or set store.directory to a directory of this user",
+                )
             foreign = sorted(name for name in os.listdir(self.path) if not _OWN_NAME.fullmatch(name))
             if foreign:
                 raise StoreError(

@@ -79,7 +79,7 @@ class FileMachine(StoreMachine):
         assert recovery.events == len(self.log) - self.ack
         assert (recovery.acked.offset if recovery.acked else None) == (self.log[self.ack - 1] if self.ack else None)
         self.released = self.got = self.ack
-        self.batches = []
+        self.batches, self.has_ended = [], False
 
     def teardown(self) -> None:
         super().teardown()

@@ -1,0 +1,112 @@
+"""The position range of a batch, made when it is asked for (SPEC S8, S9).
+
+Rules:
+- A range refers to the events of its batch and reads a position from them when somebody wants it: most batches are
+  asked for one or two of their four positions, and many for none.
+- It is *settled* before its events go: then it holds its positions and no events, so that a range that outlives the
+  release of its batch (K9) keeps no memory. A range of events that were loaded for one get is settled at once.
+- A position that a range handed out is recognised by `ack` as that very object; others are compared (S9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cdc_pipeline.binlog.chunk import EventSlice
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.store import positions
+from cdc_pipeline.store.entries import Entry
+
+Taken = tuple[Entry, EventSlice, int, int]
+"""Rows [row, stop) of an entry's slice, on their way into a batch: (entry, slice, row, stop)."""
+
+_NOT_LOOKED_FOR = -2
+
+
+class BatchRange:
+    """Implements `contract.PositionRange` for the events with sequences `first` to `last`.
+
+    Its properties may be read from any thread; `settle` is called under the ring's lock.
+    """
+
+    # What was not read yet stands in the class: a range is made at every get and read at few.
+    _start: Position | None = None
+    _end: Position | None = None
+    _ack: Position | None = None
+    _resume: Position | None = None
+    _ack_sequence = _NOT_LOOKED_FOR
+
+    def __init__(self, first: int, last: int, taken: Sequence[Taken]) -> None:
+        self.first = first
+        self.last = last
+        self._taken = taken
+
+    # Each property takes hold of the events first: whoever settles the range fills everything in before it lets go.
+
+    @property
+    def start(self) -> Position:
+        taken = self._taken
+        if self._start is None:
+            entry, part, row, _ = taken[0]
+            self._start = positions.event_position(part, row, open_gtid=entry.open_gtid)
+        return self._start
+
+    @property
+    def end(self) -> Position:
+        taken = self._taken
+        if self._end is None:
+            entry, part, _, stop = taken[-1]
+            self._end = positions.event_position(part, stop - 1, open_gtid=entry.open_gtid)
+        return self._end
+
+    @property
+    def ack(self) -> Position | None:
+        self._look_for_ack()
+        return self._ack
+
+    @property
+    def resume(self) -> Position | None:
+        self._look_for_ack()
+        return self._resume
+
+    @property
+    def ack_sequence(self) -> int:
+        """Sequence of the event at `ack`; -1 where there is none."""
+        self._look_for_ack()
+        return self._ack_sequence
+
+    def _look_for_ack(self) -> None:
+        taken = self._taken
+        if self._ack_sequence != _NOT_LOOKED_FOR:
+            return
+        for entry, part, row, stop in reversed(taken):
+            at = positions.last_ackable_row(part, row, stop)
+            if at >= 0:
+                self._ack = positions.event_position(part, at, open_gtid=entry.open_gtid)
+                self._resume = positions.resume_after(self._ack, part, at)
+                self._ack_sequence = entry.first + at
+                return
+        self._ack_sequence = -1
+
+    @property
+    def is_settled(self) -> bool:
+        return not self._taken
+
+    def settle(self) -> None:
+        """Read all positions and let go of the events."""
+        if self._taken:
+            _ = self.start, self.end, self.ack
+            self._taken = ()
+
+    @property
+    def places(self) -> tuple[tuple[Position | None, int], ...]:
+        """The positions that were read, with the sequences of their events."""
+        return (self._end, self.last), (self._ack, self._ack_sequence), (self._start, self.first)
+
+    def sequence_of(self, position: Position) -> int:
+        """Sequence of the event whose position this very object is; -1 where this range did not hand it out."""
+        if position is self._end:
+            return self.last
+        if position is self._ack:
+            return self._ack_sequence
+        return self.first if position is self._start else -1
