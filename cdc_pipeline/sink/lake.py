@@ -87,6 +87,10 @@ class LakePaths:
     def cuts(self) -> Path:
         return self.state / "cuts"
 
+    @property
+    def dump_errors(self) -> Path:
+        return self.state / "dump_errors.json"
+
     def staging(self, batch_number: int) -> Path:
         return self.staging_root / f"{batch_number:0{NUMBER_DIGITS}d}"
 
