@@ -155,7 +155,7 @@ class _Run:
         reader = Reader(
             run=resolved, source=self._source, store=store, rules=rules, slice_events_max=slice_events_max(config)
         )
-        place = Place(resolved.start, identity.flavor)
+        place = Place(resolved.start, identity.flavor, keeps_gtids=self._source.uses_gtids)
         targets = Targets(config.name, self._cut)
         committer = Committer(
             source=config.name,

@@ -4,7 +4,8 @@ Rules:
 - A start is between two transactions. A place inside one goes back to the nearest begin at or before it, and says so.
 - A start has the full set of executed GTIDs wherever the source uses GTIDs, also when only a journal and an offset are
   known: a partial set would make the next dump by GTID send all that came before (pitfall 4). It is the set at the head
-  of the journal and the GTIDs up to the place.
+  of the journal and the GTIDs up to the place. A server with gtid_mode ON refuses to send a journal of transactions
+  without GTIDs; such a journal adds none, which the heads of it and of the next one prove.
 - Where the source does not use GTIDs now, the place has no set: see `start_history`.
 """
 
@@ -17,7 +18,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.errors import PositionError, UnknownEventError, UnsupportedEventError
+from cdc_pipeline.errors import PositionError, ServerSettingError, UnknownEventError, UnsupportedEventError
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start_types import FIRST_OFFSET, StartSource
@@ -56,6 +57,12 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
         if found.begin >= 0:
             notes.append(f"{wanted} lies inside a transaction: back to its begin at {found.begin} (P7)")
             found = _read_to(source, replace(wanted, offset=found.begin))
+    except ServerSettingError:
+        executed = _executed_by_heads(source, wanted)
+        if executed is None:
+            raise
+        position = with_created(source, replace(wanted, gtid_set=executed))
+        return position, (f"{wanted.journal} holds no GTIDs: {executed or 'nothing'} was executed before it",)
     except (UnsupportedEventError, UnknownEventError) as error:
         if not uses_gtids:
             unchecked = f"an event before it cannot be read ({error.what}): its place was not checked"
@@ -70,10 +77,7 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
         ) from error
     if not uses_gtids:
         return replace(found.position, gtid_set=""), (*notes, "the source does not use GTIDs")
-    executed = found.executed
-    if isinstance(executed, MariadbGtidSet):
-        executed = executed.position()
-    gtid_set = str(executed) if executed else ""
+    gtid_set = _text(found.executed)
     notes.append(f"{gtid_set} was executed before it" if gtid_set else "the log has no GTIDs up to there")
     return replace(found.position, gtid_set=gtid_set), tuple(notes)
 
@@ -83,6 +87,36 @@ def with_created(source: StartSource, position: Position) -> Position:
     if position.journal_created_s:
         return position
     return replace(position, journal_created_s=source.journal_created_s(position.journal))
+
+
+def _executed_by_heads(source: StartSource, wanted: Position) -> str | None:
+    """The set at the head of the journal, if the next one's head proves that the journal adds nothing to it."""
+    names = [info.journal for info in source.journals()]
+    if wanted.journal not in names[:-1]:
+        return None
+    following = names[names.index(wanted.journal) + 1]
+    here, after = (_head_set(source, journal) for journal in (wanted.journal, following))
+    return here if here == after else None
+
+
+def _head_set(source: StartSource, journal: str) -> str:
+    """Set at the head of a journal; "" where it has none."""
+    flavor = source.identity.flavor
+    with closing(cast(Any, source.chunks(Position(journal, FIRST_OFFSET), source.end_position()))) as chunks:
+        for chunk in chunks:
+            if chunk.journal != journal:
+                break
+            listed = _listed(chunk, flavor)
+            # A single event is the format description: the set follows it.
+            if listed is not None or len(chunk.events) > 1:
+                return _text(listed)
+    return ""
+
+
+def _text(executed: MysqlGtidSet | MariadbGtidSet | None) -> str:
+    if isinstance(executed, MariadbGtidSet):
+        executed = executed.position()
+    return str(executed) if executed else ""
 
 
 def _read_to(source: StartSource, wanted: Position) -> _Read:

@@ -2,8 +2,9 @@
 
 Rules:
 - On the same server, and in the same numbering of its journals, journal and offset are exact, whatever the server did
-  with its GTIDs meanwhile. A dump by GTID set is not: it passes over transactions without a GTID in silence. So a GTID
-  set is used where offsets mean nothing: on another server, and where the cursor's journal was purged.
+  with its GTIDs meanwhile. A dump by GTID set is not: it passes over journals of transactions without a GTID in
+  silence, where one by offset is refused aloud. So a GTID set is used where offsets mean nothing: on another server,
+  and where the cursor's journal was purged.
 - A cursor has a GTID set only while its source uses GTIDs. Transactions without one that come later are in no set, so a
   set kept through such a time would lose them once GTIDs are used again.
 - A cursor ahead of its own server's log, or of a journal that was created at another time, is an error and never reads
