@@ -141,6 +141,12 @@ class SourceIdentityError(SourceError):
     """The cursor was written for another server, or the server's journals were renumbered."""
 
 
+class ServerChangedError(SourceIdentityError):
+    """Another server answers at the cursor's address; after enough such errors the address has moved (SPEC P5)."""
+
+    retryable = True
+
+
 # -- binlog -----------------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.pipeline.commit import Committer, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.drain import Drain
-from cdc_pipeline.pipeline.parts import build_sink, build_source, build_store, slice_events_max
+from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source, build_store, slice_events_max
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import LOG_END, ResolvedRun, resolve
 from cdc_pipeline.pipeline.reader import Reader
@@ -29,10 +29,12 @@ from cdc_pipeline.pipeline.report import (
     TableReport,
     needed_place,
 )
+from cdc_pipeline.pipeline.starting import ChosenServer, choose, counted
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
@@ -64,12 +66,14 @@ def capture(
     observer = observer or SilentObserver()
     started = (time.monotonic(), time.process_time())
     sink = build_sink(config, on_joint=observer.reached)
-    with sink.lock():
-        source = build_source(config)
+    dump_errors = build_dump_errors(config)
+    with sink.lock(), counted(dump_errors):
+        server = choose(config)
+        source = build_source(server.config)
         try:
             run = _Run(config, sink=sink, source=source, cursors=cursors, observer=observer, run_id=run_id)
             run.recover()
-            resolved = run.plan(bound or config.bound)
+            resolved = run.plan(bound or config.bound, server=server, dump_errors=dump_errors)
             observer.planned(resolved.plan)
             if resolved.start.order != resolved.end.order:
                 run.read_and_drain(resolved)
@@ -138,9 +142,20 @@ class _Run:
         self._cut = cut
         self._cursor = self._reconciled.cursor
 
-    def plan(self, bound: Bound) -> ResolvedRun:
+    def plan(self, bound: Bound, *, server: ChosenServer, dump_errors: DumpErrorStore) -> ResolvedRun:
         self._source.check()
-        return resolve(self._config, source=self._source, reconciled=self._reconciled, cut=self._cut, bound=bound)
+        resolved = resolve(
+            self._config,
+            source=self._source,
+            reconciled=self._reconciled,
+            cut=self._cut,
+            bound=bound,
+            server=server,
+            dump_errors=dump_errors.read(),
+        )
+        if resolved.decision.resets_dump_errors:
+            dump_errors.write(DumpErrors())
+        return resolved
 
     def read_and_drain(self, resolved: ResolvedRun) -> None:
         """Reader and drain, two threads around the store."""
@@ -160,7 +175,7 @@ class _Run:
             on_position=self._positions.persist,
             on_joint=self._observer.reached,
         )
-        place = Place(resolved.start, identity.flavor)
+        place = Place(resolved.start, identity.flavor, keeps_gtids=self._source.uses_gtids)
         targets = Targets(config.name, self._cut)
         committer = Committer(
             source=config.name,
@@ -174,14 +189,15 @@ class _Run:
             place=place,
             observer=self._observer,
             run_id=self._run_id,
+            epoch=resolved.epoch,
+            start_reasons=resolved.plan.start_reasons,
         )
-        epoch = committer.cursor.epoch if committer.cursor is not None else 1
         drain = Drain(
             config=config,
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=tables.captured, epoch=epoch),
+            decoder=RunDecoder(captured=tables.captured, epoch=resolved.epoch),
             targets=targets,
             place=place,
             committer=committer,
@@ -204,15 +220,24 @@ class _Run:
             reader.join()
 
     def hold_start(self, resolved: ResolvedRun) -> None:
-        """Nothing to read. A first run keeps its start all the same: `latest` must not move on until the next run."""
-        if self._cursor is not None:
+        """Nothing to read. A first run keeps its start all the same: `latest` must not move on until the next run. So
+        does one that has turned to another server."""
+        before, at = self._cursor, resolved.start
+        if before is not None and not resolved.decision.epoch_grows:
             return
-        at = resolved.start
-        self._cursor = cursor_state(self._config.name, self._source.identity, at)
+        self._cursor = cursor_state(
+            self._config.name,
+            self._source.identity,
+            at,
+            batch_number=0 if before is None else before.batch_number,
+            epoch=resolved.epoch,
+            targets=None if before is None else before.targets,
+        )
         interval = Interval(
             start_journal=at.journal, start_offset=at.offset, end_journal=at.journal, end_offset=at.offset
         )
-        self._cursors.write(self._cursor, cursor_metadata(interval, None))
+        reasons = resolved.plan.start_reasons
+        self._cursors.write(self._cursor, cursor_metadata(interval, None, start_reasons=reasons))
 
     def _places(self, resolved: ResolvedRun) -> dict[str, LogPlace | None]:
         """Read up to, applied up to, oldest needed."""

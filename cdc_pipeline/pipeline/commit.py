@@ -48,6 +48,8 @@ class Committer:
         place: Place,
         observer: CaptureObserver,
         run_id: str,
+        epoch: int,
+        start_reasons: tuple[str, ...],
     ) -> None:
         self.cuts: list[Cut] = []
         self.idle_intervals: list[Interval] = []
@@ -64,6 +66,8 @@ class Committer:
         self._place = place
         self._observer = observer
         self._run_id = run_id
+        self._epoch = epoch
+        self._start_reasons = start_reasons
         self._staged: StagedBatch | None = None
         self._created: set[str] = set()
         self._ddl: list[DdlDecision] = []
@@ -155,14 +159,15 @@ class Committer:
         self.cursor = cut.cursor
         self._observer.published(cut)
         self._observer.reached("before_cursor")
-        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut))
+        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut, start_reasons=self._start_reasons))
         self._observer.reached("before_ack")
         self._ack()
         self._sink.cleanup(cut)
         self._in_doubt = False
 
     def _move_cursor(self) -> None:
-        if self.cursor is not None and self.cursor.position.order == self._place.position.order:
+        cursor, place = self.cursor, self._place.position
+        if cursor is not None and (cursor.epoch, cursor.position.order) == (self._epoch, place.order):
             return
         interval = self._place.take_interval()
         self.idle_intervals.append(interval)
@@ -171,7 +176,7 @@ class Committer:
         notes, self._notes = tuple(self._notes), []
         self.idle_notes.extend(notes)
         self.cursor = self._cursor_at(self.cursor.batch_number if self.cursor is not None else 0, ())
-        self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl, notes))
+        self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl, notes, start_reasons=self._start_reasons))
         self._ack()
 
     def _ack(self) -> None:
@@ -185,7 +190,7 @@ class Committer:
             self._identity,
             self._place.full_position(),
             batch_number=number,
-            epoch=self.cursor.epoch if self.cursor is not None else 1,
+            epoch=self._epoch,
             targets=self._targets.states(created),
         )
 
@@ -229,10 +234,18 @@ def _plan_of(target: Target) -> TargetPlan:
 
 
 def cursor_metadata(
-    interval: Interval, cut: Cut | None, ddl: tuple[DdlDecision, ...] = (), notes: tuple[Note, ...] = ()
+    interval: Interval,
+    cut: Cut | None,
+    ddl: tuple[DdlDecision, ...] = (),
+    notes: tuple[Note, ...] = (),
+    *,
+    start_reasons: tuple[str, ...] = (),
 ) -> dict[str, object]:
-    """What people see beside a cursor: interval, counts, decisions, cut and table versions, as plain values."""
+    """What people see beside a cursor: interval, why its run started where it did, counts, decisions, cut and table
+    versions, as plain values."""
     metadata: dict[str, object] = {"interval": interval.model_dump()}
+    if start_reasons:
+        metadata["start_reasons"] = list(start_reasons)
     if ddl:
         metadata["ddl"] = [decision.model_dump() for decision in ddl]
     notes = notes if cut is None else cut.notes

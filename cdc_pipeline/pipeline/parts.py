@@ -11,6 +11,8 @@ from typing import TypedDict
 
 from cdc_pipeline.config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.dump_errors import DumpErrorFile
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
 from cdc_pipeline.store.file import UNBOUNDED_EVENTS, FileEventStore
@@ -98,6 +100,11 @@ def get_size(config: PipelineConfig) -> int:
 def build_sink(config: PipelineConfig, *, on_joint: Callable[[str], None] | None = None) -> DeltaSink:
     """The Delta side. Starts no JVM before something is merged."""
     return DeltaSink(source=config.name, config=config.sink, on_joint=on_joint or (lambda _joint: None))
+
+
+def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:
+    """The count of failed dumps."""
+    return DumpErrorFile(LakePaths(config.sink.lake_path.absolute(), config.name).dump_errors)
 
 
 def slice_events_max(config: PipelineConfig) -> int:

@@ -18,24 +18,34 @@ from cdc_pipeline.sink.manifest import Interval
 class Place:
     """Moves over slices that are applied; stands between transactions.
 
+    Args:
+        start: where the run starts.
+        flavor: of the source.
+        keeps_gtids: whether the source uses GTIDs.
+
     Attributes:
         position: after the last whole transaction, without its GTID set (see `full_position`).
         source_time_us: commit time of that transaction at the source; -1 before the first.
         ack_position: that transaction's last event, by which the store is acked (SPEC S9); None before the first.
     """
 
-    def __init__(self, start: Position, flavor: Flavor) -> None:
+    def __init__(self, start: Position, flavor: Flavor, *, keeps_gtids: bool = True) -> None:
         self.position = start
         self.source_time_us = -1
         self.ack_position: Position | None = None
+        self._keeps_gtids = keeps_gtids
         self._gtids = parse_gtid_set(start.gtid_set, flavor)
         self._open_gtids: dict[str, list[NDArray[np.int64]]] = {}
         self._batch_start = start
         self._counts: dict[str, int] = {}
 
     def full_position(self) -> Position:
-        """The position with the set of all transactions executed up to it."""
-        return replace(self.position, gtid_set=str(self._gtids))
+        """The position with the set of all transactions executed up to it.
+
+        Without one where the source does not use GTIDs: transactions that come later could be in no set, and those of a
+        mixed time would make a partial one (pitfall 4).
+        """
+        return replace(self.position, gtid_set=str(self._gtids) if self._keeps_gtids else "")
 
     def count(self, name: str, number: int) -> None:
         """Add to one of the interval's counters."""

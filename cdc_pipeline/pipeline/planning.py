@@ -15,13 +15,16 @@ from typing import Final
 from cdc_pipeline.config import Bound, GtidBoundConfig, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.pipeline.limits import Limit, executed_before, make_limit
-from cdc_pipeline.pipeline.parts import build_sink, build_source
+from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import CapturePlan, needed_place
+from cdc_pipeline.pipeline.starting import ChosenServer, choose, start_rules
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start import resolve_start
+from cdc_pipeline.position.start import StartDecision, resolve_start
+from cdc_pipeline.position.start_types import Overlap
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.source.protocol import Source
 
@@ -33,11 +36,15 @@ class ResolvedRun:
     """A plan together with the values that the run needs of it.
 
     Attributes:
+        decision: how the start was found, and how reading begins there.
+        epoch: of everything that the run reads (K1).
         limit: what ends the run before `end`, if it is met; None for no such limit.
         ends_anywhere: the end is the user's own and may lie inside a transaction: what is whole before it counts.
     """
 
     plan: CapturePlan
+    decision: StartDecision
+    epoch: int
     start: Position
     end: Position
     limit: Limit | None
@@ -54,7 +61,8 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
     cut = sink.last_cut()
     unfinished = sink.pending_record()
     reconciled = reconcile(cursors.read(), cut)
-    source = build_source(config)
+    server = choose(config)
+    source = build_source(server.config)
     try:
         source.check()
         if unfinished is not None:
@@ -63,7 +71,14 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
             reason = f"batch {unfinished.batch_number} is recorded and not finished: the run finishes it first"
             reconciled = Reconciled(after, reason, True)
         return resolve(
-            config, source=source, reconciled=reconciled, cut=cut, bound=bound or config.bound, unfinished=unfinished
+            config,
+            source=source,
+            reconciled=reconciled,
+            cut=cut,
+            bound=bound or config.bound,
+            unfinished=unfinished,
+            server=server,
+            dump_errors=build_dump_errors(config).read(),
         ).plan
     finally:
         source.close()
@@ -77,13 +92,24 @@ def resolve(
     cut: Cut | None,
     bound: Bound,
     unfinished: BatchRecord | None = None,
+    server: ChosenServer | None = None,
+    dump_errors: DumpErrors | None = None,
+    overlap: Overlap | None = None,
 ) -> ResolvedRun:
     """Start, end and tables of a run over `source`, which has passed its check.
 
     Raises:
         SourceError: the start is gone, the cursor belongs to another server, or the end lies before the start.
     """
-    decision = resolve_start(cursor=reconciled.cursor, start=config.start, source=source)
+    decision = resolve_start(
+        cursor=reconciled.cursor,
+        start=config.start,
+        source=source,
+        rules=start_rules(config, cut=cut, dump_errors=dump_errors or DumpErrors()),
+        overlap=overlap,
+    )
+    chosen = (server.reason,) if server is not None and server.reason else ()
+    known_by = () if reconciled.cursor is None else (reconciled.reason,)
     log_end = source.end_position()
     start = decision.position
     end, end_reason, limit = _end(bound, start=start, log_end=log_end, source=source)
@@ -94,7 +120,7 @@ def resolve(
             got=f"{end} ({end_reason})",
             next_step="choose a later bound; a log that ends before the cursor was reset or belongs to another server",
         )
-    reasons = (*decision.reasons, *source.reasons(start))
+    reasons = (*decision.reasons, *source.reasons(decision.read_from))
     journals = [info for info in source.journals() if _within(info.journal, start, end)]
     tables = TableFilter(config.tables)
     known = source.tables()
@@ -105,7 +131,7 @@ def resolve(
             start_journal=start.journal,
             start_offset=start.offset,
             start_gtid_set=start.gtid_set,
-            start_reasons=reasons if reconciled.cursor is None else (reconciled.reason, *reasons),
+            start_reasons=(*chosen, *known_by, *reasons),
             end_journal=end.journal,
             end_offset=end.offset,
             end_reason=end_reason,
@@ -117,6 +143,8 @@ def resolve(
             unfinished_batch=None if unfinished is None else unfinished.batch_number,
             oldest_needed=needed_place(reconciled.cursor),
         ),
+        decision=decision,
+        epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,
         start=start,
         end=end,
         limit=limit,

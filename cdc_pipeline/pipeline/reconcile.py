@@ -2,7 +2,8 @@
 
 Rules:
 - The lake decides how far data was applied; the cursor may only lag behind it, or stand later in the log under the same
-  batch number (a run that applied nothing moves the position alone).
+  batch number (a run that applied nothing moves the position alone), also in the log of another server, under a later
+  epoch.
 - A cursor with a higher batch number than the last cut means that the lake was restored or replaced: the run stops.
 - Which cursor it is has been decided before (form, source, an event of a run and of no partition, not wiped): see
   `orchestration/cursor_store.py`. Every disagreement is resolved by this table, and its reason goes into the plan, the
@@ -60,12 +61,20 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
         return Reconciled(cut.cursor, f"no cursor: rebuilt from cut {cut.batch_number}", True)
     if cursor.batch_number > cut.batch_number:
         raise _ahead(cursor, cut.batch_number)
-    if not cursor.identity.same_server(cut.cursor.identity):
+    # A cursor that has moved to another server begins an epoch (K1); within one, both are of the same server.
+    if cursor.epoch == cut.cursor.epoch and not cursor.identity.same_server(cut.cursor.identity):
         raise LakeStateError(
             "the cursor and the lake's last cut belong to different servers",
             expected=str(cut.cursor.identity),
             got=str(cursor.identity),
             next_step="point the pipeline at its own server, or give the new one a source name and a lake of its own",
+        )
+    if cursor.batch_number < cut.batch_number and cursor.epoch > cut.cursor.epoch:
+        raise LakeStateError(
+            "the cursor's epoch is later than that of the lake's last cut, which comes after it",
+            expected=f"at most epoch {cut.cursor.epoch}, of cut {cut.batch_number}",
+            got=f"epoch {cursor.epoch}, batch {cursor.batch_number}",
+            next_step="wipe the cursor asset in Dagster: the next run rebuilds the cursor from the last cut",
         )
     if cursor.batch_number < cut.batch_number:
         return Reconciled(

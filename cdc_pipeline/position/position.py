@@ -23,7 +23,8 @@ class ServerIdentity:
         flavor: decides GTID form and event types.
         server_id: @@server_id; for an archive that of the journals' format description events.
         server_uuid: @@server_uuid of MySQL; "" where there is none (MariaDB, archives).
-        address: ``host:port`` or the archive's directory, as configured; informative, never compared.
+        address: ``host:port`` or the archive's directory, as configured. It does not tell who answers there: only the
+            rules of the start compare it, with the addresses of the configuration (SPEC P5, P6).
     """
 
     flavor: Flavor

@@ -92,6 +92,10 @@ class LakePaths:
         """Of the Delta table of cursors, where a `DeltaCursorStore` keeps them."""
         return self.state / "cursors"
 
+    @property
+    def dump_errors(self) -> Path:
+        return self.state / "dump_errors.json"
+
     def staging(self, batch_number: int) -> Path:
         return self.staging_root / f"{batch_number:0{NUMBER_DIGITS}d}"
 

@@ -60,6 +60,19 @@ class ArchiveSource:
         head = self._head(self._files()[0])
         return ServerIdentity(flavor_of(head), head.journal_format.server_id, address=str(self.directory))
 
+    @property
+    def uses_gtids(self) -> bool:
+        """Whether the newest journal begins after a GTID set, or holds GTIDs."""
+        return bool(preceding_set(self._head(self._files()[-1])) or self.end_position().gtid_set)
+
+    @property
+    def heads_are_local(self) -> bool:
+        return True
+
+    def journal_created_s(self, journal: str) -> int:
+        file = self.directory / journal  # no listing: a search asks for hundreds
+        return self._head(file if file.is_file() else self._file(journal)).journal_format.created_s
+
     def check(self) -> None:
         """Directory, magic numbers and format descriptions of all journals.
 

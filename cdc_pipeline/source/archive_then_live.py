@@ -70,6 +70,21 @@ class ArchiveThenLive:
         """Of the server."""
         return self.live.identity
 
+    @property
+    def uses_gtids(self) -> bool:
+        """Of the server."""
+        return self.live.uses_gtids
+
+    @property
+    def heads_are_local(self) -> bool:
+        """Of the server."""
+        return self.live.heads_are_local
+
+    def journal_created_s(self, journal: str) -> int:
+        """Of the server's journal, or of the archived one where the server has purged it."""
+        listed = {info.journal for info in self.live.journals()}
+        return (self.live if journal in listed else self._archive).journal_created_s(journal)
+
     def check(self) -> None:
         """Of the server; the archive is checked when it is needed."""
         self.live.check()

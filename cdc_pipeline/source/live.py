@@ -76,6 +76,25 @@ class LiveSource:
         """Flavor, server id and uuid as the server tells them."""
         return self.server.identity
 
+    @property
+    def uses_gtids(self) -> bool:
+        """MySQL: gtid_mode is ON; MariaDB: always."""
+        return self.server.uses_gtids
+
+    @property
+    def heads_are_local(self) -> bool:
+        """False: a head costs a dump."""
+        return False
+
+    def journal_created_s(self, journal: str) -> int:
+        """Creation time of a journal, by a dump that is ended after its first chunk.
+
+        Raises:
+            JournalMissingError, ServerUnreachableError, MissingGrantError, BinlogError.
+        """
+        with contextlib.closing(self.chunks(Position(journal, 4), Position(journal, 1 << 40))) as beginning:
+            return next(beginning).journal_format.created_s
+
     def check(self) -> None:
         """Settings, grants, and whether our replica id is free.
 

@@ -33,6 +33,21 @@ class Source(Protocol):
     def identity(self) -> ServerIdentity:
         """Who wrote the journals."""
 
+    @property
+    def uses_gtids(self) -> bool:
+        """Whether every new transaction of the log has a GTID."""
+
+    @property
+    def heads_are_local(self) -> bool:
+        """Whether `journal_created_s` costs no connection, so that every journal may be asked for."""
+
+    def journal_created_s(self, journal: str) -> int:
+        """Creation time in the format description of `journal`, seconds since 1970.
+
+        Raises:
+            JournalMissingError: purged, deleted or never there.
+        """
+
     def check(self) -> None:
         """Settings and grants, or the directory and its journals.
 

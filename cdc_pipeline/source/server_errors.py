@@ -92,6 +92,12 @@ _STREAM_CAUSES: Final = (
     ),
     _Cause(
         ServerSettingError,
+        "the server sends no transactions without a GTID while its gtid_mode is ON, and there are some after the start",
+        "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again; when the run has passed them, set it to 'ON' again",
+        ("anonymous transaction when @@global.gtid_mode = on",),
+    ),
+    _Cause(
+        ServerSettingError,
         "the log holds transactions without GTIDs in the range that is read by GTID",
         "start by journal and offset before them, or at a GTID set after them",
         ("anonymous",),

@@ -11,7 +11,6 @@ import pytest
 from cdc_pipeline.binlog import gtid
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.config import GtidConfig, PositionConfig
-from cdc_pipeline.errors import PositionError
 from cdc_pipeline.position.gtid_sets import parse_gtid_set
 from cdc_pipeline.position.start import resolve_start
 from cdc_pipeline.source.archive import ArchiveSource
@@ -117,15 +116,23 @@ def test_a_gtid_set_is_found_in_an_archive_where_the_server_had_it(recorded) -> 
         assert (decision.position.journal, decision.position.offset) == (name, offset)
 
 
-def test_an_offset_inside_a_transaction_is_refused(recorded) -> None:
-    _, directory, name, _, _ = recorded
+def test_p7_an_offset_inside_a_transaction_goes_back_to_its_begin(recorded) -> None:
+    server, directory, name, _, places = recorded
     _, slices, _ = collect(directory, chunk_bytes=1 << 20)
     rows = np.concatenate([part.events for part in slices])
-    inside = rows["offset"][rows["tx_ordinal"] > 0].tolist()
+    inside = rows[rows["tx_ordinal"] > 0]
     source = ArchiveSource(directory)
-    for offset in inside[:: max(1, len(inside) // 8)]:
-        with pytest.raises(PositionError, match="inside a transaction"):
-            resolve_start(cursor=None, start=PositionConfig(journal=name, offset=offset), source=source)
+    executed = {offset: str(parse_gtid_set(text, server.flavor)) for offset, text in places}
+    compared = 0
+    for event in inside[:: max(1, len(inside) // 8)]:
+        start = PositionConfig(journal=name, offset=int(event["offset"]))
+        decision = resolve_start(cursor=None, start=start, source=source)
+        assert decision.position.offset == event["tx_offset"]
+        assert "(P7)" in " ".join(decision.reasons)
+        if decision.position.offset in executed:
+            compared += 1
+            assert decision.position.gtid_set == executed[decision.position.offset]
+    assert compared
 
 
 def test_pitfall_4_a_live_server_gives_the_same_gtids_before_an_offset(recorded) -> None:

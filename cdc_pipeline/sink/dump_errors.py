@@ -1,0 +1,58 @@
+"""The state of failed dumps as a small file of the lake, ``_cdc/<source>/dump_errors.json`` (SPEC P5).
+
+Rules:
+- The file is replaced as a whole; a run that finds none has nothing to remember.
+- Only the holder of the source's lock writes it.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.position.dump_errors import DumpErrors
+from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, read_json, sync_folder
+
+
+class DumpErrorFile:
+    """`position.dump_errors.DumpErrorStore` in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> DumpErrors:
+        """The state that the last run left.
+
+        Raises:
+            LakeStateError: the file is damaged.
+        """
+        if not self._path.exists():
+            return DumpErrors()
+        try:
+            return DumpErrors.model_validate_json(read_json(self._path))
+        except ValidationError as error:
+            raise LakeStateError(
+                f"the count of failed dumps cannot be understood: {self._path}",
+                got=str(error.errors()[0]["msg"]),
+                next_step="remove the file: counting begins anew",
+            ) from None
+
+    def write(self, errors: DumpErrors) -> None:
+        """Replace the state; nothing is written where it stays the same."""
+        if errors == self.read():
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = self._path.parent / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
+        try:
+            with temporary.open("x", encoding="utf-8") as stream:
+                stream.write(errors.model_dump_json(indent=1))
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(self._path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        sync_folder(self._path.parent)

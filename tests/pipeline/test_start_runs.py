@@ -1,0 +1,192 @@
+"""Whole runs that turn to another server, without a captured table and so without Spark: epochs, counts, reasons."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import LakeStateError, PositionError, ServerChangedError, ServerUnreachableError
+from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.position.dump_errors import DumpErrors
+from cdc_pipeline.sink.dump_errors import DumpErrorFile
+from tests.servers import Server
+
+pytestmark = [pytest.mark.mysql, pytest.mark.timeout(180)]
+
+MakeConfig = Callable[..., PipelineConfig]
+OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+
+
+def section(server: Server, standby: Server | None = None, **start: Any) -> dict[str, Any]:
+    """Source section; both servers get the account."""
+    user, password = server.create_replication_user()
+    found = {"kind": "live", "host": server.host, "port": server.port, "user": user, "password": password}
+    if standby is not None:
+        standby.create_replication_user()
+        found["standby"] = {"host": standby.host, "port": standby.port, **start}
+    return found
+
+
+def write(server: Server, rows: int = 3) -> None:
+    server.execute_all("CREATE DATABASE IF NOT EXISTS a", "CREATE TABLE IF NOT EXISTS a.t (k INT)")
+    for row in range(rows):
+        server.execute(f"INSERT INTO a.t VALUES ({row})")
+
+
+def errors_file(config: PipelineConfig) -> Path:
+    return config.sink.lake_path / "_cdc" / config.name / "dump_errors.json"
+
+
+def at_end(server: Server, cursors: MemoryCursorStore, *, epoch: int) -> None:
+    """The cursor is of the server, at its end, in the epoch."""
+    cursor = cursors.read()
+    assert cursor is not None
+    assert (cursor.server_id, cursor.address) == (server.server_id, f"{server.host}:{server.port}")
+    assert (cursor.journal, cursor.offset) == server.end_position()
+    assert cursor.epoch == epoch
+    assert cursor.batch_number == 0
+
+
+def test_p6_k1_runs_follow_the_server_that_answers_each_in_an_epoch_of_its_own(
+    start_server: Callable[..., Server], make_config: MakeConfig
+) -> None:
+    primary, standby = start_server("mysql", **OFF), start_server("mysql", **OFF)
+    config = make_config(section(primary, standby), include=["nothing.here"])
+    cursors = MemoryCursorStore()
+    write(primary)
+    first = capture(config, cursors=cursors)
+    at_end(primary, cursors, epoch=1)
+    assert first.plan.start_reasons[0] == f"the primary 127.0.0.1:{primary.port} answers"
+
+    write(standby)
+    primary.stop()
+    planned = plan(config, cursors=cursors)
+    second = capture(config, cursors=cursors)
+    at_end(standby, cursors, epoch=2)
+    assert planned.start_reasons == second.plan.start_reasons
+    reasons = second.plan.start_reasons
+    assert "cannot be reached" in reasons[0]
+    assert any(reason.startswith("P6: primary and standby were switched") for reason in reasons)
+    assert cursors.metadata["start_reasons"] == list(reasons)
+    assert second.interval.transactions_seen >= 4
+
+    assert capture(config, cursors=cursors).outcome == "nothing_new"
+    at_end(standby, cursors, epoch=2)
+
+    write(standby)
+    primary.start()
+    write(primary)
+    capture(config, cursors=cursors)
+    at_end(primary, cursors, epoch=3)
+
+
+def test_p4_a_first_run_on_the_standby_starts_where_its_own_start_says(
+    start_server: Callable[..., Server], make_config: MakeConfig
+) -> None:
+    primary, standby = start_server("mysql"), start_server("mysql")
+    silent = make_config(section(primary, standby), include=["nothing.here"], name="silent", start="earliest")
+    told = make_config(
+        section(primary, standby, start="earliest"), include=["nothing.here"], name="told", start="latest"
+    )
+    write(standby)
+    primary.kill()
+    cursors = MemoryCursorStore()
+    report = capture(silent, cursors=cursors)
+    assert (report.plan.start_journal, report.plan.start_offset) == standby.end_position()
+    assert "P4: there is no cursor: the standby without a start of its own" in report.plan.start_reasons
+    at_end(standby, cursors, epoch=1)
+    assert plan(told, cursors=MemoryCursorStore()).start_offset == 4
+
+
+def test_p5_a_virtual_ip_that_moved_is_followed_after_more_than_two_dump_errors(
+    start_server: Callable[..., Server], make_config: MakeConfig
+) -> None:
+    old, new = start_server("mysql", **OFF), start_server("mysql", **OFF)
+    cursors = MemoryCursorStore()
+    write(old)
+    capture(make_config(section(old), include=["nothing.here"]), cursors=cursors)
+    cursor = cursors.read()
+    assert cursor is not None
+    # The address leads to the new server now.
+    cursors.write(cursor.model_copy(update={"address": f"{new.host}:{new.port}"}), {})
+    write(new)
+    config = make_config(section(new), include=["nothing.here"])
+    for number in (1, 2, 3):
+        with pytest.raises(ServerChangedError, match=f"after {3 - number} more"):
+            capture(config, cursors=cursors)
+        assert json.loads(errors_file(config).read_text())["count"] == number
+    planned = plan(config, cursors=cursors)
+    assert any("search by time" in reason for reason in planned.start_reasons)
+    assert json.loads(errors_file(config).read_text())["count"] == 3, "planning writes nothing"
+    report = capture(config, cursors=cursors)
+    assert report.plan.start_reasons == planned.start_reasons
+    at_end(new, cursors, epoch=2)
+    assert json.loads(errors_file(config).read_text())["count"] == 0
+
+
+def test_p5_a_switch_that_finds_nothing_new_is_kept(
+    start_server: Callable[..., Server], make_config: MakeConfig
+) -> None:
+    """The standby's log ends before the cursor's time: its end is the start, and the cursor says so."""
+    primary, standby = start_server("mysql", **OFF), start_server("mysql", **OFF)
+    source = section(primary, standby) | {"fallback_interval_s": 0}
+    config = make_config(source, include=["nothing.here"])
+    cursors = MemoryCursorStore()
+    write(primary)
+    capture(config, cursors=cursors)
+    cursor = cursors.read()
+    assert cursor is not None
+    cursors.write(cursor.model_copy(update={"timestamp_s": cursor.timestamp_s + 3600}), {})
+    primary.kill()
+    report = capture(config, cursors=cursors)
+    assert report.outcome == "nothing_new"
+    at_end(standby, cursors, epoch=2)
+    assert any("P8" in reason for reason in cursors.metadata["start_reasons"])  # type: ignore[attr-defined]
+
+
+def test_p5_failed_runs_are_counted_and_a_whole_one_resets_the_count(
+    start_server: Callable[..., Server], make_config: MakeConfig
+) -> None:
+    server = start_server("mysql")
+    config = make_config(section(server), include=["nothing.here"])
+    server.stop()
+    for number in (1, 2):
+        with pytest.raises(ServerUnreachableError):
+            capture(config, cursors=MemoryCursorStore())
+        assert json.loads(errors_file(config).read_text())["count"] == number
+    server.start()
+    cursors = MemoryCursorStore()
+    capture(config, cursors=cursors)
+    assert json.loads(errors_file(config).read_text()) == DumpErrors().model_dump()
+    with pytest.raises(PositionError):
+        capture(config, cursors=cursors, bound=_bound_beyond(server))
+    assert json.loads(errors_file(config).read_text())["count"] == 1
+
+
+def _bound_beyond(server: Server) -> Any:
+    from cdc_pipeline.config import PositionConfig
+
+    journal, offset = server.end_position()
+    return PositionConfig(journal=journal, offset=offset + 10_000)
+
+
+def test_p5_the_count_is_replaced_whole_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    store = DumpErrorFile(tmp_path / "_cdc" / "shop" / "dump_errors.json")
+    assert store.read() == DumpErrors()
+    store.write(DumpErrors())
+    assert not (tmp_path / "_cdc").exists(), "nothing to remember, nothing written"
+    store.write(DumpErrors(count=2, table_id_not_found=True, last="lost"))
+    assert store.read() == DumpErrors(count=2, table_id_not_found=True, last="lost")
+    assert [file.name for file in (tmp_path / "_cdc" / "shop").iterdir()] == ["dump_errors.json"]
+    for damaged in ("{", '{"count": -1}'):
+        (tmp_path / "_cdc" / "shop" / "dump_errors.json").write_text(damaged)
+        with pytest.raises(LakeStateError) as caught:
+            store.read()
+        assert caught.value.next_step
