@@ -25,7 +25,9 @@ from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, SilentO
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.pipeline.xa import XaControl
 from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.schema.ddl_session import canonical_xid
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.source.protocol import Source
@@ -122,6 +124,7 @@ class _Run:
             self._observer.reached("before_ack")
         if cut is not None:
             self._sink.cleanup(cut)
+        self._sink.discard_parked(cut.cursor if cut is not None else None, self._reconciled.cursor)
         self._cut = cut
         self._cursor = self._reconciled.cursor
 
@@ -142,10 +145,13 @@ class _Run:
         )
         place = Place(resolved.start, identity.flavor)
         targets = Targets(config.name, self._cut)
+        cursor = self._reconciled.cursor
+        epoch = cursor.epoch if cursor is not None else 1
+        parking = self._sink.parking(epoch=epoch, open_xa=cursor.open_xa if cursor is not None else ())
         committer = Committer(
             source=config.name,
             identity=identity,
-            cursor=self._reconciled.cursor,
+            cursor=cursor,
             limits=config.batch,
             sink=self._sink,
             cursors=self._cursors,
@@ -153,9 +159,17 @@ class _Run:
             targets=targets,
             place=place,
             observer=self._observer,
+            xa=parking,
             run_id=self._run_id,
         )
-        epoch = committer.cursor.epoch if committer.cursor is not None else 1
+        xa = XaControl(
+            parking,
+            targets=targets,
+            committer=committer,
+            place=place,
+            epoch=epoch,
+            accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
+        )
         drain = Drain(
             config=config,
             store=store,
@@ -165,6 +179,7 @@ class _Run:
             targets=targets,
             place=place,
             committer=committer,
+            xa=xa,
             observer=self._observer,
             resolved=resolved,
         )

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, OpenXa
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 
 
@@ -31,6 +31,7 @@ class CapturePlan(_Plain):
     tables: tuple[str, ...]  # captured tables known so far: from the source, or from the last cut
     partial_tables: tuple[str, ...]  # K19
     unfinished_batch: int | None = None  # a recorded batch that is finished first
+    open_xa: tuple[OpenXa, ...] = ()  # prepared XA transactions whose rows are parked (K8)
 
 
 class TableReport(_Plain):

@@ -5,8 +5,9 @@ Rules:
   It names the event for `ack`. Where reading goes on after an event is its `next_offset`: `PositionRange.resume`.
 - `gtid_set` of such a position is the text of the one GTID of the event's transaction; it is read from the bytes only
   when a position is made, never for every event.
-- A cursor may stand on the last event of a transaction, a single statement included, and on a BEGIN of a log without
-  GTIDs. It may not stand on a GTID event: that GTID would count as executed and its transaction would be skipped.
+- A cursor may stand on the last event of a transaction, a single statement and an XA PREPARE included, and on a BEGIN
+  of a log without GTIDs. It may not stand on a GTID event: that GTID would count as executed and its transaction would
+  be skipped.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from cdc_pipeline.position.position import Position
 
 _GTID_TYPES = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
 # Plain numbers: a member of an enum is looked up far more slowly, and this runs for every batch.
-_BEGIN, _END, _ROLLBACK, _STATEMENT = map(
-    int, (Role.TRANSACTIONBEGIN, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT)
+_BEGIN, _END, _ROLLBACK, _STATEMENT, _PREPARE = map(
+    int, (Role.TRANSACTIONBEGIN, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT, Role.XA_PREPARE)
 )
 _QUERY = int(EventType.QUERY)
 
@@ -72,7 +73,7 @@ def resume_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Posit
 def last_ackable_row(part: EventSlice) -> int:
     """Row of the last event of the slice that a cursor may stand on, scanning backward (SPEC S8); -1 for none."""
     roles = part.events["role"]
-    ends = (roles == _END) | (roles == _ROLLBACK)
+    ends = (roles == _END) | (roles == _ROLLBACK) | (roles == _PREPARE)
     begins = (roles == _BEGIN) & (part.events["event_type"] == _QUERY)
     rows = np.flatnonzero(ends | begins | ((roles == _STATEMENT) & _closes(part)))
     return int(rows[-1]) if len(rows) else -1
