@@ -220,6 +220,10 @@ class TransactionError(CdcError):
     """The order of events in a transaction contradicts the protocol."""
 
 
+class UnknownXaError(TransactionError):
+    """XA COMMIT of a transaction whose rows were not seen: it was prepared before the start (K8)."""
+
+
 class SchemaError(CdcError):
     """A table's columns and what is known of them contradict each other."""
 

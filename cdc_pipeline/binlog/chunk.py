@@ -58,9 +58,10 @@ class Role(IntEnum):
     ROWDATA = 2  # table maps and rows events
     TRANSACTIONEND = 3  # XID, or the query COMMIT
     ROLLBACK = 4  # the query ROLLBACK that ends a group: its rows never count
-    STATEMENT = 5  # any other query: DDL, statement-format DML, SAVEPOINT, XA ... classified by its text
+    STATEMENT = 5  # any other query: DDL, statement-format DML, SAVEPOINT, XA COMMIT ... classified by its text
     HEARTBEAT = 6
     JOURNAL = 7  # format description, rotate, stop, lists of GTIDs: marks of the journal itself
+    XA_PREPARE = 8  # ends a group without committing it: its rows wait for XA COMMIT (K8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,3 +65,20 @@ class DecodedRows:
 
     def __len__(self) -> int:
         return len(self.op)
+
+    def part(self, first: int, stop: int) -> DecodedRows:
+        """Changes [first, stop), without copying; for rows without `invalid` values."""
+        assert not self.invalid
+        count = stop - first
+        return DecodedRows(
+            schema=self.schema,
+            op=self.op[first:stop],
+            seq=self.seq.slice(first, count),
+            commit_ts_us=self.commit_ts_us[first:stop],
+            event_row=self.event_row[first:stop],
+            before=self.before.slice(first, count),
+            after=self.after.slice(first, count),
+            before_present=self.before_present[first:stop],
+            after_present=self.after_present[first:stop],
+            all_present=self.all_present,
+        )

@@ -103,6 +103,7 @@ PACKED_TYPES: Final[dict[EventType, EventType]] = {
 HANDLED: Final = ROWS_TYPES | PACKED_TYPES.keys() | {
     _T.QUERY, _T.STOP, _T.ROTATE, _T.FORMAT_DESCRIPTION, _T.XID, _T.TABLE_MAP, _T.HEARTBEAT, _T.HEARTBEAT_V2,
     _T.GTID, _T.ANONYMOUS_GTID, _T.GTID_TAGGED, _T.PREVIOUS_GTIDS, _T.MARIADB_GTID, _T.MARIADB_GTID_LIST,
+    _T.XA_PREPARE,
 }  # fmt: skip
 
 # Change no row of any table: comments, checkpoints, group replication's bookkeeping, variables of statements (the
@@ -132,7 +133,6 @@ STOP_REASONS: Final[dict[EventType, str]] = {
     _T.PRE_GA_UPDATE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.PRE_GA_DELETE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.INCIDENT: "the server lost events here (see its error log); load the tables anew and start after the incident",
-    _T.XA_PREPARE: "XA transactions: start after the XA transaction has ended, or commit with ONE PHASE outside XA",
     _T.PARTIAL_UPDATE_ROWS: "SET GLOBAL binlog_row_value_options = '' and start after these events",
     _T.MARIADB_START_ENCRYPTION: "an encrypted journal: read it from the running server, which sends it in the clear",
 }

@@ -3,9 +3,11 @@
 Rules:
 - A transaction begins at its GTID event, or at BEGIN where there is none. A BEGIN after the GTID event belongs to the
   same transaction and has role OTHER. MariaDB writes no BEGIN: its GTID event without the standalone flag is one.
-- It ends at XID, COMMIT or ROLLBACK. A statement that stands where a transaction's body would begin (after the GTID
-  event without BEGIN, after MariaDB's standalone GTID event, or alone in a log without GTIDs) is a transaction by
-  itself and ends it. Any other statement (SAVEPOINT, the CREATE TABLE of CREATE ... SELECT, XA START) stays inside.
+- It ends at XID, COMMIT, ROLLBACK or XA PREPARE. A statement that stands where a transaction's body would begin (after
+  the GTID event without BEGIN, after MariaDB's standalone GTID event, or alone in a log without GTIDs) is a transaction
+  by itself and ends it. Any other statement (SAVEPOINT, the CREATE TABLE of CREATE ... SELECT, XA START) stays inside.
+- A group that XA PREPARE ends is prepared, not committed: XA COMMIT or XA ROLLBACK, a transaction by itself and
+  possibly journals later, decides on it (K8). XA COMMIT ... ONE PHASE is written as a prepare with a flag: a commit.
 - `commit_ts_us` of all its events is the commit timestamp of the GTID event where it has one (MySQL 8.0 and later),
   otherwise the header timestamp of the transaction's first event: MariaDB's GTID event, BEGIN, or the statement.
 - A transaction that is open when its journal ends (ROTATE, STOP, or the next journal's format description) was never
@@ -25,8 +27,8 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import grouping_kernel as kernel
 from cdc_pipeline.binlog.chunk import Chunk, Role
-from cdc_pipeline.binlog.event_types import STOP_REASONS, EventType, event_name
-from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError, UnsupportedEventError
+from cdc_pipeline.binlog.event_types import EventType, event_name
+from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError
 
 _LOST = "events before this one are missing: read the journal from an earlier position, or check it for damage"
 _CONTRADICTIONS: Final[dict[int, tuple[str, str, str]]] = {
@@ -34,12 +36,12 @@ _CONTRADICTIONS: Final[dict[int, tuple[str, str, str]]] = {
     kernel.END_OUTSIDE: ("a transaction ends that did not begin", "a GTID event or BEGIN before it", _LOST),
     kernel.GTID_INSIDE: (
         "a transaction begins before the one before it has ended",
-        "XID, COMMIT or ROLLBACK before the next GTID event",
+        "XID, COMMIT, ROLLBACK or XA PREPARE before the next GTID event",
         "the end of the transaction is missing in the journal: compare it with the server's own copy",
     ),
     kernel.BEGIN_INSIDE: (
         "BEGIN stands inside a transaction",
-        "XID, COMMIT or ROLLBACK before the next BEGIN",
+        "XID, COMMIT, ROLLBACK or XA PREPARE before the next BEGIN",
         "the end of the transaction is missing in the journal: compare it with the server's own copy",
     ),
     kernel.MARK_INSIDE: (
@@ -127,6 +129,11 @@ class TransactionPass:
         return int(self._state[kernel.ROLLED_BACK])
 
     @property
+    def prepared(self) -> int:
+        """Transactions that ended by XA PREPARE (K8)."""
+        return int(self._state[kernel.PREPARED])
+
+    @property
     def abandoned(self) -> int:
         """Transactions whose journal ended before they did (K5)."""
         return int(self._state[kernel.ABANDONED])
@@ -136,8 +143,7 @@ class TransactionPass:
 
         Raises:
             TransactionError: an event contradicts the protocol.
-            DamagedJournalError: a query or GTID event is shorter than its own fields.
-            UnsupportedEventError: XA PREPARE.
+            DamagedJournalError: a query, GTID or XA PREPARE event is shorter than its own fields.
             In each case the events before it are written.
         """
         grouped = self.step(chunk)
@@ -189,14 +195,6 @@ class TransactionPass:
                 offset=offset,
                 got=f"{event_name(event_type)} of {int(chunk.events['event_length'][row])} bytes",
                 next_step="compare the journal with the server's own copy",
-            )
-        if code == kernel.XA_PREPARE:
-            return UnsupportedEventError(
-                "XA transactions cannot be applied yet",
-                journal=chunk.journal,
-                offset=offset,
-                got=event_name(event_type),
-                next_step=STOP_REASONS[EventType.XA_PREPARE],
             )
         what, expected, next_step = _CONTRADICTIONS[code]
         got = event_name(event_type)

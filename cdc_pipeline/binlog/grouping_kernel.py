@@ -2,8 +2,8 @@
 
 Rules:
 - One loop over the events of a chunk, with a small integer state that is carried from chunk to chunk.
-- The kernel reads three things of an event's body: a query's text (as far as its first words), the flags of a MariaDB
-  GTID event, the commit timestamps of a MySQL GTID event.
+- The kernel reads four things of an event's body: a query's text (as far as its first words), the flags of a MariaDB
+  GTID event, the commit timestamps of a MySQL GTID event, whether an XA PREPARE is a commit in one phase.
 - The first event that contradicts the protocol ends the pass: its row and a code are returned, everything before it
   has been written, and the state is that before it.
 
@@ -30,7 +30,8 @@ MARIADB_FLAGS: Final = 6  # flags2 of the MariaDB GTID event: 0x01 standalone, 0
 TRANSACTIONS: Final = 7  # counters over the whole life: ended by XID, COMMIT or as one statement
 ROLLED_BACK: Final = 8  # ended by ROLLBACK
 ABANDONED: Final = 9  # neither: the journal ended first (K5)
-STATE_SIZE: Final = 10
+PREPARED: Final = 10  # ended by XA PREPARE: committed or rolled back by a later transaction (K8)
+STATE_SIZE: Final = 11
 
 # What an event does to the transaction it is in: values of `marks`.
 MARK_NONE: Final = 0
@@ -38,6 +39,7 @@ MARK_COMMIT: Final = 1  # ends it: XID or COMMIT
 MARK_ROLLBACK: Final = 2  # ends it: ROLLBACK
 MARK_STATEMENT: Final = 3  # ends it: a statement that is a transaction by itself
 MARK_ABANDON: Final = 4  # stands after a transaction that never ended
+MARK_PREPARE: Final = 5  # ends it: XA PREPARE
 
 FL_STANDALONE: Final = 0x01
 
@@ -49,7 +51,6 @@ GTID_INSIDE: Final = 3
 BEGIN_INSIDE: Final = 4
 MARK_INSIDE: Final = 5
 SHORT_BODY: Final = 6
-XA_PREPARE: Final = 7
 
 # What a query's text is.
 TEXT_OTHER: Final = 0
@@ -66,8 +67,10 @@ _ROLE_ROLLBACK: Final = 4
 _ROLE_STATEMENT: Final = 5
 _ROLE_HEARTBEAT: Final = 6
 _ROLE_JOURNAL: Final = 7
+_ROLE_XA_PREPARE: Final = 8
 
 _HEADER: Final = 19
+_XA_PREPARE_BYTES: Final = 13  # one phase u8, format id, lengths of both parts of the xid i32
 _WORDS: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK", b"XA", b"START")
 _WORD_BYTES: Final = np.frombuffer(b"".join(_WORDS), dtype=np.uint8).copy()
 _WORD_AT: Final = np.cumsum([0, *(len(word) for word in _WORDS)]).astype(np.int64)
@@ -236,8 +239,14 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
                 if commit_us > 0:
                     state[COMMIT_US] = commit_us
             role = _ROLE_BEGIN
-        elif kind == 38:  # ends its group without committing it: not a transaction of this kind (K8)
-            return row, XA_PREPARE
+        elif kind == 38:  # XA PREPARE: ends its group without committing it, but for XA COMMIT ... ONE PHASE (K8)
+            if state[OPEN] == 0:
+                return row, END_OUTSIDE
+            if stop - body < _XA_PREPARE_BYTES:
+                return row, SHORT_BODY
+            is_commit = data[body] != 0
+            role = _ROLE_END if is_commit else _ROLE_XA_PREPARE
+            mark = MARK_COMMIT if is_commit else MARK_PREPARE
         elif kind == 15 or kind == 4 or kind == 3:  # format description, rotate, stop
             role = _ROLE_JOURNAL
             is_member = False
@@ -263,9 +272,14 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
             event["tx_offset"] = -1
             event["tx_ordinal"] = 0
             event["commit_ts_us"] = -1
-        if MARK_NONE < mark < MARK_ABANDON:
+        if mark != MARK_NONE and mark != MARK_ABANDON:
             state[OPEN] = 0
-            state[ROLLED_BACK if mark == MARK_ROLLBACK else TRANSACTIONS] += 1
+            counter = TRANSACTIONS
+            if mark == MARK_ROLLBACK:
+                counter = ROLLED_BACK
+            elif mark == MARK_PREPARE:
+                counter = PREPARED
+            state[counter] += 1
         marks[row] = mark
         inside[row] = state[OPEN]
     return len(events), OK

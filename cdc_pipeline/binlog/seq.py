@@ -106,6 +106,30 @@ def seq_array(
     return pa.Array.from_buffers(SEQ_TYPE, count, [None, pa.py_buffer(words)])
 
 
+def with_transaction(seq: pa.Array, *, epoch: int, journal: int, tx_offset: int) -> pa.Array:
+    """The same seqs under another transaction: event ordinal, row ordinal and image stay (K8: rows of XA COMMIT)."""
+    base = pack_seq(epoch, journal, tx_offset)
+    low = np.uint64((1 << 64 - _LOW_OFFSET_BITS) - 1)
+    words = _words(seq).copy()
+    words[:, 0] = words[:, 0] & low | np.uint64(base & (1 << 64) - 1)
+    words[:, 1] = np.uint64(base >> 64)
+    return pa.Array.from_buffers(SEQ_TYPE, len(seq), [None, pa.py_buffer(words)])
+
+
+def event_ordinals(seq: pa.Array) -> NDArray[np.int64]:
+    """The event ordinal in each seq: int64 (n,)."""
+    ordinals: NDArray[np.int64] = (
+        (_words(seq)[:, 0] >> np.uint64(ROW_BITS + 1)) & np.uint64((1 << EVENT_BITS) - 1)
+    ).astype(np.int64)
+    return ordinals
+
+
+def _words(seq: pa.Array) -> NDArray[np.uint64]:
+    """View of n seqs without nulls as (n, 2) words, the low one first."""
+    words: NDArray[np.uint64] = np.frombuffer(seq.buffers()[1], dtype="<u8").reshape(-1, 2)
+    return words[seq.offset : seq.offset + len(seq)]
+
+
 def _check(name: str, value: int, bits: int) -> None:
     if not 0 <= value < 1 << bits:
         raise BinlogError(

@@ -8,7 +8,8 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
 
@@ -107,6 +108,20 @@ class TableSchema:
     @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(self.columns[index].name for index in self.primary_key)
+
+    def to_json(self) -> str:
+        """The schema as JSON text; `from_json` is its inverse."""
+        return json.dumps(asdict(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> TableSchema:
+        """A schema from the text that `to_json` gave. Raises KeyError, TypeError or ValueError on any other."""
+        plain = json.loads(text)
+        columns = tuple(
+            Column(**{**column, "kind": Kind(column["kind"]), "labels": tuple(column["labels"])})
+            for column in plain["columns"]
+        )
+        return cls(plain["database"], plain["table"], columns, tuple(plain["primary_key"]))
 
     def __hash__(self) -> int:
         return self._hash

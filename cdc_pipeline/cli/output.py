@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -19,6 +20,8 @@ _WIDTH_IN_FILES: Final = 160
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from cdc_pipeline.position.cursor import OpenXa
 
 
 def emit_json(document: object) -> None:
@@ -39,6 +42,14 @@ def notes(stream: TextIO | None = None) -> Console:
     from rich.console import Console
 
     return Console(file=stream or sys.stderr, highlight=False)
+
+
+def xa_line(xa: OpenXa) -> str:
+    """A prepared XA transaction on one line: xid, where and since when, rows that wait."""
+    since = ""
+    if xa.prepared_at_us >= 0:
+        since = f" since {datetime.fromtimestamp(xa.prepared_at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{xa.xid}{since}, {xa.prepared_journal}:{xa.prepared_offset}, {count_of(xa.rows, 'row')} parked"
 
 
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, results, table
+from cdc_pipeline.cli.output import count_of, emit_json, results, table, xa_line
 from cdc_pipeline.cli.settings import Settings, with_bound, with_json
 
 if TYPE_CHECKING:
@@ -59,6 +59,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
         rows.add_row("partial", ", ".join(plan.partial_tables))
     if plan.unfinished_batch is not None:
         rows.add_row("first", f"batch {plan.unfinished_batch} is finished from its own files")
+    for xa in plan.open_xa:
+        rows.add_row("prepared", xa_line(xa))
     for note in skipped:
         rows.add_row("note", f"the cursor asset's {note}: passed over")
     out.print(rows)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, error_document, results, show_error, table
+from cdc_pipeline.cli.output import emit_json, error_document, results, show_error, table, xa_line
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
 
@@ -66,6 +66,8 @@ def _show(status: SourceStatus) -> None:
     if status.oldest_needed is not None and status.oldest_needed.consumer != "cursor":
         oldest = status.oldest_needed
         out.print(f"  needed  from {oldest} on, by {oldest.consumer}: the source must keep it", soft_wrap=True)
+    for xa in status.open_xa:
+        out.print(f"  xa      {xa_line(xa)}", markup=False, soft_wrap=True)
     if status.lag_s >= 0:
         out.print(f"  lag     {status.lag_s:,.0f} s since the last applied transaction was committed")
     rows = table(

@@ -108,6 +108,7 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
         metadata |= _interval_metadata(interval)
     metadata["server"] = dg.MetadataValue.text(str(cursor.identity))
     metadata["batch_number"] = dg.MetadataValue.int(cursor.batch_number)
+    metadata["open_xa"] = dg.MetadataValue.int(len(cursor.open_xa))
     if cut is not None:
         metadata |= _cut_metadata(cut)
     for name, value in given.items():

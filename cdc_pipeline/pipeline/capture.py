@@ -33,9 +33,11 @@ from cdc_pipeline.pipeline.starting import ChosenServer, choose, counted
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.pipeline.xa import XaControl
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
+from cdc_pipeline.schema.ddl_session import canonical_xid
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.source.protocol import Source
@@ -139,6 +141,7 @@ class _Run:
             self._observer.reached("before_ack")
         if cut is not None:
             self._sink.cleanup(cut)
+        self._sink.discard_parked(cut.cursor if cut is not None else None, self._reconciled.cursor)
         self._cut = cut
         self._cursor = self._reconciled.cursor
 
@@ -177,10 +180,12 @@ class _Run:
         )
         place = Place(resolved.start, identity.flavor, keeps_gtids=self._source.uses_gtids)
         targets = Targets(config.name, self._cut)
+        cursor = self._reconciled.cursor
+        parking = self._sink.parking(epoch=resolved.epoch, open_xa=cursor.open_xa if cursor is not None else ())
         committer = Committer(
             source=config.name,
             identity=identity,
-            cursor=self._reconciled.cursor,
+            cursor=cursor,
             limits=config.batch,
             sink=self._sink,
             cursors=self._cursors,
@@ -188,9 +193,18 @@ class _Run:
             targets=targets,
             place=place,
             observer=self._observer,
+            xa=parking,
             run_id=self._run_id,
             epoch=resolved.epoch,
             start_reasons=resolved.plan.start_reasons,
+        )
+        xa = XaControl(
+            parking,
+            targets=targets,
+            committer=committer,
+            place=place,
+            epoch=resolved.epoch,
+            accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
         )
         drain = Drain(
             config=config,
@@ -201,6 +215,7 @@ class _Run:
             targets=targets,
             place=place,
             committer=committer,
+            xa=xa,
             observer=self._observer,
             resolved=resolved,
         )
@@ -231,6 +246,7 @@ class _Run:
             at,
             batch_number=0 if before is None else before.batch_number,
             epoch=resolved.epoch,
+            open_xa=() if before is None else before.open_xa,
             targets=None if before is None else before.targets,
         )
         interval = Interval(

@@ -2,25 +2,31 @@
 
 Rules:
 - The cursor is written after the cut, the ack comes after the cursor.
+- Prepared XA transactions are durable before the record or the cursor that refers to them (K8, `sink/xa.py`).
 - A stretch of the log that changes no target makes no batch: at the end of a run the cursor alone moves on, under the
   same batch number, and no JVM is started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config import BatchConfig
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets import Target, Targets
-from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
+from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.sink.xa import XaParking
 from cdc_pipeline.store.contract import EventStore
 
 
@@ -47,6 +53,7 @@ class Committer:
         targets: Targets,
         place: Place,
         observer: CaptureObserver,
+        xa: XaParking,
         run_id: str,
         epoch: int,
         start_reasons: tuple[str, ...],
@@ -65,6 +72,7 @@ class Committer:
         self._targets = targets
         self._place = place
         self._observer = observer
+        self._xa = xa
         self._run_id = run_id
         self._epoch = epoch
         self._start_reasons = start_reasons
@@ -74,6 +82,7 @@ class Committer:
         self._notes: list[Note] = []
         # Set while a step is under way whose failure leaves the batch in doubt: nothing may be committed after it.
         self._in_doubt = False
+        self._acting = False
 
     @property
     def _number(self) -> int:
@@ -109,6 +118,18 @@ class Committer:
         """Keep a decision that is no DDL for the batch's record."""
         self._notes.append(note)
 
+    @contextmanager
+    def acting(self) -> Iterator[None]:
+        """Steps that take effect together: after a failure within them nothing more is committed in this run."""
+        self._acting = True
+        yield
+        self._acting = False
+
+    def undo_open(self, undone: NDArray[np.int64]) -> None:
+        """ROLLBACK TO undid events of the open transaction (see `Savepoints.undone`): their rows never count."""
+        if self._staged is not None:
+            self._staged.undo_open(undone)
+
     def close_open(self) -> None:
         """The open transaction was committed at the source: its rows count."""
         if self._staged is not None:
@@ -116,13 +137,14 @@ class Committer:
 
     def drop_open(self) -> None:
         """The open transaction was rolled back or never ended: its rows never count."""
+        self._xa.drop_pieces()
         if self._staged is not None:
             self._staged.drop_open()
 
     def is_due(self) -> bool:
         """Whether the batch is large enough to be merged, and stands between transactions."""
         batch = self._staged
-        if batch is None or batch.has_open:
+        if batch is None or batch.has_open or self._xa.has_pieces:
             return False
         return batch.staged_bytes >= self._limits.merge_staged_bytes or batch.staged_rows >= self._limits.merge_rows
 
@@ -132,7 +154,7 @@ class Committer:
         Raises:
             SinkError: a merge failed; the record stays and the next run finishes it.
         """
-        if self._in_doubt:
+        if self._in_doubt or self._acting:
             return
         batch = self._staged
         if batch is None or not batch.has_work:
@@ -163,6 +185,7 @@ class Committer:
         self._observer.reached("before_ack")
         self._ack()
         self._sink.cleanup(cut)
+        self._xa.published()
         self._in_doubt = False
 
     def _move_cursor(self) -> None:
@@ -191,6 +214,7 @@ class Committer:
             self._place.full_position(),
             batch_number=number,
             epoch=self._epoch,
+            open_xa=self._xa.durable(),
             targets=self._targets.states(created),
         )
 
@@ -202,6 +226,7 @@ def cursor_state(
     *,
     batch_number: int = 0,
     epoch: int = 1,
+    open_xa: tuple[OpenXa, ...] = (),
     targets: dict[str, TargetState] | None = None,
 ) -> CursorState:
     """The cursor of `source` at a position."""
@@ -219,6 +244,7 @@ def cursor_state(
         event_server_id=at.server_id,
         gtid_set=at.gtid_set,
         journal_created_s=at.journal_created_s,
+        open_xa=open_xa,
         targets=targets or {},
     )
 

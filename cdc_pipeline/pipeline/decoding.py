@@ -1,23 +1,29 @@
 """From slices of events to the changes of each captured table.
 
 Rules:
-- Rows of a transaction that ends with ROLLBACK never count.
+- Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a savepoint undid.
+- Rows of a transaction that ends with XA PREPARE are told apart: they wait for XA COMMIT (K8).
 - A value that its Delta type cannot hold stops the run, with table, column, journal and offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.chunk import EventSlice, Role
+from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.decoded import INSERT, DecodedRows
+from cdc_pipeline.binlog.gtid import gtid_texts
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import UnrepresentableValueError, UnsupportedEventError
+from cdc_pipeline.pipeline.controls import Undone
+from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import TableMaps
 
 
@@ -31,18 +37,41 @@ class DecodedTable:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedGroup:
+    """A transaction that ends with XA PREPARE.
+
+    Attributes:
+        journal, tx_offset: its first event.
+        offset: of the prepare event.
+        gtid: its own; "" without GTIDs.
+        prepared_at_us: when it was prepared at the source.
+        tables: its changes of captured tables.
+    """
+
+    xid: str
+    journal: str
+    tx_offset: int
+    offset: int
+    gtid: str
+    prepared_at_us: int
+    tables: tuple[DecodedTable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DecodedRun:
     """The changes of some consecutive slices.
 
     Attributes:
         tables: one entry per table and schema version, in order of first appearance.
         row_events_ignored: rows events of tables that are not captured.
-        transactions_applied: transactions with at least one row of a captured table.
+        transactions_applied: transactions with at least one row of a captured table, but for prepared ones.
+        prepared: in the order of the log; of whole transactions only.
     """
 
     tables: tuple[DecodedTable, ...]
     row_events_ignored: int
     transactions_applied: int
+    prepared: tuple[PreparedGroup, ...] = ()
 
 
 class RunDecoder:
@@ -56,17 +85,23 @@ class RunDecoder:
         """Forget the table maps of a transaction that never ended."""
         self._maps.reset()
 
-    def decode(self, slices: Sequence[EventSlice]) -> DecodedRun:
-        """Changes of `slices`.
+    def decode(self, slices: Sequence[EventSlice], undone: Undone | None = None) -> DecodedRun:
+        """Changes of `slices`, but for what ROLLBACK TO undid (see `Controls.undone`).
 
         Raises:
             BinlogError, SchemaError: with journal and offset; nothing of `slices` counts then.
         """
+        undone = undone or {}
         selections: dict[TableSchema, list[RowsSelection]] = {}
+        waiting: dict[TableSchema, list[RowsSelection]] = {}
+        prepared: dict[tuple[str, int], PreparedGroup] = {}
         ignored = 0
         applied: set[tuple[str, int]] = set()
         for piece in slices:
             rolled_back = _rolled_back(piece)
+            groups = prepared_groups(piece) if piece.kind is SliceKind.TRANSACTIONS else []
+            prepared.update(((group.journal, group.tx_offset), group) for group in groups)
+            held = np.array([group.tx_offset for group in groups], dtype=np.int64)
             for group in self._maps.resolve(piece):
                 rows = group.rows
                 if group.schema is None:
@@ -75,21 +110,84 @@ class RunDecoder:
                 events = piece.chunk.events
                 if len(rolled_back):
                     rows = rows[~np.isin(events["tx_offset"][rows], rolled_back)]
+                rows = _without_undone(piece.chunk, rows, undone)
+                if len(held):
+                    waits = np.isin(events["tx_offset"][rows], held)
+                    if waits.any():
+                        waiting.setdefault(group.schema, []).append(RowsSelection(piece.chunk, rows[waits]))
+                        rows = rows[~waits]
                 if not len(rows):
                     continue
                 selections.setdefault(group.schema, []).append(RowsSelection(piece.chunk, rows))
                 applied.update((piece.chunk.journal, int(at)) for at in np.unique(events["tx_offset"][rows]))
         tables = []
         for schema, parts in selections.items():
-            decoded = decode_rows(parts, schema, epoch=self._epoch)
-            if decoded.invalid:
-                raise _unrepresentable(decoded, parts)
-            if not decoded.all_present:
-                _check_inserts(decoded, parts)
             first = parts[0]
             offset = int(first.chunk.events["offset"][first.rows[0]])
-            tables.append(DecodedTable(decoded, first.chunk.journal, offset))
-        return DecodedRun(tuple(tables), ignored, len(applied))
+            tables.append(DecodedTable(self._decoded(parts, schema), first.chunk.journal, offset))
+        for schema, parts in waiting.items():
+            for key, table in _by_transaction(self._decoded(parts, schema), parts):
+                group_of = prepared[key]
+                prepared[key] = replace(group_of, tables=(*group_of.tables, table))
+        return DecodedRun(tuple(tables), ignored, len(applied), tuple(prepared.values()))
+
+    def _decoded(self, parts: Sequence[RowsSelection], schema: TableSchema) -> DecodedRows:
+        decoded = decode_rows(parts, schema, epoch=self._epoch)
+        if decoded.invalid:
+            raise _unrepresentable(decoded, parts)
+        if not decoded.all_present:
+            _check_inserts(decoded, parts)
+        return decoded
+
+
+def prepared_groups(piece: EventSlice) -> list[PreparedGroup]:
+    """The transactions of a slice that end with XA PREPARE, without their rows.
+
+    Raises:
+        DamagedJournalError: the event is shorter than its own fields.
+    """
+    rows = np.flatnonzero(piece.events["role"] == Role.XA_PREPARE)
+    if not len(rows):
+        return []
+    gtids = gtid_texts(piece.chunk, piece.first, piece.stop)
+    groups = []
+    for row in (rows + piece.first).tolist():
+        event = piece.chunk.events[row]
+        tx_offset = int(event["tx_offset"])
+        groups.append(
+            PreparedGroup(
+                xid=parse_prepare(piece.chunk, row).xid,
+                journal=piece.chunk.journal,
+                tx_offset=tx_offset,
+                offset=int(event["offset"]),
+                gtid=gtids.get(tx_offset, ""),
+                prepared_at_us=int(event["commit_ts_us"]),
+            )
+        )
+    return groups
+
+
+def _without_undone(chunk: Chunk, rows: NDArray[np.int64], undone: Undone) -> NDArray[np.int64]:
+    for (journal, tx_offset), ranges in undone.items():
+        if journal == chunk.journal:
+            events = chunk.events[rows]
+            rows = rows[~((events["tx_offset"] == tx_offset) & is_undone(events["tx_ordinal"], ranges))]
+    return rows
+
+
+def _by_transaction(
+    decoded: DecodedRows, parts: Sequence[RowsSelection]
+) -> Iterator[tuple[tuple[str, int], DecodedTable]]:
+    """The changes of each transaction: (journal, offset of its first event), its rows."""
+    offsets = np.concatenate([part.chunk.events["tx_offset"][part.rows] for part in parts])
+    numbers = np.concatenate([np.full(len(part.rows), at) for at, part in enumerate(parts)])
+    transaction, part_of = offsets[decoded.event_row], numbers[decoded.event_row]
+    new = (transaction[1:] != transaction[:-1]) | (part_of[1:] != part_of[:-1])
+    cuts = [0, *(np.flatnonzero(new) + 1).tolist(), len(decoded)]
+    for first, stop in pairwise(cuts):
+        rows = decoded.part(first, stop)
+        journal, offset = _place(decoded, parts, first)
+        yield (journal, int(transaction[first])), DecodedTable(rows, journal, offset)
 
 
 def _rolled_back(piece: EventSlice) -> NDArray[np.int64]:

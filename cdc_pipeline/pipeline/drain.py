@@ -3,6 +3,7 @@
 Rules:
 - Many small gets make one merge batch; what a get returned is released as soon as it is staged.
 - A batch is committed only between transactions. A DDL that changes a target is a batch of its own.
+- Rows of prepared XA transactions are parked, and staged at their XA COMMIT (K8, `pipeline/xa.py`).
 - Whatever goes wrong, what came before it is committed to the last whole transaction, and then the error is raised.
 """
 
@@ -12,13 +13,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.gtid import gtid_texts
 from cdc_pipeline.binlog.query import parse_query
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.commit import Committer
-from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder
+from cdc_pipeline.pipeline.controls import ControlReader, Stated
+from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder, prepared_groups
 from cdc_pipeline.pipeline.parts import get_size
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
@@ -26,6 +30,7 @@ from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.targets import Target, Targets
+from cdc_pipeline.pipeline.xa import XaControl
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.changes import Decision
 from cdc_pipeline.store.contract import EventStore
@@ -47,6 +52,7 @@ class Drain:
         targets: Targets,
         place: Place,
         committer: Committer,
+        xa: XaControl,
         observer: CaptureObserver,
         resolved: ResolvedRun,
     ) -> None:
@@ -58,12 +64,15 @@ class Drain:
         self._targets = targets
         self._place = place
         self._committer = committer
+        self._xa = xa
+        self._controls = ControlReader()
         self._observer = observer
         self._end = resolved.end
         self._bytes_done = 0
         self._rows = 0
         self._transactions = 0
         self._open_is_applied = False  # the open transaction has rows of a captured table
+        self._open_gtid = ""
 
     def run(self) -> None:
         """Drain until the reader has ended and the store is empty.
@@ -127,9 +136,11 @@ class Drain:
             return
         saved = self._targets.snapshot()
         try:
-            decisions = self._decide_statements(run)
-            decoded = self._decoder.decode(run)
+            stated = self._decide_statements(run)
+            controls = self._controls.read(stated)
+            decoded = self._decoder.decode(run, controls.undone)
             confirmed = [self._confirm(table) for table in decoded.tables]
+            steps = self._xa.plan(decoded.prepared, controls.xa_ends)
         except CdcError:
             self._targets.restore(saved)
             halves = _halve(run)
@@ -138,29 +149,60 @@ class Drain:
             self._take_transactions(halves[0])
             self._take_transactions(halves[1])
             return
-        for decision in decisions:
-            self._apply(decision)
-        for target, table in zip(confirmed, decoded.tables, strict=True):
-            self._committer.stage(target, table.rows, open_transaction=False)
-        self._advance(run, decoded)
+        with self._committer.acting():
+            for one in stated:
+                self._apply(one.decision)
+            for target, table in zip(confirmed, decoded.tables, strict=True):
+                self._committer.stage(target, table.rows, open_transaction=False)
+            self._xa.apply(steps)
+            self._advance(run, decoded)
 
     def _take_piece(self, piece: EventSlice) -> None:
         """A piece of a transaction that is larger than a slice: staged apart until its end is known."""
-        for decision in self._decide_statements([piece]):
-            self._apply(decision)
-        decoded = self._decoder.decode([piece])
-        for table in decoded.tables:
-            self._committer.stage(self._confirm(table), table.rows, open_transaction=True)
+        first = piece.events[0]
+        transaction = piece.chunk.journal, int(first["tx_offset"])
+        if first["tx_ordinal"] == 0:
+            self._open_gtid = gtid_texts(piece.chunk, piece.first, piece.first + 1).get(transaction[1], "")
+        stated = self._decide_statements([piece])
+        is_xa = self._controls.read_piece(piece, stated)
+        for one in stated:
+            self._apply(one.decision)
+        undone = self._controls.open_undone
+        decoded = self._decoder.decode([piece], {transaction: undone} if len(undone) else None)
+        if is_xa:
+            self._xa.begin_pieces(journal=transaction[0], tx_offset=transaction[1], gtid=self._open_gtid)
+            self._xa.add_piece(decoded.tables)
+        else:
+            for table in decoded.tables:
+                self._committer.stage(self._confirm(table), table.rows, open_transaction=True)
         self._open_is_applied |= decoded.transactions_applied > 0
         applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
-            if np.any(piece.events["role"] == Role.ROLLBACK):
-                self._committer.drop_open()
-            else:
-                applied = int(self._open_is_applied)
-                self._committer.close_open()
+            applied = self._end_pieces(piece, is_xa=is_xa, undone=undone)
             self._open_is_applied = False
+            self._controls.reset()
         self._advance([piece], replace(decoded, transactions_applied=applied))
+
+    def _end_pieces(self, piece: EventSlice, *, is_xa: bool, undone: NDArray[np.int64]) -> int:
+        """The end of a transaction that came in pieces; 1 where its rows count, else 0."""
+        end = piece.events[-1]
+        if end["role"] == Role.ROLLBACK:
+            self._committer.drop_open()
+            return 0
+        with self._committer.acting():
+            if not is_xa:
+                self._committer.undo_open(undone)
+                self._committer.close_open()
+                return int(self._open_is_applied)
+            self._xa.undo_pieces(undone)
+            if end["role"] == Role.XA_PREPARE:
+                (group,) = prepared_groups(piece)
+                self._xa.park_pieces(replace(group, gtid=self._open_gtid))
+                return 0
+            self._xa.commit_pieces(
+                journal=piece.chunk.journal, tx_offset=int(end["tx_offset"]), commit_ts_us=int(end["commit_ts_us"])
+            )
+        return int(self._open_is_applied)
 
     def _confirm(self, table: DecodedTable) -> Target:
         """The target of a table's changes; an error tells where they stand."""
@@ -175,6 +217,7 @@ class Drain:
         self._committer.drop_open()
         self._place.drop_open()
         self._decoder.reset()
+        self._controls.reset()
         self._open_is_applied = False
         self._advance([mark], DecodedRun((), 0, 0))
 
@@ -189,10 +232,10 @@ class Drain:
         if alone:
             self._committer.commit()
 
-    def _decide_statements(self, run: Sequence[EventSlice]) -> list[Decision]:
-        """Decisions of the statements that did not have to stand alone: savepoints, DDL of other tables ..."""
+    def _decide_statements(self, run: Sequence[EventSlice]) -> list[Stated]:
+        """Decisions of the statements that did not have to stand alone: savepoints, XA, DDL of other tables ..."""
         return [
-            self._decide(piece, int(row) + piece.first)
+            Stated(piece, int(row) + piece.first, self._decide(piece, int(row) + piece.first))
             for piece in run
             for row in np.flatnonzero(piece.events["role"] == Role.STATEMENT)
         ]
@@ -222,7 +265,7 @@ class Drain:
         self._place.count("transactions_applied", decoded.transactions_applied)
         self._place.advance(run)
         self._take_notes()
-        self._rows += sum(len(table.rows) for table in decoded.tables)
+        self._rows += sum(len(table.rows) for table in decoded.tables) + self._xa.take_rows_applied()
         self._transactions += decoded.transactions_applied
 
     def _take_notes(self) -> None:
@@ -238,10 +281,9 @@ def _halve(run: list[EventSlice]) -> tuple[list[EventSlice], list[EventSlice]] |
         middle = len(run) // 2
         return run[:middle], run[middle:]
     piece = run[0]
-    roles = piece.events["role"]
-    ends = np.flatnonzero((roles == Role.TRANSACTIONEND) | (roles == Role.ROLLBACK)) + 1
-    ends = ends[ends < piece.event_count]
-    if not len(ends):
+    begins = np.flatnonzero((piece.events["tx_offset"] >= 0) & (piece.events["tx_ordinal"] == 0))
+    begins = begins[begins > 0]
+    if not len(begins):
         return None
-    stop = int(ends[len(ends) // 2])
+    stop = int(begins[len(begins) // 2])
     return [piece.part(0, stop)], [piece.part(stop, piece.event_count)]

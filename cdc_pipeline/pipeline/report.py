@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, OpenXa
 from cdc_pipeline.position.failback import consumers_of, oldest
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
@@ -68,6 +68,7 @@ class CapturePlan(_Plain):
     partial_tables: tuple[str, ...]  # K19
     unfinished_batch: int | None = None  # a recorded batch that is finished first
     oldest_needed: NeededPlace | None = None  # None: there is no cursor yet
+    open_xa: tuple[OpenXa, ...] = ()  # prepared XA transactions whose rows are parked (K8)
 
 
 class TableReport(_Plain):

@@ -10,7 +10,7 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import NeededPlace, needed_place
-from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.position.cursor import CursorStore, OpenXa
 
 
 class TableStatus(BaseModel):
@@ -31,6 +31,7 @@ class SourceStatus(BaseModel):
     Attributes:
         state: ``never_run``, ``ready``, or ``unfinished`` where a recorded batch waits to be finished.
         oldest_needed: where the log must be kept from: the cursor's position, or an older one of a suspended table.
+        open_xa: prepared XA transactions whose rows are parked (K8).
         lag_s: seconds since the commit time of the last applied transaction at the source; -1 unknown.
     """
 
@@ -49,6 +50,7 @@ class SourceStatus(BaseModel):
     source_time_us: int = -1
     published_at_us: int = -1
     lag_s: float = -1
+    open_xa: tuple[OpenXa, ...] = ()
     tables: dict[str, TableStatus] = Field(default_factory=dict)
 
 
@@ -96,5 +98,6 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         source_time_us=source_time_us,
         published_at_us=cut.published_at_us if cut is not None else -1,
         lag_s=time.time() - source_time_us / 1e6 if source_time_us >= 0 else -1,
+        open_xa=cursor.open_xa,
         tables=tables,
     )

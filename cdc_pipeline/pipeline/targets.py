@@ -120,6 +120,14 @@ class Targets:
         self._confirmed[name] = schema
         return target
 
+    def check(self, schema: TableSchema) -> None:
+        """As `confirm`, for rows that may never count: a table without a record stays without one."""
+        if schema.full_name in self._targets:
+            self.confirm(schema)
+        else:
+            target_columns(schema)
+            key_of(schema)
+
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""
         for name, state in cut.cursor.targets.items():

@@ -69,13 +69,38 @@ class TargetState(_Plain):
     suspended: Suspension | None = None
 
 
+class XaFile(_Plain):
+    """Rows of one table at one schema version that a prepared XA transaction parked (see `sink/xa.py`)."""
+
+    path: str  # relative to the lake
+    table: str  # source table, schema.table
+    size_bytes: int
+    rows: int
+    sha256: str
+
+
 class OpenXa(_Plain):
-    """A prepared XA transaction whose rows are staged and wait for XA COMMIT (K8)."""
+    """A prepared XA transaction whose rows are parked and wait for XA COMMIT (K8).
+
+    Attributes:
+        xid: canonical text (`binlog/xa.py`).
+        gtid: of the transaction that prepared it; "" without GTIDs.
+        prepared_journal, prepared_offset: its first event.
+        prepared_at_us: when it was prepared at the source; -1 unknown.
+        files: its rows of captured tables; none where it changed no captured table.
+    """
 
     xid: str
+    gtid: str = ""
     prepared_journal: str
     prepared_offset: int
-    staged_files: tuple[str, ...] = ()
+    prepared_at_us: int = -1
+    files: tuple[XaFile, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Changes of captured tables that wait."""
+        return sum(file.rows for file in self.files)
 
 
 class CursorState(_Plain):

@@ -6,7 +6,8 @@ Rules:
 - A captured table without a target has nothing to lose: its DDL is recorded, and its first table map tells its columns.
 - Applied is only what the text tells with certainty; the table's next table map must confirm it (`confirm`).
 - A statement that cannot be classified may touch a captured table: it stops the run.
-- BEGIN, COMMIT and ROLLBACK are ignored here: the transaction buffer handles them.
+- BEGIN, COMMIT, ROLLBACK, savepoints and XA statements are ignored here: they change no table by themselves. Who
+  applies rows looks at them by kind and name (`pipeline/controls.py`).
 """
 
 from __future__ import annotations
@@ -37,9 +38,16 @@ __all__ = [
 
 _K = StatementKind
 _SESSION_KINDS: Final = frozenset(
-    {_K.EMPTY, _K.SET, _K.BEGIN, _K.COMMIT, _K.ROLLBACK, _K.SAVEPOINT, _K.RELEASE_SAVEPOINT}
-)
-_XA_KINDS: Final = frozenset({_K.XA_START, _K.XA_END, _K.XA_PREPARE, _K.XA_COMMIT, _K.XA_ROLLBACK})
+    {_K.EMPTY, _K.SET, _K.BEGIN, _K.COMMIT, _K.ROLLBACK, _K.SAVEPOINT, _K.RELEASE_SAVEPOINT, _K.ROLLBACK_TO_SAVEPOINT,
+     _K.XA_START, _K.XA_END, _K.XA_COMMIT, _K.XA_ROLLBACK}
+)  # fmt: skip
+# What each of them must name.
+_NAMED: Final = {
+    _K.ROLLBACK_TO_SAVEPOINT: "a savepoint",
+    _K.SAVEPOINT: "a savepoint",
+    _K.XA_COMMIT: "an xid such as X'6731',X'',1",
+    _K.XA_ROLLBACK: "an xid such as X'6731',X'',1",
+}
 # Kinds that change no table's columns or rows, whatever they name.
 _HARMLESS_KINDS: Final = frozenset(
     {_K.VIEW, _K.TRIGGER, _K.ROUTINE, _K.ACCOUNT, _K.STORAGE, _K.ADMIN, _K.CREATE_DATABASE, _K.ALTER_DATABASE}
@@ -90,7 +98,7 @@ def decide(
 
     Raises:
         UnsupportedDdlError: a DDL of a captured table that cannot be applied, or a text that cannot be classified.
-        UnsupportedEventError: a change of rows as text, an XA statement, ROLLBACK TO a savepoint.
+        UnsupportedEventError: a change of rows as text, XA PREPARE as text, an XA statement whose xid cannot be read.
         SchemaError: a column name that Delta cannot hold.
     """
     scene = Scene(sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset)
@@ -106,21 +114,15 @@ def decide(
 
 def _decide(scene: Scene, statement: Statement) -> Decision:
     kind = statement.kind
+    if kind is _K.XA_PREPARE or (kind in _NAMED and not statement.name):
+        raise UnsupportedEventError(
+            f"{statement.verb} stands in the log in a form that no supported server writes",
+            expected=_NAMED.get(kind, "the event XA_PREPARE"),
+            got=scene.shown,
+            next_step="start the capture after this transaction",
+        )
     if kind in _SESSION_KINDS:
         return scene.decided(statement, "ignored", "session and transaction control")
-    if kind in _XA_KINDS:
-        raise UnsupportedEventError(
-            f"{statement.verb}: XA transactions cannot be applied yet",
-            got=scene.shown,
-            next_step="let no XA transaction write here, or start the capture after it has ended",
-        )
-    if kind is _K.ROLLBACK_TO_SAVEPOINT:
-        raise UnsupportedEventError(
-            "ROLLBACK TO a savepoint undoes rows that were logged before it, which cannot be applied yet",
-            got=scene.shown,
-            next_step="start the capture after this transaction, and keep non-transactional tables (MyISAM, Aria) "
-            "out of transactions with savepoints",
-        )
     if kind is _K.UNKNOWN:
         raise scene.unsupported(
             "a statement that cannot be classified may change a captured table",

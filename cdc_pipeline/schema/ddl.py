@@ -17,7 +17,15 @@ from collections.abc import Callable
 from typing import Final
 
 from cdc_pipeline.schema.ddl_dml import dml_tables
-from cdc_pipeline.schema.ddl_session import read_begin, read_release, read_rollback, read_set, read_start, read_xa
+from cdc_pipeline.schema.ddl_session import (
+    read_begin,
+    read_release,
+    read_rollback,
+    read_savepoint,
+    read_set,
+    read_start,
+    read_xa,
+)
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes, TokenKind, TokenReader
 from cdc_pipeline.schema.statement import Statement, StatementKind, TableName
 
@@ -27,7 +35,6 @@ _FIRST_WORD: Final = re.compile(r"[\s;]*([A-Za-z]+)")
 # Verbs that alone decide.
 _PLAIN_VERBS: Final[dict[str, StatementKind]] = {
     "COMMIT": _K.COMMIT,
-    "SAVEPOINT": _K.SAVEPOINT,
     "GRANT": _K.ACCOUNT,
     "REVOKE": _K.ACCOUNT,
     "FLUSH": _K.MAINTENANCE,
@@ -430,6 +437,7 @@ _READERS: Final[dict[str, Callable[[TokenReader, str], Statement]]] = {
     "BEGIN": lambda tokens, _: read_begin(tokens),
     "START": lambda tokens, _: read_start(tokens),
     "ROLLBACK": lambda tokens, _: read_rollback(tokens),
+    "SAVEPOINT": lambda tokens, _: read_savepoint(tokens),
     "RELEASE": lambda tokens, _: read_release(tokens),
     "XA": lambda tokens, _: read_xa(tokens),
     "CREATE": _create,

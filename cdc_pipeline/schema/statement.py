@@ -61,6 +61,8 @@ class Statement:
         reads: tables that CREATE TABLE ... LIKE takes its columns from.
         database: of CREATE, ALTER and DROP DATABASE.
         index: name of the index of DROP INDEX.
+        name: of the savepoint of SAVEPOINT, ROLLBACK TO and RELEASE; canonical xid of XA statements; "" where it cannot
+            be read.
         temporary: of CREATE and DROP TEMPORARY TABLE.
         ignore: ALTER IGNORE TABLE (MariaDB), which drops rows that a new unique index refuses.
     """
@@ -72,6 +74,7 @@ class Statement:
     reads: tuple[TableName, ...] = ()
     database: str = ""
     index: str = ""
+    name: str = ""
     temporary: bool = False
     if_exists: bool = False
     if_not_exists: bool = False

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Final
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, LockError
-from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
@@ -29,6 +29,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarge
 from cdc_pipeline.sink.merge import apply_target, is_applied
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
 RECORDS_KEPT: Final = 1000
 
@@ -43,8 +44,8 @@ class DeltaSink:
     Args:
         source: the source's name.
         config: lake path, threads, Spark settings.
-        on_joint: is told "staging", "before_record", "after_record", "between_merges" (after each target) and
-            "before_cut", in the calling thread.
+        on_joint: is told "staging", "parking", "before_record", "after_record", "between_merges" (after each target)
+            and "before_cut", in the calling thread.
         spark: a session shared with others; the sink makes its own otherwise.
     """
 
@@ -124,7 +125,17 @@ class DeltaSink:
                     removed += 1
         return removed
 
+    def discard_parked(self, *cursors: CursorState | None) -> int:
+        """Remove parked rows of XA transactions that none of these cursors refers to (K8); the number of files."""
+        self._check_locked()
+        return remove_unreferenced(self.paths, cursors)
+
     # -- writing ------------------------------------------------------------------------------------------------------
+
+    def parking(self, *, epoch: int, open_xa: Sequence[OpenXa]) -> XaParking:
+        """The prepared transactions of the source, from those that the cursor holds."""
+        self._check_locked()
+        return XaParking(self.paths, epoch=epoch, open_xa=open_xa, on_joint=self._on_joint)
 
     def begin(self, number: int) -> StagedBatch:
         """Start staging batch `number`.

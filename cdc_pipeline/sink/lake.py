@@ -80,6 +80,10 @@ class LakePaths:
         return self.state / "staging"
 
     @property
+    def xa(self) -> Path:
+        return self.state / "xa"
+
+    @property
     def batches(self) -> Path:
         return self.state / "batches"
 

@@ -48,6 +48,10 @@ class Interval(_Plain):
     bytes_seen: int = 0
     row_events_ignored: int = 0  # rows events of tables that are not captured
     transactions_rolled_back: int = 0  # groups that end with ROLLBACK: their rows never count
+    xa_prepared: int = 0  # groups that end with XA PREPARE: their rows wait (K8)
+    xa_committed: int = 0
+    xa_rolled_back: int = 0
+    xa_unknown: int = 0  # XA ROLLBACK, or an accepted XA COMMIT, of a transaction that was prepared before the start
     statements_ignored: int = 0  # DDL and other statements of tables that are not captured, and harmless ones
 
 

@@ -27,7 +27,7 @@ class StagedFileWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self._waiting_rows = 0
-        self._sink = _HashingFile(path)
+        self._sink = HashingFile(path)
         # Only the key's statistics are read again: they narrow the MERGE to the files that can hold the keys.
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._sink, mode="w"),
@@ -74,8 +74,8 @@ class StagedFileWriter:
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
 
-class _HashingFile:
-    """The part of a binary file that a Parquet writer uses; hashes and counts what passes."""
+class HashingFile:
+    """The part of a new binary file that an Arrow writer uses; hashes and counts what passes."""
 
     closed = False
 

@@ -3,7 +3,7 @@
 Rules:
 - Nothing acts before the record: files without a record are garbage and are removed at the next start.
 - Pieces of a transaction whose end is not known yet ("open") lie in files of their own; they join the batch at
-  `close_open`, or are gone at `drop_open`.
+  `close_open`, or are gone at `drop_open`. What ROLLBACK TO undid of them is taken out of their files by `undo_open`.
 - A file holds rows of one layout; when a target's layout changes (images become partial) a new file begins.
 - DDL that changes a target stands alone: a batch that adds columns has no rows.
 """
@@ -12,11 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import event_ordinals
 from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.sink.expand import StagedRows, expand
+from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows, expand
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
     AddedColumn,
@@ -29,6 +36,7 @@ from cdc_pipeline.sink.manifest import (
     TargetColumn,
 )
 from cdc_pipeline.sink.staged_file import StagedFileWriter
+from cdc_pipeline.transaction.savepoints import is_undone
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +194,19 @@ class StagedBatch:
         part.partial_key_updates += staged.partial_key_updates
         self._on_joint("staging")
 
+    def undo_open(self, undone: NDArray[np.int64]) -> None:
+        """Rows of the open transaction whose event ordinals are in `undone` never count (see `Savepoints.undone`).
+
+        Raises:
+            SinkError: the lake's file system is full.
+        """
+        for target in self._targets.values():
+            if target.open is None or not len(undone):
+                continue
+            self._close(target.open)
+            for at, file in reversed(list(enumerate(target.open.closed))):
+                self._undo(target, target.open, at, self._paths.lake / file.path, undone)
+
     def close_open(self) -> None:
         """The open transaction was committed at the source: its pieces belong to the batch."""
         for target in self._targets.values():
@@ -272,14 +293,35 @@ class StagedBatch:
         if part.writer is not None and part.writer.schema != staged.table.schema:
             self._close(part)
         if part.writer is None:
-            names = [column.name for column in target.plan.columns]
-            self._files += 1
-            part.writer = StagedFileWriter(
-                self._folder / f"{self._files:06d}.parquet",
-                staged.table.schema,
-                key_columns=[f"c{names.index(name)}" for name in target.plan.key],
-            )
+            part.writer = self._writer(target, staged.table.schema)
         part.writer.write(staged.table)
+
+    def _undo(self, target: _Target, part: _Part, at: int, path: Path, undone: NDArray[np.int64]) -> None:
+        """Write the file at `part.closed[at]` anew without the rows that were undone, row group by row group."""
+        writer: StagedFileWriter | None = None
+        removed = np.zeros(ARRIVE + 1, np.int64)
+        with pq.ParquetFile(path) as staged:
+            for group in range(staged.num_row_groups):
+                rows = staged.read_row_group(group)
+                gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
+                removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
+                if not gone.all():
+                    writer = writer or self._writer(target, rows.schema)
+                    writer.write(rows.filter(pa.array(~gone)))
+        part.inserted -= int(removed[INSERT])
+        part.updated -= int(removed[UPDATE] + removed[ARRIVE])
+        part.deleted -= int(removed[DELETE])
+        path.unlink()
+        part.closed[at : at + 1] = [] if writer is None else [writer.close(lake=self._paths.lake)]
+
+    def _writer(self, target: _Target, schema: pa.Schema) -> StagedFileWriter:
+        names = [column.name for column in target.plan.columns]
+        self._files += 1
+        return StagedFileWriter(
+            self._folder / f"{self._files:06d}.parquet",
+            schema,
+            key_columns=[f"c{names.index(name)}" for name in target.plan.key],
+        )
 
     def _close(self, part: _Part) -> None:
         if part.writer is not None:

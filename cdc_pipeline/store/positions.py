@@ -5,8 +5,9 @@ Rules:
   It names the event for `ack`. Where reading goes on after an event is its `next_offset`: `PositionRange.resume`.
 - `gtid_set` of such a position is the text of the one GTID of the event's transaction; it is read from the bytes only
   when a position is made, never for every event.
-- A cursor may stand on the last event of a transaction, a single statement included, and on a BEGIN of a log without
-  GTIDs. It may not stand on a GTID event: that GTID would count as executed and its transaction would be skipped.
+- A cursor may stand on the last event of a transaction, a single statement and an XA PREPARE included, and on a BEGIN
+  of a log without GTIDs. It may not stand on a GTID event: that GTID would count as executed and its transaction would
+  be skipped.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from cdc_pipeline.position.position import Position
 
 # Plain numbers: a member of an enum is looked up far more slowly, and this runs for every batch.
 _GTID, _GTID_TAGGED, _MARIADB_GTID = map(int, (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID))
-_BEGIN, _END, _ROLLBACK, _STATEMENT = map(
-    int, (Role.TRANSACTIONBEGIN, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT)
+_BEGIN, _END, _ROLLBACK, _STATEMENT, _PREPARE = map(
+    int, (Role.TRANSACTIONBEGIN, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT, Role.XA_PREPARE)
 )
 _QUERY = int(EventType.QUERY)
 _NAMES: Final = EVENT_DTYPE.names or ()
@@ -96,11 +97,11 @@ def resume_after(position: Position, part: EventSlice, row: int) -> Position:
 def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:
     """Row of the last event in rows [first, stop) of the slice that a cursor may stand on, scanning backward (SPEC S8);
     -1 for none."""
-    if part.chunk.events["role"][part.first + stop - 1] in (_END, _ROLLBACK):
+    if part.chunk.events["role"][part.first + stop - 1] in (_END, _ROLLBACK, _PREPARE):
         return stop - 1
     events = part.events[first:stop]
     roles = events["role"]
-    ends = (roles == _END) | (roles == _ROLLBACK)
+    ends = (roles == _END) | (roles == _ROLLBACK) | (roles == _PREPARE)
     begins = (roles == _BEGIN) & (events["event_type"] == _QUERY)
     statements = roles == _STATEMENT
     if statements.any():

@@ -301,7 +301,7 @@ class TransactionBuffer:
     def _article_cuts(chunk: Chunk, stop: int, bounds: TransactionBounds) -> NDArray[np.int64]:
         """Where T1 flushes: before a begin; after an end, a statement, a heartbeat or a mark of the journal."""
         roles = chunk.events["role"][:stop]
-        flushes = (Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT, Role.HEARTBEAT, Role.JOURNAL)
+        flushes = (Role.TRANSACTIONEND, Role.ROLLBACK, Role.XA_PREPARE, Role.STATEMENT, Role.HEARTBEAT, Role.JOURNAL)
         return np.union1d(np.flatnonzero(np.isin(roles, flushes)) + 1, bounds.starts)
 
 

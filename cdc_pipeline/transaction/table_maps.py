@@ -181,7 +181,7 @@ class TableMaps:
         """Keep the maps of the transaction that may go on after this slice; forget all others."""
         last = events[-1]
         tx_offset = int(last["tx_offset"])
-        if tx_offset < 0 or last["role"] in (Role.TRANSACTIONEND, Role.ROLLBACK):
+        if tx_offset < 0 or last["role"] in (Role.TRANSACTIONEND, Role.ROLLBACK, Role.XA_PREPARE):
             journal = self._journal
             self.reset()
             self._journal = journal

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,13 +12,18 @@ from cdc_pipeline.binlog.chunk import Role
 from cdc_pipeline.binlog.event_types import EventType as T
 from cdc_pipeline.binlog.grouping import TransactionPass
 from cdc_pipeline.binlog.grouping_kernel import MARK_ABANDON
-from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError, UnsupportedEventError
+from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError
 from tests.grouping.journal_builder import COMMIT_US, MARIADB, JournalBuilder, cut
 from tests.grouping.twin import Contradiction, Twin
 
-B, X, R, E, RB, S, J = (
+B, X, R, E, RB, S, J, P = (
     Role.TRANSACTIONBEGIN, Role.OTHER, Role.ROWDATA, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT, Role.JOURNAL,
+    Role.XA_PREPARE,
 )  # fmt: skip
+
+
+def xa_prepare(*, one_phase: bool = False, xid: bytes = b"a") -> bytes:
+    return struct.pack("<Biii", one_phase, 1, len(xid), 0) + xid
 
 
 def grouped(builder: JournalBuilder):
@@ -53,6 +60,16 @@ MYSQL_CASES = {
     "CREATE ... SELECT: the statement stays inside": (
         lambda b: b.gtid().query("BEGIN").query("CREATE TABLE t (a INT) START TRANSACTION").rows().xid(),
         [B, X, S, R, R, E], [[0, 1, 2, 3, 4, 5]],
+    ),
+    "K8: XA PREPARE ends its group; XA COMMIT is the next": (
+        lambda b: b.gtid().query("XA START X'61',X'',1").rows().query("XA END X'61',X'',1")
+        .add(T.XA_PREPARE, xa_prepare()).gtid().query("XA COMMIT X'61',X'',1"),
+        [B, S, R, R, S, P, B, S], [[0, 1, 2, 3, 4, 5], [6, 7]],
+    ),
+    "K8: ONE PHASE is a prepare that commits": (
+        lambda b: b.gtid().query("XA START X'61',X'',1").rows().query("XA END X'61',X'',1")
+        .add(T.XA_PREPARE, xa_prepare(one_phase=True)).transaction(),
+        [B, S, R, R, S, E, B, X, R, R, E], [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]],
     ),
     "SAVEPOINT and ROLLBACK TO stay inside": (
         lambda b: b.gtid().query("BEGIN").query("SAVEPOINT s").rows().query("ROLLBACK TO `s`").xid(),
@@ -185,7 +202,8 @@ def test_k5_the_next_journals_format_description_abandons_too() -> None:
         (lambda b: b.gtid().add(T.QUERY, bytes(9)), 1, DamagedJournalError),
         (lambda b: b.gtid().add(T.QUERY, b"\0" * 8 + b"\xff" + bytes(10)), 1, DamagedJournalError),
         (lambda b: b.add(T.MARIADB_GTID, bytes(12)), 0, DamagedJournalError),
-        (lambda b: b.gtid().query("XA START X'61'").rows().add(T.XA_PREPARE, bytes(10)), 4, UnsupportedEventError),
+        (lambda b: b.gtid().query("XA START X'61'").rows().add(T.XA_PREPARE, bytes(12)), 4, DamagedJournalError),
+        (lambda b: b.fde().add(T.XA_PREPARE, xa_prepare()), 1, TransactionError),
     ],
 )  # fmt: skip
 def test_contradictions_stop_with_the_events_place(write, row: int, error: type[CdcError]) -> None:
@@ -227,6 +245,7 @@ PIECES = st.sampled_from(
         ("add", T.PREVIOUS_GTIDS, bytes(8)), ("add", T.HEARTBEAT, b"x"), ("add", T.ROWS_QUERY, b"xx"),
         ("transaction", 3), ("transaction", 1), ("ddl", "ALTER TABLE t ADD b INT"), ("query", "begin"),
         ("query", "/* COMMIT */ ;-- \n#x\nCOMMIT"), ("query", "XAS START"), ("query", "XA/**/START"),
+        ("add", T.XA_PREPARE, xa_prepare()), ("add", T.XA_PREPARE, xa_prepare(one_phase=True)), ("mariadb_gtid", 0x4C),
     ]
 )  # fmt: skip
 
@@ -256,4 +275,5 @@ def test_the_kernel_agrees_with_its_twin_whatever_the_chunk_borders(pieces, size
     assert written == twin.rows
     assert failed == contradiction
     assert (step.transactions, step.rolled_back, step.abandoned) == (twin.committed, twin.rolled_back, twin.abandoned)
+    assert step.prepared == twin.prepared
     assert step.is_open == twin.open

@@ -32,6 +32,7 @@ class Twin:
     committed: int = 0
     rolled_back: int = 0
     abandoned: int = 0
+    prepared: int = 0
     rows: list[tuple[int, int, int, int]] = field(default_factory=list)  # role, tx_offset, tx_ordinal, commit_ts_us
 
     def apply(self, chunk: Chunk) -> None:
@@ -56,6 +57,10 @@ class Twin:
             if not self.open:
                 raise Contradiction(row)
             role, ends = Role.TRANSACTIONEND, "commit"
+        elif kind == T.XA_PREPARE:
+            if not self.open:
+                raise Contradiction(row)
+            role, ends = (Role.TRANSACTIONEND, "commit") if body[0] else (Role.XA_PREPARE, "prepare")
         elif kind in GTIDS:
             if self.open:
                 raise Contradiction(row)
@@ -108,3 +113,4 @@ class Twin:
             self.open = False
             self.committed += ends == "commit"
             self.rolled_back += ends == "rollback"
+            self.prepared += ends == "prepare"

@@ -69,6 +69,7 @@ def test_a_captured_table_without_a_target_has_nothing_to_lose(sql: str) -> None
     ["DROP TABLE x", "ALTER TABLE x ADD a GIZMO", "RENAME TABLE x TO x1", "TRUNCATE other.t",
      "INSERT INTO x VALUES (1)",
      "DROP TEMPORARY TABLE t", "CREATE TEMPORARY TABLE t (a INT)", "BEGIN", "COMMIT", "SAVEPOINT s", "SET @a = 1",
+     "XA START 'x'", "XA END 'x'", "XA COMMIT X'78',X'',1", "XA ROLLBACK 'x'", "ROLLBACK TO `s`",
      "DROP DATABASE other", "GRANT ALL ON *.* TO a", "# nothing"],
 )  # fmt: skip
 def test_what_is_not_captured_is_ignored(sql: str) -> None:
@@ -94,7 +95,8 @@ def test_what_cannot_be_applied_stops_with_its_place_and_the_way_out(sql: str) -
 
 @pytest.mark.parametrize(
     "sql",
-    ["XA START 'x'", "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'", "XA ROLLBACK 'x'", "ROLLBACK TO s", "CALL p()",
+    ["XA PREPARE 'x'", "XA COMMIT x", "XA ROLLBACK 1, 'x'", "XA COMMIT X'61',X'',1 ONE PHASE", "ROLLBACK TO",
+     "CALL p()",
      "SELECT f()", "INSERT INTO t VALUES (1)", "UPDATE x JOIN t ON x.a = t.a SET x.b = 1"],
 )  # fmt: skip
 def test_events_that_cannot_be_applied_stop(sql: str) -> None:

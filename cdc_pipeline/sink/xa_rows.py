@@ -1,0 +1,232 @@
+"""Decoded rows of one table as an Arrow stream, in memory until it is spilled to a file (K8).
+
+Columns: ``op`` uint8, ``seq`` decimal(38,0), ``full`` boolean, ``bp`` and ``ap`` the presence bitmaps, ``b0 ... bN``
+the before and ``a0 ... aN`` the after image. The stream's metadata holds the `TableSchema` as JSON.
+
+Rules:
+- What is kept are decoded values, never the journal's bytes: what masks hide at decode is hidden here too (K14).
+- Rows are copied into the stream, so that nothing keeps a chunk or a decoded batch alive.
+- Written and read batch by batch: memory holds one batch, and what has not been spilled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.arrow_types import arrow_schema
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import SEQ_TYPE, event_ordinals
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.transaction.savepoints import is_undone
+
+_SCHEMA_KEY: Final = b"cdc_pipeline.table_schema"
+_OPTIONS: Final = pa.ipc.IpcWriteOptions(compression="zstd")
+
+
+class Spool:
+    """The stream of one table under way; `close` ends it, `spill` moves it into a file."""
+
+    def __init__(self, schema: TableSchema) -> None:
+        self.schema = schema
+        self.rows = 0
+        self._sink = _Sink()
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), _stream_schema(schema), options=_OPTIONS)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self._sink.memory_bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return self._sink.size_bytes
+
+    @property
+    def path(self) -> Path | None:
+        """Where it was spilled to; None while it is in memory."""
+        return self._sink.path
+
+    def add(self, rows: DecodedRows) -> None:
+        self._write(_encoded(rows))
+
+    def keep_done(self, undone: NDArray[np.int64]) -> Spool:
+        """A new stream of the rows whose event ordinals are not in `undone` (see `savepoints.Savepoints`)."""
+        self.close()
+        kept = Spool(self.schema)
+        for batch in self._batches():
+            mask = ~is_undone(event_ordinals(batch.column("seq")), undone)
+            if mask.any():
+                kept._write(batch.filter(pa.array(mask)))
+        return kept
+
+    def spill(self, path: Path) -> None:
+        """Go on in a new file at `path`; nothing where that was done before."""
+        self._sink.spill(path)
+
+    def close(self) -> None:
+        """No more rows."""
+        self._writer.close()
+
+    def finish(self) -> str:
+        """Close, and make the file durable; sha256 of its content. Only after `spill`."""
+        self.close()
+        return self._sink.finish()
+
+    def discard(self) -> None:
+        """Close and remove."""
+        self.close()
+        self._sink.discard()
+
+    def read(self) -> Iterator[DecodedRows]:
+        """The rows, in the batches in which they came, without their commit time (-1)."""
+        self.close()
+        return (_decoded(batch, self.schema) for batch in self._batches())
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        with pa.ipc.open_stream(self._sink.reader()) as reader:
+            yield from reader
+
+
+def read_schema(path: Path) -> TableSchema:
+    """Schema of the rows in a file. Raises OSError, ValueError or KeyError where it is not what `Spool` writes."""
+    with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+        return TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
+
+
+def read_file(path: Path) -> Iterator[DecodedRows]:
+    """The rows of a file, batch by batch, as `Spool.read`."""
+    with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+        schema = TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
+        for batch in reader:
+            yield _decoded(batch, schema)
+
+
+class _Sink:
+    """What the stream's writer sees of a file: memory first, then the file. Hashes and counts what passes."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._hash = hashlib.sha256()
+        self._memory: io.BytesIO | None = io.BytesIO()
+        self._file: BinaryIO | None = None
+        self.path: Path | None = None
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.size_bytes if self._memory is not None else 0
+
+    def spill(self, path: Path) -> None:
+        if self._memory is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("xb")
+        self.path = path
+        self._file.write(self._memory.getbuffer())
+        self._memory = None
+
+    def finish(self) -> str:
+        assert self._file is not None
+        if not self._file.closed:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+        return self._hash.hexdigest()
+
+    def discard(self) -> None:
+        self._memory = None
+        if self._file is not None and self.path is not None:
+            self._file.close()
+            self.path.unlink()
+
+    def reader(self) -> Any:
+        if self._memory is not None:
+            return pa.BufferReader(pa.py_buffer(self._memory.getvalue()))
+        assert self._file is not None
+        if not self._file.closed:
+            self._file.flush()
+        return pa.OSFile(str(self.path))
+
+    # -- what Arrow calls
+
+    def write(self, data: Any) -> int:
+        count = memoryview(data).nbytes
+        (self._memory or self._file).write(data)  # type: ignore[union-attr]
+        self._hash.update(data)
+        self.size_bytes += count
+        return count
+
+    def tell(self) -> int:
+        return self.size_bytes
+
+    def flush(self) -> None:
+        """Written through in `finish`."""
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Called by Arrow; the file itself is closed in `finish`."""
+
+
+def _stream_schema(schema: TableSchema) -> pa.Schema:
+    bitmap = pa.binary((len(schema.columns) + 7) // 8)
+    fields = [("op", pa.uint8()), ("seq", SEQ_TYPE), ("full", pa.bool_()), ("bp", bitmap), ("ap", bitmap)]
+    types = arrow_schema(schema).types
+    for image in "ba":
+        fields += [(f"{image}{index}", type_) for index, type_ in enumerate(types)]
+    return pa.schema(fields, metadata={_SCHEMA_KEY: schema.to_json().encode()})
+
+
+def _encoded(rows: DecodedRows) -> pa.RecordBatch:
+    count = len(rows)
+    arrays = [
+        pa.array(rows.op),
+        rows.seq,
+        pa.array(np.full(count, rows.all_present)),
+        _bitmaps(rows.before_present),
+        _bitmaps(rows.after_present),
+        *rows.before.columns,
+        *rows.after.columns,
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_stream_schema(rows.schema))
+
+
+def _bitmaps(bits: NDArray[np.uint8]) -> pa.Array:
+    buffer = pa.py_buffer(np.ascontiguousarray(bits))
+    return pa.Array.from_buffers(pa.binary(bits.shape[1]), len(bits), [None, buffer])
+
+
+def _decoded(batch: pa.RecordBatch, schema: TableSchema) -> DecodedRows:
+    count, columns = batch.num_rows, len(schema.columns)
+    images = arrow_schema(schema)
+    return DecodedRows(
+        schema=schema,
+        op=batch.column("op").to_numpy(),
+        seq=batch.column("seq"),
+        commit_ts_us=np.full(count, -1, np.int64),
+        event_row=np.zeros(count, np.int64),
+        before=pa.RecordBatch.from_arrays(batch.columns[5 : 5 + columns], schema=images),
+        after=pa.RecordBatch.from_arrays(batch.columns[5 + columns :], schema=images),
+        before_present=_bits(batch.column("bp"), (columns + 7) // 8),
+        after_present=_bits(batch.column("ap"), (columns + 7) // 8),
+        all_present=bool(batch.column("full").to_numpy(zero_copy_only=False).all()),
+    )
+
+
+def _bits(array: pa.Array, width: int) -> NDArray[np.uint8]:
+    bits: NDArray[np.uint8] = np.frombuffer(array.buffers()[1], np.uint8)
+    return bits[array.offset * width : (array.offset + len(array)) * width].reshape(-1, width)
