@@ -37,6 +37,8 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
+    from cdc_pipeline.sink.suspending import way_out
+
     out = results()
     rows = table(f"Plan of {plan.source}", "", "")
     rows.show_header = False
@@ -52,6 +54,9 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
     rows.add_row("tables", ", ".join(plan.tables) or "none is known yet: they are found in the log")
     if plan.partial_tables:
         rows.add_row("partial", ", ".join(plan.partial_tables))
+    for name, held in sorted(plan.suspended.items()):
+        rows.add_row("suspended", f"{name} stands at {held.position}: {held.error}: {held.what}")
+        rows.add_row("", way_out(name, held))
     if plan.unfinished_batch is not None:
         rows.add_row("first", f"batch {plan.unfinished_batch} is finished from its own files")
     for note in skipped:

@@ -6,13 +6,18 @@ Rules:
 - One capture of a source at a time (K16); the lock goes with the process.
 - A recorded batch is finished first, from its own files, before the source is asked anything (K2).
 - A run that applies nothing starts no JVM and says why there was nothing (design.md, promise 4).
+- A run that leaves a target suspended fails at its end, with everything else applied (K4). What was suspended before it
+  began is caught up after the main capture; a run of chosen tables does nothing else.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.pipeline.catch_up import CatchUp
 from cdc_pipeline.pipeline.commit import Committer, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.drain import Drain
@@ -23,11 +28,13 @@ from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, SilentObserver, TableReport
 from cdc_pipeline.pipeline.statements import StatementRules
+from cdc_pipeline.pipeline.suspension import Suspender, publish_standing, standing_plan, suspended_error
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.sink.suspending import suspension
 from cdc_pipeline.source.protocol import Source
 
 
@@ -38,6 +45,7 @@ def capture(
     bound: Bound | None = None,
     observer: CaptureObserver | None = None,
     run_id: str = "",
+    tables: Sequence[str] | None = None,
 ) -> CaptureReport:
     """Capture from the cursor to the bound, and keep the lake's tables up with it.
 
@@ -47,9 +55,11 @@ def capture(
         bound: where to stop; the configuration's bound by default.
         observer: is told of the progress.
         run_id: of the orchestrator's run, kept in the records.
+        tables: only catch these up, if they are suspended; the cursor stands still (K4).
 
     Raises:
         LockError: another capture of this source is running.
+        TargetSuspendedError: some tables (of `tables`) stand still; everything else is done.
         CdcError: everything else, with the way out; what came before the error is merged and acked to the last whole
             transaction.
     """
@@ -61,13 +71,18 @@ def capture(
         try:
             run = _Run(config, sink=sink, source=source, cursors=cursors, observer=observer, run_id=run_id)
             run.recover()
+            if tables is not None:
+                return run.catch_up_chosen(tables, started)
             resolved = run.plan(bound or config.bound)
             observer.planned(resolved.plan)
             if resolved.start.order != resolved.end.order:
                 run.read_and_drain(resolved)
             else:
                 run.hold_start(resolved)
-            return run.report(resolved, started)
+            run.catch_up()
+            report = run.report(resolved, started)
+            run.check_suspended()
+            return report
         finally:
             source.close()
 
@@ -100,6 +115,8 @@ class _Run:
         self._idle_notes: list[Note] = []
         self._unfinished = 0
         self._cursor: CursorState | None = None
+        self._standing: list[Cut] = []  # of batches that moved no cursor
+        self._suspended_before: set[str] = set()  # by earlier runs: what this run suspends needs a look first
 
     def recover(self) -> None:
         """Bring lake and cursor to one state: finish what is recorded, remove what is not (K2, K3)."""
@@ -107,10 +124,16 @@ class _Run:
         pending = self._sink.pending_record()
         self._sink.discard_unrecorded()
         self._reconciled = reconcile(self._cursors.read(), cut)
+        failing = self._failing(cut)
         if cut is not None:
-            self._sink.check_targets(cut)
+            self._suspended_before.update(cut.cursor.suspended)
         if pending is not None:
-            cut = self._recovered = self._sink.finish(pending)
+            self._suspended_before.update(pending.cursor_after.suspended)
+        if pending is not None:
+            given_up = {
+                target.table: failing.pop(target.table) for target in pending.targets if target.table in failing
+            }
+            cut = self._recovered = self._sink.finish(pending, recovered=True, given_up=given_up)
             reason = f"batch {cut.batch_number} was recorded and not finished: finished from its own files"
             self._reconciled = Reconciled(cut.cursor, reason, True)
         if self._reconciled.emit and self._reconciled.cursor is not None:
@@ -124,6 +147,127 @@ class _Run:
             self._sink.cleanup(cut)
         self._cut = cut
         self._cursor = self._reconciled.cursor
+        self._leave_behind(failing)
+
+    def _failing(self, cut: Cut | None) -> dict[str, LakeStateError]:
+        """Captured targets whose Delta tables are not what the last cut says (K3).
+
+        Raises:
+            LakeStateError: none of those that follow the source is as it should be.
+        """
+        if cut is None:
+            return {}
+        captured = TableFilter(self._config.tables).captured
+        followed = {
+            name for name in cut.tables if cut.cursor.targets[name].suspended is None and captured(*name.split(".", 1))
+        }
+        failing = {
+            name: error for name, error in self._sink.failing_targets(cut).items() if captured(*name.split(".", 1))
+        }
+        if followed and followed <= failing.keys():
+            raise failing[min(followed)]
+        return failing
+
+    def _leave_behind(self, failing: dict[str, LakeStateError]) -> None:
+        """Suspend the targets whose Delta tables are not as they should be; drop those that are not captured now."""
+        cut, cursor = self._cut, self._cursor
+        if cut is None or cursor is None:
+            return
+        captured = TableFilter(self._config.tables).captured
+        dropped = [name for name in cursor.targets if not captured(*name.split(".", 1))]
+        new: dict[str, Suspension | None] = {
+            name: suspension(
+                error,
+                batch_number=cursor.batch_number + 1,
+                at=cursor.position,
+                epoch=cursor.epoch,
+                needs_reload=True,
+            )
+            for name, error in failing.items()
+            if name not in cursor.suspended
+        }
+        if not new and not dropped:
+            return
+        made = publish_standing(
+            sink=self._sink,
+            cursors=self._cursors,
+            observer=self._observer,
+            cut=cut,
+            cursor=cursor,
+            suspended=new,
+            dropped=dropped,
+            notes=[
+                Note(kind="dropped", text="not captured any more: its target has left the cursor", table=name)
+                for name in dropped
+            ],
+            run_id=self._run_id,
+        )
+        self._stand(made)
+
+    def _stand(self, cut: Cut) -> None:
+        """Take over a cut that moved no cursor."""
+        self._standing.append(cut)
+        self._cut, self._cursor = cut, cut.cursor
+        reason = f"{self._reconciled.reason}; batch {cut.batch_number} moved no cursor"
+        self._reconciled = Reconciled(cut.cursor, reason, False)
+
+    def catch_up(self, tables: Sequence[str] | None = None) -> None:
+        """Bring targets that earlier runs suspended, or some of them, to where the cursor stands."""
+        tables = sorted(name for name in self._suspended_before if tables is None or name in tables)
+        if not tables or self._cut is None or self._cursor is None:
+            return
+        catching_up = CatchUp(
+            self._config,
+            sink=self._sink,
+            cursors=self._cursors,
+            observer=self._observer,
+            cut=self._cut,
+            cursor=self._cursor,
+            run_id=self._run_id,
+        )
+        try:
+            catching_up.run(tables)
+        finally:
+            for cut in catching_up.cuts:
+                self._stand(cut)
+
+    def catch_up_chosen(self, tables: Sequence[str], started: tuple[float, float]) -> CaptureReport:
+        """A run of chosen tables: each is brought to where the cursor stands.
+
+        Raises:
+            ConfigError: a table that is not captured, or nothing was captured yet.
+        """
+        cursor = self._cursor
+        captured = TableFilter(self._config.tables).captured
+        unknown = [name for name in tables if "." not in name or not captured(*name.split(".", 1))]
+        if unknown or cursor is None:
+            raise ConfigError(
+                f"no such table is captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
+                setting="tables",
+                expected="captured tables of a source that was captured before",
+                next_step="name tables as schema.table, or start a run of the whole source",
+            )
+        end = cursor.position
+        plan = standing_plan(self._config, cursor)
+        self._observer.planned(plan)
+        self.catch_up(tables)
+        resolved = ResolvedRun(plan=plan, start=end, end=end, transactions_max=None, ends_anywhere=False)
+        report = self.report(resolved, started)
+        self.check_suspended(tables)
+        if report.outcome == "nothing_new":
+            reason = f"nothing to catch up: {', '.join(tables)} stood at {end} like all others"
+            report = report.model_copy(update={"reason": reason})
+        return report
+
+    def check_suspended(self, tables: Sequence[str] | None = None) -> None:
+        """Raises:
+        TargetSuspendedError: some tables, or some of those given, stand still.
+        """
+        if self._cursor is None:
+            return
+        found = {name: held for name, held in self._cursor.suspended.items() if tables is None or name in tables}
+        if found:
+            raise suspended_error(found, cursor=self._cursor)
 
     def plan(self, bound: Bound) -> ResolvedRun:
         self._source.check()
@@ -156,17 +300,26 @@ class _Run:
             run_id=self._run_id,
         )
         epoch = committer.cursor.epoch if committer.cursor is not None else 1
+        suspender = Suspender(
+            captured=tables.captured,
+            known=resolved.plan.tables,
+            targets=targets,
+            committer=committer,
+            place=place,
+            epoch=epoch,
+        )
         drain = Drain(
             config=config,
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=tables.captured, epoch=epoch),
+            decoder=RunDecoder(captured=tables.captured, epoch=epoch, suspended=targets.is_suspended),
             targets=targets,
             place=place,
             committer=committer,
             observer=self._observer,
             resolved=resolved,
+            suspends=suspender,
         )
         reader.start()
         try:
@@ -178,6 +331,7 @@ class _Run:
             self._idle_notes = committer.idle_notes
             self._unfinished = len(reader.dropped)
             self._cursor = committer.cursor
+            self._cut = committer.cuts[-1] if committer.cuts else self._cut
             store.stop()
             self._source.close()
             reader.join()
@@ -194,7 +348,7 @@ class _Run:
         self._cursors.write(self._cursor, cursor_metadata(interval, None))
 
     def report(self, resolved: ResolvedRun, started: tuple[float, float]) -> CaptureReport:
-        cuts = ([self._recovered] if self._recovered is not None else []) + self._cuts
+        cuts = ([self._recovered] if self._recovered is not None else []) + self._cuts + self._standing
         interval = _whole([cut.interval for cut in self._cuts] + self._idle, resolved)
         return CaptureReport(
             source=self._config.name,
@@ -208,6 +362,7 @@ class _Run:
             unfinished_transactions=self._unfinished,
             ddl=(*(decision for cut in cuts for decision in cut.ddl), *self._idle_ddl),
             notes=(*(note for cut in cuts for note in cut.notes), *self._idle_notes),
+            suspended=self._cursor.suspended if self._cursor is not None else {},
             cursor=self._cursor,
             seconds=time.monotonic() - started[0],
             cpu_seconds=time.process_time() - started[1],

@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config import BatchConfig
@@ -19,8 +20,9 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.sink.suspending import note_of
 from cdc_pipeline.store.contract import EventStore
 
 
@@ -72,12 +74,13 @@ class Committer:
         self._in_doubt = False
 
     @property
-    def _number(self) -> int:
+    def number(self) -> int:
+        """Of the batch at work."""
         return (self.cursor.batch_number if self.cursor is not None else 0) + 1
 
     def _batch(self) -> StagedBatch:
         if self._staged is None:
-            self._staged = self._sink.begin(self._number)
+            self._staged = self._sink.begin(self.number)
         return self._staged
 
     def stage(self, target: Target, rows: DecodedRows, *, open_transaction: bool) -> None:
@@ -110,10 +113,10 @@ class Committer:
         if self._staged is not None:
             self._staged.close_open()
 
-    def drop_open(self) -> None:
-        """The open transaction was rolled back or never ended: its rows never count."""
+    def drop_open(self, table: str | None = None) -> None:
+        """The open transaction was rolled back or never ended: its rows never count; or those of one table alone."""
         if self._staged is not None:
-            self._staged.drop_open()
+            self._staged.drop_open(table)
 
     def is_due(self) -> bool:
         """Whether the batch is large enough to be merged, and stands between transactions."""
@@ -130,23 +133,40 @@ class Committer:
         """
         if self._in_doubt:
             return
-        batch = self._staged
-        if batch is None or not batch.has_work:
+        if not self._has_work(final=final):
             if final:
                 self._move_cursor()
             return
+        batch = self._batch()
         self._in_doubt = True
-        interval = self._place.take_interval()
+        start = self._place.batch_start
+        interval = self._take_interval()
         record = batch.record(
             interval=interval,
-            cursor_after=self._cursor_at(self._number, self._created),
-            source_time_us=self._place.source_time_us,
+            cursor_after=self._cursor_at(self.number, self._created),
+            source_time_us=self._source_time_us(),
             ddl=tuple(self._ddl),
-            notes=tuple(self._notes),
+            notes=(*self._notes, *(note_of(table, held) for table, held in self._targets.news.items())),
             run_id=self._run_id,
+            kind=self._kind,
+            start=start,
         )
         self._staged, self._created, self._ddl, self._notes = None, set(), [], []
         self.publish(self._sink.finish(record))
+
+    # What a catch-up does otherwise (`catch_up.CatchUpCommitter`).
+
+    _kind: ClassVar[BatchKind] = "batch"
+
+    def _has_work(self, *, final: bool) -> bool:  # noqa: ARG002
+        """Whether there is a batch to record: changes of targets, or targets that are suspended from here on (K4)."""
+        return bool(self._targets.news) or (self._staged is not None and self._staged.has_work)
+
+    def _take_interval(self) -> Interval:
+        return self._place.take_interval()
+
+    def _source_time_us(self) -> int:
+        return self._place.source_time_us
 
     def publish(self, cut: Cut) -> None:
         """The steps after a cut: cursor, ack, clean-up. Also for a batch that an earlier run had recorded."""

@@ -2,6 +2,7 @@
 
 Rules:
 - Rows of a transaction that ends with ROLLBACK never count.
+- Rows of a suspended table are counted and not decoded: its table maps may be what it was suspended for (K4).
 - A value that its Delta type cannot hold stops the run, with table, column, journal and offset.
 """
 
@@ -17,7 +18,7 @@ from cdc_pipeline.binlog.chunk import EventSlice, Role
 from cdc_pipeline.binlog.decoded import INSERT, DecodedRows
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import UnrepresentableValueError, UnsupportedEventError
+from cdc_pipeline.errors import IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.transaction.table_maps import TableMaps
 
 
@@ -38,19 +39,30 @@ class DecodedRun:
         tables: one entry per table and schema version, in order of first appearance.
         row_events_ignored: rows events of tables that are not captured.
         transactions_applied: transactions with at least one row of a captured table.
+        row_events_suspended: rows events of captured tables that are suspended (K4).
     """
 
     tables: tuple[DecodedTable, ...]
     row_events_ignored: int
     transactions_applied: int
+    row_events_suspended: int = 0
 
 
 class RunDecoder:
     """Decodes slices in the order of the log; carries the table maps of an open transaction from piece to piece."""
 
-    def __init__(self, *, captured: Callable[[str, str], bool], epoch: int) -> None:
-        self._maps = TableMaps(captured)
+    def __init__(
+        self,
+        *,
+        captured: Callable[[str, str], bool],
+        epoch: int,
+        suspended: Callable[[str, str], bool] = lambda _database, _table: False,
+    ) -> None:
+        self._maps = TableMaps(lambda database, table: captured(database, table) and not suspended(database, table))
         self._epoch = epoch
+        self._suspended = suspended
+        self.mark = self._maps.mark
+        self.rewind = self._maps.rewind
 
     def reset(self) -> None:
         """Forget the table maps of a transaction that never ended."""
@@ -63,12 +75,15 @@ class RunDecoder:
             BinlogError, SchemaError: with journal and offset; nothing of `slices` counts then.
         """
         selections: dict[TableSchema, list[RowsSelection]] = {}
-        ignored = 0
+        ignored = left = 0
         applied: set[tuple[str, int]] = set()
         for piece in slices:
             rolled_back = _rolled_back(piece)
             for group in self._maps.resolve(piece):
                 rows = group.rows
+                if self._suspended(group.database, group.table):
+                    left += len(rows)
+                    continue
                 if group.schema is None:
                     ignored += len(rows)
                     continue
@@ -89,7 +104,7 @@ class RunDecoder:
             first = parts[0]
             offset = int(first.chunk.events["offset"][first.rows[0]])
             tables.append(DecodedTable(decoded, first.chunk.journal, offset))
-        return DecodedRun(tuple(tables), ignored, len(applied))
+        return DecodedRun(tuple(tables), ignored, len(applied), left)
 
 
 def _rolled_back(piece: EventSlice) -> NDArray[np.int64]:
@@ -118,7 +133,7 @@ def _check_inserts(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> None
     row = int(lacking[0])
     journal, offset = _place(decoded, parts, row)
     names = [column.name for column, here in zip(decoded.schema.columns, there[row], strict=True) if not here]
-    raise UnsupportedEventError(
+    raise IncompleteRowsError(
         f"an insert lacks the columns that got their default: {', '.join(names)}",
         journal=journal,
         offset=offset,

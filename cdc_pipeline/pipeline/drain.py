@@ -4,11 +4,12 @@ Rules:
 - Many small gets make one merge batch; what a get returned is released as soon as it is staged.
 - A batch is committed only between transactions. A DDL that changes a target is a batch of its own.
 - Whatever goes wrong, what came before it is committed to the last whole transaction, and then the error is raised.
+- What fails for one table alone suspends that table at the last whole transaction, and is tried again without it (K4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +49,7 @@ class Drain:
         committer: Committer,
         observer: CaptureObserver,
         resolved: ResolvedRun,
+        suspends: Callable[[CdcError], bool],
     ) -> None:
         self._config = config
         self._store = store
@@ -58,6 +60,7 @@ class Drain:
         self._place = place
         self._committer = committer
         self._observer = observer
+        self._suspends = suspends
         self._end = resolved.end
         self._bytes_total = resolved.plan.bytes_between
         self._bytes_done = 0
@@ -130,13 +133,13 @@ class Drain:
             decisions = self._decide_statements(run)
             decoded = self._decoder.decode(run)
             confirmed = [self._confirm(table) for table in decoded.tables]
-        except CdcError:
+        except CdcError as error:
             self._targets.restore(saved)
             halves = _halve(run)
-            if halves is None:
+            if halves is None and not self._suspends(error):
                 raise
-            self._take_transactions(halves[0])
-            self._take_transactions(halves[1])
+            for part in halves or (run,):
+                self._take_transactions(part)
             return
         for decision in decisions:
             self._apply(decision)
@@ -146,11 +149,22 @@ class Drain:
 
     def _take_piece(self, piece: EventSlice) -> None:
         """A piece of a transaction that is larger than a slice: staged apart until its end is known."""
-        for decision in self._decide_statements([piece]):
+        saved, mark = self._targets.snapshot(), self._decoder.mark()
+        try:
+            decisions = self._decide_statements([piece])
+            decoded = self._decoder.decode([piece])
+            confirmed = [self._confirm(table) for table in decoded.tables]
+        except CdcError as error:
+            self._targets.restore(saved)
+            self._decoder.rewind(mark)
+            if not self._suspends(error):
+                raise
+            self._take_piece(piece)
+            return
+        for decision in decisions:
             self._apply(decision)
-        decoded = self._decoder.decode([piece])
-        for table in decoded.tables:
-            self._committer.stage(self._confirm(table), table.rows, open_transaction=True)
+        for target, table in zip(confirmed, decoded.tables, strict=True):
+            self._committer.stage(target, table.rows, open_transaction=True)
         self._open_is_applied |= decoded.transactions_applied > 0
         applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
@@ -168,6 +182,7 @@ class Drain:
             return self._targets.confirm(table.rows.schema)
         except CdcError as error:
             error.journal, error.offset = table.journal, table.offset
+            error.table = error.table or table.rows.schema.full_name
             raise
 
     def _abandon(self, mark: EventSlice) -> None:
@@ -180,10 +195,18 @@ class Drain:
 
     def _take_statement(self, piece: EventSlice) -> None:
         """A statement alone: where it changes a target it is a batch of its own."""
-        decision = self._decide(piece, piece.stop - 1)
+        try:
+            decision = self._decide(piece, piece.stop - 1)
+        except CdcError as error:
+            if not self._suspends(error):
+                raise
+            self._take_statement(piece)
+            return
         alone = bool(decision.add_columns)
         if alone:
             self._committer.commit()
+            if any(self._targets.is_suspended(*added.table) for added in decision.add_columns):
+                decision = self._decide(piece, piece.stop - 1)  # the commit has suspended it
         self._apply(decision)
         self._advance([piece], DecodedRun((), 0, 0 if decision.ignored else 1))
         if alone:
@@ -213,12 +236,14 @@ class Drain:
         for added in decision.add_columns:
             self._committer.add_columns(self._targets[".".join(added.table)], added.columns)
         if decision.ignored:
-            self._place.count("statements_ignored", 1)
+            left = any(self._targets.is_suspended(*table) for table in decision.statement.tables)
+            self._place.count("statements_suspended" if left else "statements_ignored", 1)
         else:
             self._committer.decided(decision.ddl)
 
     def _advance(self, run: Sequence[EventSlice], decoded: DecodedRun) -> None:
         self._place.count("row_events_ignored", decoded.row_events_ignored)
+        self._place.count("row_events_suspended", decoded.row_events_suspended)
         self._place.count("transactions_applied", decoded.transactions_applied)
         self._place.advance(run)
         self._rows += sum(len(table.rows) for table in decoded.tables)

@@ -108,6 +108,7 @@ def resolve(
             tables=tuple(_table_names(tables, known, reconciled.cursor, cut)),
             partial_tables=_partial(reconciled.cursor),
             unfinished_batch=None if unfinished is None else unfinished.batch_number,
+            suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
         ),
         start=start,
         end=end,

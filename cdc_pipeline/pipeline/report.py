@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 
 
@@ -31,6 +31,7 @@ class CapturePlan(_Plain):
     tables: tuple[str, ...]  # captured tables known so far: from the source, or from the last cut
     partial_tables: tuple[str, ...]  # K19
     unfinished_batch: int | None = None  # a recorded batch that is finished first
+    suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still, by table (K4)
 
 
 class TableReport(_Plain):
@@ -55,6 +56,7 @@ class CaptureReport(_Plain):
     unfinished_transactions: int = 0  # cut off at the proved end of a journal: never committed, dropped (K5)
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()  # recorded decisions that are no DDL: acceptances, suspensions, gaps
+    suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still after the run (K4)
     cursor: CursorState | None = None
     seconds: float = 0.0
     cpu_seconds: float = 0.0

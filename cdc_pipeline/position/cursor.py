@@ -32,6 +32,7 @@ class Suspension(_Plain):
         journal, offset, gtid_set, journal_created_s, epoch: the end of the last transaction that the target holds;
             catching up begins there.
         needs_reload: True where catching up cannot mend it: the table must be loaded anew.
+        next_step: what the error itself advises; "" where it advises nothing.
     """
 
     batch_number: int
@@ -43,6 +44,17 @@ class Suspension(_Plain):
     journal_created_s: int = 0
     epoch: int = 1
     needs_reload: bool = False
+    next_step: str = ""
+
+    @property
+    def position(self) -> Position:
+        """Where catching up begins."""
+        return Position(
+            journal=self.journal,
+            offset=self.offset,
+            gtid_set=self.gtid_set,
+            journal_created_s=self.journal_created_s,
+        )
 
 
 class TargetState(_Plain):
@@ -97,6 +109,11 @@ class CursorState(_Plain):
     @property
     def identity(self) -> ServerIdentity:
         return ServerIdentity(self.flavor, self.server_id, self.server_uuid, self.address)
+
+    @property
+    def suspended(self) -> dict[str, Suspension]:
+        """The targets that stand still, by table (K4)."""
+        return {name: state.suspended for name, state in self.targets.items() if state.suspended is not None}
 
     @property
     def position(self) -> Position:

@@ -49,6 +49,8 @@ class Interval(_Plain):
     row_events_ignored: int = 0  # rows events of tables that are not captured
     transactions_rolled_back: int = 0  # groups that end with ROLLBACK: their rows never count
     statements_ignored: int = 0  # DDL and other statements of tables that are not captured, and harmless ones
+    row_events_suspended: int = 0  # rows events of suspended tables: left to their catching up (K4)
+    statements_suspended: int = 0  # DDL of suspended tables, likewise
 
 
 BatchKind = Literal["batch", "catch_up", "cursor_set"]
@@ -103,7 +105,8 @@ class BatchRecord(_Plain):
     """Everything that batch `batch_number` will do, written before it does anything.
 
     `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), and ``cursor_set``
-    where a person has moved the cursor (K3).
+    where a person has moved the cursor (K3). `start_gtid_set` and `start_journal_created_s` make the interval's start a
+    whole position: a target that the batch has to leave behind stands there.
     """
 
     version: Literal[1, 2] = 2
@@ -116,6 +119,9 @@ class BatchRecord(_Plain):
     cursor_after: CursorState
     source_time_us: int = -1  # commit time of the batch's last transaction at the source; -1 unknown
     targets: tuple[RecordedTarget, ...] = ()
+    dropped: tuple[str, ...] = ()  # tables that are not captured any more: their targets leave the cursor
+    start_gtid_set: str = ""
+    start_journal_created_s: int = 0
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()
 
