@@ -3,13 +3,12 @@
 Rules:
 - Every failure that a person may meet is a `CdcError`. It says what happened, where (journal, offset, table, setting),
   what was expected and what was got, and the next step to take.
-- `retryable` is a property of the class: True where the same run, started again unchanged, can succeed.
+- `retryable` is a property of the class: True where the same run, started again unchanged, can succeed. That of
+  suspended targets alone depends on their causes.
 - Messages never hold secrets: no passwords, no connection strings, no row values of masked columns.
 """
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 
 class CdcError(Exception):
@@ -26,7 +25,7 @@ class CdcError(Exception):
         next_step: what the reader can do now.
     """
 
-    retryable: ClassVar[bool] = False
+    retryable: bool = False
 
     def __init__(
         self,
@@ -174,6 +173,10 @@ class UnsupportedEventError(BinlogError):
     """An event that is known by name and cannot be applied; the next step is the way out."""
 
 
+class IncompleteRowsError(UnsupportedEventError):
+    """Rows of one table lack what is needed to apply them (an insert without the columns that got their default)."""
+
+
 class TableIdNotFoundError(BinlogError):
     """Rows whose table map was not seen in their transaction (SPEC C3)."""
 
@@ -259,6 +262,11 @@ class MergeError(SinkError):
 
 class LakeStateError(SinkError):
     """The lake's recorded state and its tables contradict each other (restored, replaced, written by others; K3)."""
+
+
+class TargetSuspendedError(SinkError):
+    """Some targets stand still while the others went on (K4); names each, its cause and the way out. Retryable where a
+    run that is started again can mend all of them."""
 
 
 class CursorError(CdcError):

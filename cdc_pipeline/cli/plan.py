@@ -37,6 +37,8 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
+    from cdc_pipeline.sink.suspending import way_out
+
     out = results()
     rows = table(f"Plan of {plan.source}", "", "")
     rows.show_header = False
@@ -57,6 +59,9 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
         rows.add_row("needed", f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}")
     if plan.partial_tables:
         rows.add_row("partial", ", ".join(plan.partial_tables))
+    for name, held in sorted(plan.suspended.items()):
+        rows.add_row("suspended", f"{name} stands at {held.position}: {held.error}: {held.what}")
+        rows.add_row("", way_out(name, held))
     if plan.unfinished_batch is not None:
         rows.add_row("first", f"batch {plan.unfinished_batch} is finished from its own files")
     for xa in plan.open_xa:

@@ -47,6 +47,9 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     out.print()
     if report.tables:
         _show_tables(report)
+    for name, held in sorted(report.suspended.items()):
+        line = f"{name} is suspended at {held.position}: {held.error}: {held.what}"
+        out.print(line, markup=False, soft_wrap=True)
     if report.ddl:
         out.print(ddl_table(report.ddl))
         out.print()

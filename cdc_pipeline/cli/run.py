@@ -17,16 +17,27 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("source")
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="SCHEMA.TABLE",
+    help="Only bring this suspended table to where the cursor stands; may be given more than once.",
+)
 @with_bound
 @with_json
-def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
+def command(settings: Settings, *, source: str, tables: tuple[str, ...], bound: Bound | None) -> None:
     """Capture SOURCE once, from its cursor to the bound.
 
     Executes the source's Dagster job in this process: the run, its materializations and its logs are in Dagster like
     those of any other run. A run of the same source that is under way is waited for.
+
+    Tables that were suspended are caught up after the capture; with --table nothing else is done.
     """
+    if tables and bound is not None:
+        raise click.UsageError("--table and a bound exclude each other: a table is brought to where the cursor stands")
     settings.config_of(source)  # its mistakes first, before anything heavy is loaded
-    run = _execute(settings, source, bound)
+    run = _execute(settings, source, bound, tables)
     if run.report is not None:
         if settings.as_json:
             emit_json({"run_id": run.run_id, **run.report.model_dump(mode="json")})
@@ -46,7 +57,7 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     raise click.exceptions.Exit(2 if isinstance(error, ConfigError) else 1)
 
 
-def _execute(settings: Settings, source: str, bound: Bound | None) -> CaptureRun:
+def _execute(settings: Settings, source: str, bound: Bound | None, tables: tuple[str, ...]) -> CaptureRun:
     from cdc_pipeline.cli.progress import ProgressObserver
     from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
 
@@ -60,6 +71,7 @@ def _execute(settings: Settings, source: str, bound: Bound | None) -> CaptureRun
             loaded,
             instance=instance,
             bound=bound,
+            tables=tables,
             observer=progress,
             log_level="DEBUG" if settings.debug else "CRITICAL",
             on_waiting=progress.waiting,

@@ -54,6 +54,8 @@ def _status(settings: Settings, source: str) -> SourceStatus:
 
 
 def _show(status: SourceStatus) -> None:
+    from cdc_pipeline.sink.suspending import way_out
+
     out = results()
     out.print(f"[bold]{status.source}[/]: {status.state.replace('_', ' ')} ({status.reason})", soft_wrap=True)
     if status.unfinished_batch is not None:
@@ -87,9 +89,15 @@ def _show(status: SourceStatus) -> None:
             str(of_table.applied_batch),
             str(of_table.columns),
             ", ".join(of_table.key),
-            "partial" if of_table.partial else "",
+            "suspended" if of_table.suspended is not None else "partial" if of_table.partial else "",
         )
     if rows.row_count:
         out.print()
         out.print(rows)
         out.print()
+    for name, of_table in sorted(status.tables.items()):
+        held = of_table.suspended
+        if held is not None:
+            line = f"{name} stands at {held.position}: {held.error}: {held.what}"
+            out.print(line, markup=False, soft_wrap=True)
+            out.print(f"  {way_out(name, held)}", markup=False, soft_wrap=True)

@@ -1,6 +1,8 @@
 """The asset of a source: one step that captures it, with all tables and the cursor as its outputs.
 
 Rules:
+- The whole asset is a capture. Some of its tables are a run of those alone (K4): what of them is suspended is caught
+  up, and the cursor stands still, whether it is selected or not.
 - Every output may be skipped: a run logs what it published, and no output is yielded, so that no event shows twice.
 - Only errors that the same run can survive unchanged (`CdcError.retryable`) are retried, at most `RETRIES_MAX` times.
 - Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may hold any character,
@@ -8,7 +10,8 @@ Rules:
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
 
 import dagster as dg
@@ -41,6 +44,7 @@ class Capture(Protocol):
         bound: Bound | None = None,
         observer: CaptureObserver | None = None,
         run_id: str = "",
+        tables: Sequence[str] | None = None,
     ) -> CaptureReport: ...
 
 
@@ -85,6 +89,7 @@ def build_assets(
     tables = known_tables(pipeline, cut)
     sources = [translator.source_table_spec(pipeline, table, cut) for table in tables]
     specs = [translator.table_spec(pipeline, table, cut) for table in tables]
+    table_of = {spec.key: table for spec, table in zip(specs, tables, strict=True)}
     specs.append(translator.cursor_spec(pipeline, tables))
 
     @dg.op(
@@ -113,6 +118,7 @@ def build_assets(
             observer=Observers(observers),
             capture=capture,
             retry_wait_s=retry_wait_s,
+            tables=chosen_tables(asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}),
         )
         yield from ()
 
@@ -121,9 +127,29 @@ def build_assets(
         keys_by_input_name={f"table_{number}": spec.key for number, spec in enumerate(sources)},
         keys_by_output_name={f"asset_{number}": spec.key for number, spec in enumerate(specs)},
         specs=specs,
-        can_subset=False,
+        can_subset=True,
     )
     return assets, sources
+
+
+def chosen_tables(
+    selected: AbstractSet[dg.AssetKey], table_of: Mapping[dg.AssetKey, str], everything: AbstractSet[dg.AssetKey]
+) -> list[str] | None:
+    """The tables of a run of some alone; None for a capture of the source.
+
+    Raises:
+        Failure: the cursor alone is selected, which no run can move by itself.
+    """
+    if selected >= everything:
+        return None
+    tables = sorted(table_of[key] for key in selected if key in table_of)
+    if not tables:
+        raise dg.Failure(
+            "The cursor alone cannot be materialized: it follows its tables. Select all of the source's assets for a "
+            "capture, or some tables to catch those up.",
+            allow_retries=False,
+        )
+    return tables
 
 
 def _run(
@@ -135,6 +161,7 @@ def _run(
     observer: CaptureObserver,
     capture: Capture | None,
     retry_wait_s: float,
+    tables: list[str] | None,
 ) -> None:
     listener = current_listener()
     listener.report = listener.error = None
@@ -144,8 +171,15 @@ def _run(
             from cdc_pipeline.pipeline.capture import capture as real_capture
 
             capture = real_capture
+        if tables is not None:
+            context.log.info(f"a run of {', '.join(tables)} alone: the cursor stands still")
         report = capture(
-            config, cursors=cursors, bound=run_config.bound(), observer=observer, run_id=context.run.run_id
+            config,
+            cursors=cursors,
+            bound=run_config.bound(),
+            observer=observer,
+            run_id=context.run.run_id,
+            tables=tables,
         )
     except CdcError as error:
         listener.error = error

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,12 +31,28 @@ from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, SilentO
 
 @dataclass(frozen=True)
 class LoadedSource:
-    """A source's job and the key of its cursor, as the project defines them."""
+    """A source's job and the keys of its cursor and its Delta tables, as the project defines them."""
 
     source: str
     job: dg.JobDefinition
     cursor_key: dg.AssetKey
     translator: CdcTranslator = field(default_factory=CdcTranslator)
+    table_keys: Mapping[str, dg.AssetKey] = field(default_factory=dict)
+
+    def keys_of(self, tables: Sequence[str]) -> list[dg.AssetKey]:
+        """Keys of some of the source's tables, by ``schema.table``.
+
+        Raises:
+            ConfigError: a table that is not known.
+        """
+        unknown = [table for table in tables if table not in self.table_keys]
+        if unknown:
+            raise ConfigError(
+                f"{self.source} has no such table: {', '.join(unknown)}",
+                expected=f"one of: {', '.join(sorted(self.table_keys)) or 'none is known before the first run'}",
+                next_step="name tables as schema.table; `cdc-pipeline status` lists them",
+            )
+        return [self.table_keys[table] for table in tables]
 
     def cursors(self, instance: dg.DagsterInstance) -> DagsterCursorStore:
         """The source's cursor store, for reading only."""
@@ -90,7 +106,13 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
     with only_source(source) as loading:
         file = jobs_directory / "definitions.py"
         definitions = _load_definitions(file) if file.is_file() else build_definitions(jobs_directory)
-    for spec in definitions.resolve_all_asset_specs():
+    specs = list(definitions.resolve_all_asset_specs())
+    tables = {
+        str(spec.metadata["dagster/table_name"]): spec.key
+        for spec in specs
+        if spec.tags.get(SOURCE_TAG) == source and spec.tags.get(ROLE_TAG) == "table"
+    }
+    for spec in specs:
         if spec.tags.get(SOURCE_TAG) == source and spec.tags.get(ROLE_TAG) == "cursor":
             break
     else:
@@ -102,7 +124,7 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
     for job in definitions.resolve_all_job_defs():
         if job.tags.get(SOURCE_TAG) == source:
             translator = loading.translator or CdcTranslator()
-            return LoadedSource(source=source, job=job, cursor_key=spec.key, translator=translator)
+            return LoadedSource(source=source, job=job, cursor_key=spec.key, translator=translator, table_keys=tables)
     raise ConfigError(f"the definitions in {jobs_directory} have no job for source {source!r}")
 
 
@@ -111,6 +133,7 @@ def execute_capture(
     *,
     instance: dg.DagsterInstance,
     bound: Bound | None = None,
+    tables: Sequence[str] = (),
     observer: CaptureObserver | None = None,
     log_level: str = "CRITICAL",
     on_waiting: Callable[[list[str]], None] | None = None,
@@ -121,10 +144,12 @@ def execute_capture(
 
     Args:
         bound: in place of the YAML file's.
+        tables: only catch these up (K4); all of the source is captured without any.
         observer: hears of the capture's progress.
         log_level: from which level on Dagster logs to the console.
         on_waiting: is told the ids of the runs that hold the source now.
     """
+    keys = loaded.keys_of(tables)
     _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
     if alive and on_waiting is not None:
         on_waiting(alive)
@@ -132,6 +157,7 @@ def execute_capture(
     with listening(listener):
         result = loaded.job.execute_in_process(
             instance=instance,
+            asset_selection=keys or None,
             raise_on_error=False,
             run_config={
                 "ops": {step_name(loaded.source): {"config": run_config_of(bound)}},

@@ -39,4 +39,5 @@ def known_tables(config: PipelineConfig, cut: Cut | None) -> tuple[str, ...]:
     """Names ``schema.table`` of the captured tables that are known now, sorted."""
     names = {pattern for pattern in config.tables.include if not _WILDCARD.search(pattern)}
     names.update(cut.tables if cut is not None else ())
+    names.update(cut.cursor.suspended if cut is not None else ())
     return tuple(TableFilter(config.tables).captured_names(list(names)))

@@ -16,8 +16,9 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.sink.suspending import way_out
 from cdc_pipeline.sink.tables import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 
 Metadata = dict[str, dg.MetadataValue]
@@ -118,11 +119,24 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
     partial = sorted(table for table, target in cursor.targets.items() if target.partial)
     if partial:
         metadata["partial_tables"] = dg.MetadataValue.json(partial)
+    if cursor.suspended:
+        metadata["suspended_tables"] = dg.MetadataValue.json(
+            {table: suspended_entry(table, held) for table, held in sorted(cursor.suspended.items())}
+        )
     metadata["delta_versions"] = dg.MetadataValue.json(
         {table: target.delta_version for table, target in sorted(cursor.targets.items())}
     )
     metadata[CURSOR_ENTRY] = dg.MetadataValue.json(cursor.model_dump(mode="json"))
     return metadata
+
+
+def suspended_entry(table: str, held: Suspension) -> dict[str, str]:
+    """A suspended target for people: cause, where it stands, the way out."""
+    return {
+        "cause": f"{held.error}: {held.what}",
+        "stands_at": str(held.position),
+        "way_out": way_out(table, held),
+    }
 
 
 def plain_value(value: object) -> dg.MetadataValue:

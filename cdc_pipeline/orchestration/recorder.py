@@ -2,6 +2,7 @@
 
 Rules:
 - Order per batch (K2): the tables that the batch changed, then the cursor.
+- A table that a batch suspends gets an observation: nothing of it was materialized (K4).
 - A cursor that moves to a cut of an earlier run (killed between cut and cursor) first logs what that run could not: the
   tables whose newest event is of an earlier batch, and no others, so that no batch shows twice.
 """
@@ -15,12 +16,13 @@ import dagster as dg
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.known_tables import newest_cut
-from cdc_pipeline.orchestration.metadata import changed_by, ddl_of
+from cdc_pipeline.orchestration.metadata import changed_by, ddl_of, suspended_entry
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.sink.suspending import SUSPENDED_NOTE
 
 # Rows of the table at a Delta version, where that is known without a JVM.
 RowCounter = Callable[[PipelineConfig, str, int], int | None]
@@ -72,6 +74,10 @@ class MaterializationRecorder(SilentObserver):
         for table in sorted(cut.tables):
             if changed_by(cut, table):
                 self._log_table(cut, table)
+        for table in sorted({note.table for note in cut.notes if note.kind == SUSPENDED_NOTE}):
+            held = cut.cursor.suspended.get(table)
+            if held is not None:
+                self._log_suspended(cut, table, suspended_entry(table, held))
 
     def write_cursor(self, cursor: CursorState, given: dict[str, object]) -> None:
         """Log the cursor."""
@@ -89,6 +95,16 @@ class MaterializationRecorder(SilentObserver):
                 asset_key=self._translator.cursor_key(self._config.name),
                 description=f"batch {cursor.batch_number}, {cursor.position}",
                 metadata=self._translator.cursor_event_metadata(cursor, cut, given),
+            )
+        )
+
+    def _log_suspended(self, cut: Cut, table: str, entry: dict[str, str]) -> None:
+        self._context.log.warning(f"{table} is suspended at {entry['stands_at']}: {entry['cause']}")
+        self._context.log_event(
+            dg.AssetObservation(
+                asset_key=self._translator.table_key(self._config.name, table),
+                description=f"suspended by batch {cut.batch_number}",
+                metadata={**entry, "batch_number": cut.batch_number},
             )
         )
 

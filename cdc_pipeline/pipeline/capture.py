@@ -6,19 +6,24 @@ Rules:
 - One capture of a source at a time (K16); the lock goes with the process.
 - A recorded batch is finished first, from its own files, before the source is asked anything (K2).
 - A run that applies nothing starts no JVM and says why there was nothing (design.md, promise 4).
+- A run that leaves a target suspended fails at its end, with everything else applied (K4). What was suspended before it
+  began is caught up after the main capture; a run of chosen tables does nothing else.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.pipeline.catch_up import CatchUp
 from cdc_pipeline.pipeline.commit import Committer, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source, build_store, slice_events_max
 from cdc_pipeline.pipeline.place import Place
-from cdc_pipeline.pipeline.planning import LOG_END, ResolvedRun, resolve
+from cdc_pipeline.pipeline.planning import ResolvedRun, resolve
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import (
@@ -26,20 +31,23 @@ from cdc_pipeline.pipeline.report import (
     CaptureReport,
     LogPlace,
     SilentObserver,
-    TableReport,
     needed_place,
 )
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, counted
 from cdc_pipeline.pipeline.statements import StatementRules
+from cdc_pipeline.pipeline.summary import reason_of, table_reports, whole_interval
+from cdc_pipeline.pipeline.suspension import Suspender, publish_standing, standing_plan, suspended_error
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.pipeline.xa import XaControl
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
+from cdc_pipeline.position.start import StartDecision
 from cdc_pipeline.schema.ddl_session import canonical_xid
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.sink.suspending import suspension
 from cdc_pipeline.source.protocol import Source
 
 
@@ -50,6 +58,7 @@ def capture(
     bound: Bound | None = None,
     observer: CaptureObserver | None = None,
     run_id: str = "",
+    tables: Sequence[str] | None = None,
 ) -> CaptureReport:
     """Capture from the cursor to the bound, and keep the lake's tables up with it.
 
@@ -59,9 +68,11 @@ def capture(
         bound: where to stop; the configuration's bound by default.
         observer: is told of the progress.
         run_id: of the orchestrator's run, kept in the records.
+        tables: only catch these up, if they are suspended; the cursor stands still (K4).
 
     Raises:
         LockError: another capture of this source is running.
+        TargetSuspendedError: some tables (of `tables`) stand still; everything else is done.
         CdcError: everything else, with the way out; what came before the error is merged and acked to the last whole
             transaction.
     """
@@ -73,15 +84,28 @@ def capture(
         server = choose(config)
         source = build_source(server.config)
         try:
-            run = _Run(config, sink=sink, source=source, cursors=cursors, observer=observer, run_id=run_id)
+            run = _Run(
+                config,
+                server=server.config,
+                sink=sink,
+                source=source,
+                cursors=cursors,
+                observer=observer,
+                run_id=run_id,
+            )
             run.recover()
+            if tables is not None:
+                return run.catch_up_chosen(tables, started)
             resolved = run.plan(bound or config.bound, server=server, dump_errors=dump_errors)
             observer.planned(resolved.plan)
             if resolved.start.order != resolved.end.order:
                 run.read_and_drain(resolved)
             else:
                 run.hold_start(resolved)
-            return run.report(resolved, started)
+            run.catch_up()
+            report = run.report(resolved, started)
+            run.check_suspended()
+            return report
         finally:
             source.close()
 
@@ -93,6 +117,7 @@ class _Run:
         self,
         config: PipelineConfig,
         *,
+        server: PipelineConfig,
         sink: DeltaSink,
         source: Source,
         cursors: CursorStore,
@@ -100,6 +125,7 @@ class _Run:
         run_id: str,
     ) -> None:
         self._config = config
+        self._server = server  # the same configuration, its source the server that was chosen
         self._sink = sink
         self._source = source
         acked = AckedPositions({MAIN_CONSUMER: cursors})
@@ -118,6 +144,8 @@ class _Run:
         self._unfinished = 0
         self._limit_reached = False
         self._cursor: CursorState | None = None
+        self._standing: list[Cut] = []  # of batches that moved no cursor
+        self._suspended_before: set[str] = set()  # by earlier runs: what this run suspends needs a look first
 
     def recover(self) -> None:
         """Bring lake and cursor to one state: finish what is recorded, remove what is not (K2, K3)."""
@@ -125,10 +153,16 @@ class _Run:
         pending = self._sink.pending_record()
         self._sink.discard_unrecorded()
         self._reconciled = reconcile(self._cursors.read(), cut)
+        failing = self._failing(cut)
         if cut is not None:
-            self._sink.check_targets(cut)
+            self._suspended_before.update(cut.cursor.suspended)
         if pending is not None:
-            cut = self._recovered = self._sink.finish(pending)
+            self._suspended_before.update(pending.cursor_after.suspended)
+        if pending is not None:
+            given_up = {
+                target.table: failing.pop(target.table) for target in pending.targets if target.table in failing
+            }
+            cut = self._recovered = self._sink.finish(pending, recovered=True, given_up=given_up)
             reason = f"batch {cut.batch_number} was recorded and not finished: finished from its own files"
             self._reconciled = Reconciled(cut.cursor, reason, True)
         if self._reconciled.emit and self._reconciled.cursor is not None:
@@ -144,6 +178,136 @@ class _Run:
         self._sink.discard_parked(cut.cursor if cut is not None else None, self._reconciled.cursor)
         self._cut = cut
         self._cursor = self._reconciled.cursor
+        self._leave_behind(failing)
+
+    def _failing(self, cut: Cut | None) -> dict[str, LakeStateError]:
+        """Captured targets whose Delta tables are not what the last cut says (K3).
+
+        Raises:
+            LakeStateError: none of those that follow the source is as it should be.
+        """
+        if cut is None:
+            return {}
+        captured = TableFilter(self._config.tables).captured
+        followed = {
+            name for name in cut.tables if cut.cursor.targets[name].suspended is None and captured(*name.split(".", 1))
+        }
+        failing = {
+            name: error for name, error in self._sink.failing_targets(cut).items() if captured(*name.split(".", 1))
+        }
+        if followed and followed <= failing.keys():
+            raise failing[min(followed)]
+        return failing
+
+    def _leave_behind(self, failing: dict[str, LakeStateError]) -> None:
+        """Suspend the targets whose Delta tables are not as they should be; drop those that are not captured now."""
+        cut, cursor = self._cut, self._cursor
+        if cut is None or cursor is None:
+            return
+        captured = TableFilter(self._config.tables).captured
+        dropped = [name for name in cursor.targets if not captured(*name.split(".", 1))]
+        new: dict[str, Suspension | None] = {
+            name: suspension(
+                error,
+                batch_number=cursor.batch_number + 1,
+                at=cursor.position,
+                epoch=cursor.epoch,
+                needs_reload=True,
+            )
+            for name, error in failing.items()
+            if name not in cursor.suspended
+        }
+        if not new and not dropped:
+            return
+        made = publish_standing(
+            sink=self._sink,
+            cursors=self._cursors,
+            observer=self._observer,
+            cut=cut,
+            cursor=cursor,
+            suspended=new,
+            dropped=dropped,
+            notes=[
+                Note(kind="dropped", text="not captured any more: its target has left the cursor", table=name)
+                for name in dropped
+            ],
+            run_id=self._run_id,
+        )
+        self._stand(made)
+
+    def _stand(self, cut: Cut) -> None:
+        """Take over a cut that moved no cursor."""
+        self._standing.append(cut)
+        self._cut, self._cursor = cut, cut.cursor
+        reason = f"{self._reconciled.reason}; batch {cut.batch_number} moved no cursor"
+        self._reconciled = Reconciled(cut.cursor, reason, False)
+
+    def catch_up(self, tables: Sequence[str] | None = None) -> None:
+        """Bring targets that earlier runs suspended, or some of them, to where the cursor stands."""
+        tables = sorted(name for name in self._suspended_before if tables is None or name in tables)
+        if not tables or self._cut is None or self._cursor is None:
+            return
+        catching_up = CatchUp(
+            self._config,
+            server=self._server,
+            sink=self._sink,
+            cursors=self._cursors,
+            observer=self._observer,
+            cut=self._cut,
+            cursor=self._cursor,
+            run_id=self._run_id,
+        )
+        try:
+            catching_up.run(tables)
+        finally:
+            for cut in catching_up.cuts:
+                self._stand(cut)
+
+    def catch_up_chosen(self, tables: Sequence[str], started: tuple[float, float]) -> CaptureReport:
+        """A run of chosen tables: each is brought to where the cursor stands.
+
+        Raises:
+            ConfigError: a table that is not captured, or nothing was captured yet.
+        """
+        cursor = self._cursor
+        captured = TableFilter(self._config.tables).captured
+        unknown = [name for name in tables if "." not in name or not captured(*name.split(".", 1))]
+        if unknown or cursor is None:
+            raise ConfigError(
+                f"no such table is captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
+                setting="tables",
+                expected="captured tables of a source that was captured before",
+                next_step="name tables as schema.table, or start a run of the whole source",
+            )
+        end = cursor.position
+        plan = standing_plan(self._config, cursor)
+        self._observer.planned(plan)
+        self.catch_up(tables)
+        resolved = ResolvedRun(
+            plan=plan,
+            decision=StartDecision(end, ()),
+            epoch=cursor.epoch,
+            start=end,
+            end=end,
+            limit=None,
+            ends_anywhere=False,
+        )
+        report = self.report(resolved, started)
+        self.check_suspended(tables)
+        if report.outcome == "nothing_new":
+            reason = f"nothing to catch up: {', '.join(tables)} stood at {end} like all others"
+            report = report.model_copy(update={"reason": reason})
+        return report
+
+    def check_suspended(self, tables: Sequence[str] | None = None) -> None:
+        """Raises:
+        TargetSuspendedError: some tables, or some of those given, stand still.
+        """
+        if self._cursor is None:
+            return
+        found = {name: held for name, held in self._cursor.suspended.items() if tables is None or name in tables}
+        if found:
+            raise suspended_error(found, cursor=self._cursor)
 
     def plan(self, bound: Bound, *, server: ChosenServer, dump_errors: DumpErrorStore) -> ResolvedRun:
         self._source.check()
@@ -206,18 +370,27 @@ class _Run:
             epoch=resolved.epoch,
             accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
         )
+        suspender = Suspender(
+            captured=tables.captured,
+            known=resolved.plan.tables,
+            targets=targets,
+            committer=committer,
+            place=place,
+            epoch=resolved.epoch,
+        )
         drain = Drain(
             config=config,
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=tables.captured, epoch=resolved.epoch),
+            decoder=RunDecoder(captured=tables.captured, epoch=resolved.epoch, suspended=targets.is_suspended),
             targets=targets,
             place=place,
             committer=committer,
             xa=xa,
             observer=self._observer,
             resolved=resolved,
+            suspends=suspender,
         )
         reader.start()
         try:
@@ -230,6 +403,7 @@ class _Run:
             self._unfinished = len(reader.dropped)
             self._limit_reached = reader.limit_reached
             self._cursor = committer.cursor
+            self._cut = committer.cuts[-1] if committer.cuts else self._cut
             store.stop()
             self._source.close()
             reader.join()
@@ -268,20 +442,21 @@ class _Run:
         }
 
     def report(self, resolved: ResolvedRun, started: tuple[float, float]) -> CaptureReport:
-        cuts = ([self._recovered] if self._recovered is not None else []) + self._cuts
-        interval = _whole([cut.interval for cut in self._cuts] + self._idle, resolved)
+        cuts = ([self._recovered] if self._recovered is not None else []) + self._cuts + self._standing
+        interval = whole_interval([cut.interval for cut in self._cuts] + self._idle, resolved)
         return CaptureReport(
             source=self._config.name,
             outcome="applied" if cuts else "nothing_new",
-            reason=_reason(cuts, interval, resolved, limit_reached=self._limit_reached),
+            reason=reason_of(cuts, interval, resolved, limit_reached=self._limit_reached),
             plan=resolved.plan,
             interval=interval,
             recovered_batch=self._recovered.batch_number if self._recovered is not None else None,
             batches=len(cuts),
-            tables=_tables(cuts),
+            tables=table_reports(cuts),
             unfinished_transactions=self._unfinished,
             ddl=(*(decision for cut in cuts for decision in cut.ddl), *self._idle_ddl),
             notes=(*(note for cut in cuts for note in cut.notes), *self._idle_notes),
+            suspended=self._cursor.suspended if self._cursor is not None else {},
             cursor=self._cursor,
             cursor_reason=self._reconciled.reason,
             **self._places(resolved),
@@ -289,54 +464,3 @@ class _Run:
             cpu_seconds=time.process_time() - started[1],
             spark_started=self._sink.spark_started,
         )
-
-
-def _whole(parts: list[Interval], resolved: ResolvedRun) -> Interval:
-    """The joined interval of a run from those of its batches."""
-    start = resolved.start
-    ends = (parts[-1].end_journal, parts[-1].end_offset) if parts else (start.journal, start.offset)
-    counters = Interval.model_fields.keys() - {"start_journal", "start_offset", "end_journal", "end_offset"}
-    return Interval(
-        start_journal=start.journal,
-        start_offset=start.offset,
-        end_journal=ends[0],
-        end_offset=ends[1],
-        **{name: sum(getattr(part, name) for part in parts) for name in counters},
-    )
-
-
-def _tables(cuts: list[Cut]) -> dict[str, TableReport]:
-    tables: dict[str, TableReport] = {}
-    for cut in cuts:
-        for name, table in cut.tables.items():
-            before = tables.get(name, TableReport())
-            tables[name] = TableReport(
-                rows_inserted=before.rows_inserted + table.rows_inserted,
-                rows_updated=before.rows_updated + table.rows_updated,
-                rows_deleted=before.rows_deleted + table.rows_deleted,
-                delta_version=table.delta_version,
-                partial=cut.cursor.targets[name].partial,
-            )
-    return tables
-
-
-def _reason(cuts: list[Cut], interval: Interval, resolved: ResolvedRun, *, limit_reached: bool) -> str:
-    """What the run did, and why it ended where it did."""
-    plan, limit = resolved.plan, resolved.limit
-    if resolved.start.order == resolved.end.order:
-        ended = ""
-        found = f"{plan.identity} stands at {resolved.end}, where the cursor stands"
-        if plan.end_reason != LOG_END:
-            found = f"the run would end at {resolved.start}, where it starts: {plan.end_reason}"
-    else:
-        ended = f"at {plan.end_reason if limit is None else LOG_END}"
-        if limit is not None and limit_reached:
-            ended = limit.text
-        found = (
-            f"{plan.identity} moved from {resolved.start} to {interval.end_journal}:{interval.end_offset}: "
-            f"{interval.transactions_seen} transactions, none of them changes a captured table"
-        )
-    if cuts:
-        rows = sum(table.row_changes for cut in cuts for table in cut.tables.values())
-        found = f"{rows} row changes in {len(cuts)} batches"
-    return f"{found}; the run ended {ended}" if ended else found

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +25,10 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, Targe
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
-from cdc_pipeline.sink.xa import XaParking
+from cdc_pipeline.sink.suspending import note_of
+from cdc_pipeline.sink.xa import XaParking, oldest_begin
 from cdc_pipeline.store.contract import EventStore
 
 
@@ -85,12 +87,13 @@ class Committer:
         self._acting = False
 
     @property
-    def _number(self) -> int:
+    def number(self) -> int:
+        """Of the batch at work."""
         return (self.cursor.batch_number if self.cursor is not None else 0) + 1
 
     def _batch(self) -> StagedBatch:
         if self._staged is None:
-            self._staged = self._sink.begin(self._number)
+            self._staged = self._sink.begin(self.number)
         return self._staged
 
     def stage(self, target: Target, rows: DecodedRows, *, open_transaction: bool) -> None:
@@ -130,16 +133,22 @@ class Committer:
         if self._staged is not None:
             self._staged.undo_open(undone)
 
+    def stand_still(self) -> Position:
+        """Where a target stands that follows the source no more: at the end of the last whole transaction, or before
+        the oldest prepared one that is open, which it has to read again (K4, K8)."""
+        return before_begin(self._place.full_position(), self._xa.begin_of_oldest())
+
     def close_open(self) -> None:
         """The open transaction was committed at the source: its rows count."""
         if self._staged is not None:
             self._staged.close_open()
 
-    def drop_open(self) -> None:
-        """The open transaction was rolled back or never ended: its rows never count."""
-        self._xa.drop_pieces()
+    def drop_open(self, table: str | None = None) -> None:
+        """The open transaction was rolled back or never ended: its rows never count; or those of one table alone."""
+        if table is None:
+            self._xa.drop_pieces()
         if self._staged is not None:
-            self._staged.drop_open()
+            self._staged.drop_open(table)
 
     def is_due(self) -> bool:
         """Whether the batch is large enough to be merged, and stands between transactions."""
@@ -156,23 +165,41 @@ class Committer:
         """
         if self._in_doubt or self._acting:
             return
-        batch = self._staged
-        if batch is None or not batch.has_work:
+        if not self._has_work(final=final):
             if final:
                 self._move_cursor()
             return
+        batch = self._batch()
         self._in_doubt = True
-        interval = self._place.take_interval()
+        open_before = self.cursor.open_xa if self.cursor is not None else ()
+        start = before_begin(self._place.batch_start, oldest_begin(open_before, epoch=self._epoch))
+        interval = self._take_interval()
         record = batch.record(
             interval=interval,
-            cursor_after=self._cursor_at(self._number, self._created),
-            source_time_us=self._place.source_time_us,
+            cursor_after=self._cursor_at(self.number, self._created),
+            source_time_us=self._source_time_us(),
             ddl=tuple(self._ddl),
-            notes=tuple(self._notes),
+            notes=(*self._notes, *(note_of(table, held) for table, held in self._targets.news.items())),
             run_id=self._run_id,
+            kind=self._kind,
+            start=start,
         )
         self._staged, self._created, self._ddl, self._notes = None, set(), [], []
         self.publish(self._sink.finish(record))
+
+    # What a catch-up does otherwise (`catch_up.CatchUpCommitter`).
+
+    _kind: ClassVar[BatchKind] = "batch"
+
+    def _has_work(self, *, final: bool) -> bool:  # noqa: ARG002
+        """Whether there is a batch to record: changes of targets, or targets that are suspended from here on (K4)."""
+        return bool(self._targets.news) or (self._staged is not None and self._staged.has_work)
+
+    def _take_interval(self) -> Interval:
+        return self._place.take_interval()
+
+    def _source_time_us(self) -> int:
+        return self._place.source_time_us
 
     def publish(self, cut: Cut) -> None:
         """The steps after a cut: cursor, ack, clean-up. Also for a batch that an earlier run had recorded."""
@@ -217,6 +244,11 @@ class Committer:
             open_xa=self._xa.durable(),
             targets=self._targets.states(created),
         )
+
+
+def before_begin(at: Position, begin: Position | None) -> Position:
+    """`at`, or `begin` where that is earlier; the GTID set there is completed when it is read from."""
+    return at if begin is None or begin.order >= at.order else begin
 
 
 def cursor_state(

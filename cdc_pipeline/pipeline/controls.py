@@ -11,6 +11,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,6 +87,14 @@ class ControlReader:
         """No transaction is open."""
         self._open = Savepoints()
         self._open_is_xa = False
+
+    def mark(self) -> tuple[Savepoints, bool]:
+        """What `rewind` takes back."""
+        return deepcopy(self._open), self._open_is_xa
+
+    def rewind(self, mark: tuple[Savepoints, bool]) -> None:
+        """Forget what was read since `mark`: the same piece comes again."""
+        self._open, self._open_is_xa = mark
 
     def read(self, stated: Sequence[Stated]) -> Controls:
         """Controls of whole transactions.

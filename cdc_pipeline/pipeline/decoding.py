@@ -3,6 +3,7 @@
 Rules:
 - Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a savepoint undid.
 - Rows of a transaction that ends with XA PREPARE are told apart: they wait for XA COMMIT (K8).
+- Rows of a suspended table are counted and not decoded: its table maps may be what it was suspended for (K4).
 - A value that its Delta type cannot hold stops the run, with table, column, journal and offset.
 """
 
@@ -21,7 +22,7 @@ from cdc_pipeline.binlog.gtid import gtid_texts
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
-from cdc_pipeline.errors import UnrepresentableValueError, UnsupportedEventError
+from cdc_pipeline.errors import IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import TableMaps
@@ -66,20 +67,31 @@ class DecodedRun:
         row_events_ignored: rows events of tables that are not captured.
         transactions_applied: transactions with at least one row of a captured table, but for prepared ones.
         prepared: in the order of the log; of whole transactions only.
+        row_events_suspended: rows events of captured tables that are suspended (K4).
     """
 
     tables: tuple[DecodedTable, ...]
     row_events_ignored: int
     transactions_applied: int
     prepared: tuple[PreparedGroup, ...] = ()
+    row_events_suspended: int = 0
 
 
 class RunDecoder:
     """Decodes slices in the order of the log; carries the table maps of an open transaction from piece to piece."""
 
-    def __init__(self, *, captured: Callable[[str, str], bool], epoch: int) -> None:
-        self._maps = TableMaps(captured)
+    def __init__(
+        self,
+        *,
+        captured: Callable[[str, str], bool],
+        epoch: int,
+        suspended: Callable[[str, str], bool] = lambda _database, _table: False,
+    ) -> None:
+        self._maps = TableMaps(lambda database, table: captured(database, table) and not suspended(database, table))
         self._epoch = epoch
+        self._suspended = suspended
+        self.mark = self._maps.mark
+        self.rewind = self._maps.rewind
 
     def reset(self) -> None:
         """Forget the table maps of a transaction that never ended."""
@@ -95,7 +107,7 @@ class RunDecoder:
         selections: dict[TableSchema, list[RowsSelection]] = {}
         waiting: dict[TableSchema, list[RowsSelection]] = {}
         prepared: dict[tuple[str, int], PreparedGroup] = {}
-        ignored = 0
+        ignored = left = 0
         applied: set[tuple[str, int]] = set()
         for piece in slices:
             rolled_back = _rolled_back(piece)
@@ -104,6 +116,9 @@ class RunDecoder:
             held = np.array([group.tx_offset for group in groups], dtype=np.int64)
             for group in self._maps.resolve(piece):
                 rows = group.rows
+                if self._suspended(group.database, group.table):
+                    left += len(rows)
+                    continue
                 if group.schema is None:
                     ignored += len(rows)
                     continue
@@ -129,7 +144,7 @@ class RunDecoder:
             for key, table in _by_transaction(self._decoded(parts, schema), parts):
                 group_of = prepared[key]
                 prepared[key] = replace(group_of, tables=(*group_of.tables, table))
-        return DecodedRun(tuple(tables), ignored, len(applied), tuple(prepared.values()))
+        return DecodedRun(tuple(tables), ignored, len(applied), tuple(prepared.values()), left)
 
     def _decoded(self, parts: Sequence[RowsSelection], schema: TableSchema) -> DecodedRows:
         decoded = decode_rows(parts, schema, epoch=self._epoch)
@@ -216,7 +231,7 @@ def _check_inserts(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> None
     row = int(lacking[0])
     journal, offset = _place(decoded, parts, row)
     names = [column.name for column, here in zip(decoded.schema.columns, there[row], strict=True) if not here]
-    raise UnsupportedEventError(
+    raise IncompleteRowsError(
         f"an insert lacks the columns that got their default: {', '.join(names)}",
         journal=journal,
         offset=offset,

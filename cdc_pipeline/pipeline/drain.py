@@ -5,11 +5,12 @@ Rules:
 - A batch is committed only between transactions. A DDL that changes a target is a batch of its own.
 - Rows of prepared XA transactions are parked, and staged at their XA COMMIT (K8, `pipeline/xa.py`).
 - Whatever goes wrong, what came before it is committed to the last whole transaction, and then the error is raised.
+- What fails for one table alone suspends that table at the last whole transaction, and is tried again without it (K4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -55,6 +56,7 @@ class Drain:
         xa: XaControl,
         observer: CaptureObserver,
         resolved: ResolvedRun,
+        suspends: Callable[[CdcError], bool],
     ) -> None:
         self._config = config
         self._store = store
@@ -67,6 +69,7 @@ class Drain:
         self._xa = xa
         self._controls = ControlReader()
         self._observer = observer
+        self._suspends = suspends
         self._end = resolved.end
         self._bytes_done = 0
         self._rows = 0
@@ -141,13 +144,13 @@ class Drain:
             decoded = self._decoder.decode(run, controls.undone)
             confirmed = [self._confirm(table) for table in decoded.tables]
             steps = self._xa.plan(decoded.prepared, controls.xa_ends)
-        except CdcError:
+        except CdcError as error:
             self._targets.restore(saved)
             halves = _halve(run)
-            if halves is None:
+            if halves is None and not self._suspends(error):
                 raise
-            self._take_transactions(halves[0])
-            self._take_transactions(halves[1])
+            for part in halves or (run,):
+                self._take_transactions(part)
             return
         with self._committer.acting():
             for one in stated:
@@ -163,18 +166,31 @@ class Drain:
         transaction = piece.chunk.journal, int(first["tx_offset"])
         if first["tx_ordinal"] == 0:
             self._open_gtid = gtid_texts(piece.chunk, piece.first, piece.first + 1).get(transaction[1], "")
-        stated = self._decide_statements([piece])
-        is_xa = self._controls.read_piece(piece, stated)
+        saved, mark, controls = self._targets.snapshot(), self._decoder.mark(), self._controls.mark()
+        try:
+            stated = self._decide_statements([piece])
+            is_xa = self._controls.read_piece(piece, stated)
+            undone = self._controls.open_undone
+            decoded = self._decoder.decode([piece], {transaction: undone} if len(undone) else None)
+            confirmed = [] if is_xa else [self._confirm(table) for table in decoded.tables]
+            if is_xa:
+                self._xa.check_piece(decoded.tables)
+        except CdcError as error:
+            self._targets.restore(saved)
+            self._decoder.rewind(mark)
+            self._controls.rewind(controls)
+            if not self._suspends(error):
+                raise
+            self._take_piece(piece)
+            return
         for one in stated:
             self._apply(one.decision)
-        undone = self._controls.open_undone
-        decoded = self._decoder.decode([piece], {transaction: undone} if len(undone) else None)
         if is_xa:
             self._xa.begin_pieces(journal=transaction[0], tx_offset=transaction[1], gtid=self._open_gtid)
             self._xa.add_piece(decoded.tables)
         else:
-            for table in decoded.tables:
-                self._committer.stage(self._confirm(table), table.rows, open_transaction=True)
+            for target, table in zip(confirmed, decoded.tables, strict=True):
+                self._committer.stage(target, table.rows, open_transaction=True)
         self._open_is_applied |= decoded.transactions_applied > 0
         applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
@@ -210,6 +226,7 @@ class Drain:
             return self._targets.confirm(table.rows.schema)
         except CdcError as error:
             error.journal, error.offset = table.journal, table.offset
+            error.table = error.table or table.rows.schema.full_name
             raise
 
     def _abandon(self, mark: EventSlice) -> None:
@@ -223,10 +240,18 @@ class Drain:
 
     def _take_statement(self, piece: EventSlice) -> None:
         """A statement alone: where it changes a target it is a batch of its own."""
-        decision = self._decide(piece, piece.stop - 1)
+        try:
+            decision = self._decide(piece, piece.stop - 1)
+        except CdcError as error:
+            if not self._suspends(error):
+                raise
+            self._take_statement(piece)
+            return
         alone = bool(decision.add_columns)
         if alone:
             self._committer.commit()
+            if any(self._targets.is_suspended(*added.table) for added in decision.add_columns):
+                decision = self._decide(piece, piece.stop - 1)  # the commit has suspended it
         self._apply(decision)
         self._advance([piece], DecodedRun((), 0, 0 if decision.ignored else 1))
         if alone:
@@ -256,12 +281,14 @@ class Drain:
         for added in decision.add_columns:
             self._committer.add_columns(self._targets[".".join(added.table)], added.columns)
         if decision.ignored:
-            self._place.count("statements_ignored", 1)
+            left = any(self._targets.is_suspended(*table) for table in decision.statement.tables)
+            self._place.count("statements_suspended" if left else "statements_ignored", 1)
         else:
             self._committer.decided(decision.ddl)
 
     def _advance(self, run: Sequence[EventSlice], decoded: DecodedRun) -> None:
         self._place.count("row_events_ignored", decoded.row_events_ignored)
+        self._place.count("row_events_suspended", decoded.row_events_suspended)
         self._place.count("transactions_applied", decoded.transactions_applied)
         self._place.advance(run)
         self._take_notes()

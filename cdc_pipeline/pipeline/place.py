@@ -26,6 +26,7 @@ class Place:
     Attributes:
         position: after the last whole transaction, without its GTID set (see `full_position`).
         source_time_us: commit time of that transaction at the source; -1 before the first.
+        batch_start: where the interval at work begins, with its GTID set.
         ack_position: that transaction's last event, by which the store is acked (SPEC S9); None before the first.
     """
 
@@ -36,7 +37,7 @@ class Place:
         self._keeps_gtids = keeps_gtids
         self._gtids = parse_gtid_set(start.gtid_set, flavor)
         self._open_gtids: dict[str, list[NDArray[np.int64]]] = {}
-        self._batch_start = start
+        self.batch_start = start
         self._counts: dict[str, int] = {}
 
     def full_position(self) -> Position:
@@ -88,13 +89,13 @@ class Place:
     def take_interval(self) -> Interval:
         """The interval since the last call, and a new one begins."""
         interval = Interval(
-            start_journal=self._batch_start.journal,
-            start_offset=self._batch_start.offset,
+            start_journal=self.batch_start.journal,
+            start_offset=self.batch_start.offset,
             end_journal=self.position.journal,
             end_offset=self.position.offset,
             **self._counts,
         )
-        self._batch_start = self.position
+        self.batch_start = self.full_position()
         self._counts = {}
         return interval
 

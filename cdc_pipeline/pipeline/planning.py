@@ -143,6 +143,7 @@ def resolve(
             unfinished_batch=None if unfinished is None else unfinished.batch_number,
             oldest_needed=needed_place(reconciled.cursor),
             open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
+            suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
         ),
         decision=decision,
         epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cdc_pipeline.position.cursor import CursorState, OpenXa
+from cdc_pipeline.position.cursor import CursorState, OpenXa, Suspension
 from cdc_pipeline.position.failback import consumers_of, oldest
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
@@ -69,6 +69,7 @@ class CapturePlan(_Plain):
     unfinished_batch: int | None = None  # a recorded batch that is finished first
     oldest_needed: NeededPlace | None = None  # None: there is no cursor yet
     open_xa: tuple[OpenXa, ...] = ()  # prepared XA transactions whose rows are parked (K8)
+    suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still, by table (K4)
 
 
 class TableReport(_Plain):
@@ -93,6 +94,7 @@ class CaptureReport(_Plain):
     unfinished_transactions: int = 0  # cut off at the proved end of a journal: never committed, dropped (K5)
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()  # recorded decisions that are no DDL: acceptances, suspensions, gaps
+    suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still after the run (K4)
     cursor: CursorState | None = None
     cursor_reason: str = ""  # how the cursor was found at the start, and what was done about a disagreement (K3)
     read_up_to: LogPlace | None = None  # the last transaction that the store took (SPEC T3); None: nothing was read

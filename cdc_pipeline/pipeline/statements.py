@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cdc_pipeline.binlog.query import Query
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.schema.changes import Decision, decide, is_isolated
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
+from cdc_pipeline.schema.statement import StatementKind
 
 
 class StatementRules:
@@ -21,7 +24,7 @@ class StatementRules:
         return is_isolated(sql, database, self._tables.captured, is_mariadb=self._is_mariadb)
 
     def decide(self, query: Query, *, targets: Targets, journal: str, offset: int) -> Decision:
-        """What the statement does to the targets.
+        """What the statement does to the targets; suspended ones are not concerned (K4).
 
         Raises:
             UnsupportedDdlError, UnsupportedEventError: it cannot be applied; with journal, offset and the way out.
@@ -34,14 +37,25 @@ class StatementRules:
                 explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
                 time_zone=query.time_zone,
             )
-        return decide(
-            query.sql,
-            query.database,
-            captured=self._tables.captured,
-            known=targets.known,
-            targets_in=targets.names_in,
-            is_mariadb=self._is_mariadb,
-            modes=modes,
-            journal=journal,
-            offset=offset,
+        captured = self._tables.captured
+
+        def decide_for(concerned: Callable[[str, str], bool]) -> Decision:
+            return decide(
+                query.sql,
+                query.database,
+                captured=concerned,
+                known=targets.known,
+                targets_in=targets.names_in,
+                is_mariadb=self._is_mariadb,
+                modes=modes,
+                journal=journal,
+                offset=offset,
+            )
+
+        decision = decide_for(
+            lambda database, table: captured(database, table) and not targets.is_suspended(database, table)
         )
+        if decision.statement.kind is StatementKind.DML:
+            # Rows that are logged as a statement may change other tables too (triggers): no suspension covers them.
+            return decide_for(captured)
+        return decision

@@ -10,7 +10,7 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import NeededPlace, needed_place
-from cdc_pipeline.position.cursor import CursorStore, OpenXa
+from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 
 
 class TableStatus(BaseModel):
@@ -23,6 +23,7 @@ class TableStatus(BaseModel):
     columns: int
     key: tuple[str, ...]
     partial: bool
+    suspended: Suspension | None = None
 
 
 class SourceStatus(BaseModel):
@@ -79,10 +80,16 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
             columns=len(table.columns),
             key=table.key,
             partial=cut.cursor.targets[name].partial,
+            suspended=cut.cursor.targets[name].suspended,
         )
         for name, table in (cut.tables.items() if cut is not None else ())
         if cut is not None
     }
+    for name, held in cursor.suspended.items():
+        # Suspended before its table was made.
+        tables.setdefault(
+            name, TableStatus(delta_version=-1, applied_batch=-1, columns=0, key=(), partial=False, suspended=held)
+        )
     source_time_us = cut.source_time_us if cut is not None else -1
     return SourceStatus(
         source=config.name,

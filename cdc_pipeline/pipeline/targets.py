@@ -4,16 +4,18 @@ Rules:
 - What is recorded comes from the last cut and grows with the run's own decisions.
 - Every table map of a captured table must confirm the record (K13); a table met without one is created from its table
   map and labelled partial (K19).
+- A suspended target is not known here: its rows and statements pass it by (K4). Suspended is a table also before it has
+  a target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.changes import Decision, KnownTable, confirm
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.schema.statement import StatementKind
@@ -39,10 +41,24 @@ class Target:
 
 
 class Targets:
-    """All targets of a source, by ``schema.table``."""
+    """All targets of a source, by ``schema.table``.
 
-    def __init__(self, source: str, cut: Cut | None) -> None:
+    Args:
+        source: the source's name.
+        cut: the last cut.
+        catching_up: a suspended target that this run catches up: to this run it is like any other.
+
+    Attributes:
+        news: what was suspended since the last cut, by table.
+    """
+
+    def __init__(self, source: str, cut: Cut | None, *, catching_up: str | None = None) -> None:
         self._source = source
+        self._catching_up = catching_up
+        self._suspended: dict[str, Suspension] = {}
+        # Suspended before their table was made: the state that it will have.
+        self._unmade: dict[str, TargetState] = {}
+        self.news: dict[str, Suspension] = {}
         self._targets: dict[str, Target] = {}
         self._confirmed: dict[str, TableSchema] = {}
         # Tables whose CREATE was seen and left to their first table map.
@@ -50,6 +66,45 @@ class Targets:
         if cut is not None:
             for name, table in cut.tables.items():
                 self._targets[name] = Target(cut.cursor.targets[name], table.columns, table.key)
+            self._take_suspended(cut.cursor.targets)
+
+    # -- suspended targets --------------------------------------------------------------------------------------------
+
+    def is_suspended(self, database: str, table: str) -> bool:
+        """Whether changes of a table are left to its catching up."""
+        return f"{database}.{table}" in self._suspended
+
+    def going_on(self) -> set[str]:
+        """Names of the targets that are not suspended."""
+        return self._targets.keys() - self._suspended.keys()
+
+    def suspend(self, name: str, suspension: Suspension) -> None:
+        """Let a table stand still from now on."""
+        self._suspended[name] = self.news[name] = suspension
+        if name not in self._targets:
+            self._unmade[name] = self._new_state(name, partial=name not in self._created_in_log)
+
+    def take_back(self, at: tuple[str, int]) -> None:
+        """Let those go on that were suspended since the last cut and stand at `at` (journal, offset)."""
+        for name, suspension in list(self.news.items()):
+            if (suspension.journal, suspension.offset) == at:
+                del self.news[name], self._suspended[name]
+                self._unmade.pop(name, None)
+
+    def _take_suspended(self, states: Mapping[str, TargetState]) -> None:
+        self.news.clear()
+        self._suspended = {
+            name: state.suspended
+            for name, state in states.items()
+            if state.suspended is not None and name != self._catching_up
+        }
+        self._unmade = {name: state for name, state in states.items() if state.delta_version < 0}
+
+    def _new_state(self, name: str, *, partial: bool) -> TargetState:
+        app_id = f"cdc_pipeline/{self._source}/{name}/{uuid4().hex}"
+        return TargetState(table=name, app_id=app_id, delta_version=-1, applied_batch=-1, partial=partial)
+
+    # -- columns and keys ---------------------------------------------------------------------------------------------
 
     def known(self, database: str, table: str) -> KnownTable | None:
         """What is recorded of a table, or None."""
@@ -59,7 +114,7 @@ class Targets:
     def names_in(self, database: str) -> list[str]:
         """Names (without the schema) of the tables of a database that have a target."""
         prefix = f"{database}."
-        return [name.removeprefix(prefix) for name in self._targets if name.startswith(prefix)]
+        return [name.removeprefix(prefix) for name in self.going_on() if name.startswith(prefix)]
 
     def decided(self, decision: Decision) -> None:
         """Take over what was decided of a statement."""
@@ -71,10 +126,15 @@ class Targets:
             self._created_in_log.update(decision.ddl.tables)
 
     def states(self, created: Collection[str]) -> dict[str, TargetState]:
-        """The cursor's part of every target that exists, or is in `created`."""
-        return {
-            name: target.state for name, target in sorted(self._targets.items()) if not target.is_new or name in created
+        """The cursor's part of every target that exists, is in `created`, or is suspended."""
+        states = self._unmade | {
+            name: target.state for name, target in self._targets.items() if not target.is_new or name in created
         }
+        for name in self._suspended.keys() & self._targets.keys():
+            states.setdefault(name, self._targets[name].state)
+        for name, suspension in self._suspended.items():
+            states[name] = states[name].model_copy(update={"suspended": suspension})
+        return dict(sorted(states.items()))
 
     def snapshot(self) -> dict[str, Target]:
         """What `restore` takes back."""
@@ -90,8 +150,11 @@ class Targets:
 
     def create(self, name: str, columns: tuple[TargetColumn, ...], key: tuple[str, ...], *, partial: bool) -> Target:
         """Record a new table; the next batch creates it."""
-        app_id = f"cdc_pipeline/{self._source}/{name}/{uuid4().hex}"
-        state = TargetState(table=name, app_id=app_id, delta_version=-1, applied_batch=-1, partial=partial)
+        state = self._unmade.get(name)
+        if state is None:
+            state = self._new_state(name, partial=partial)
+        elif not partial:
+            state = state.model_copy(update={"partial": False})
         self._targets[name] = target = Target(state, columns, key, is_new=True)
         return target
 
@@ -131,4 +194,6 @@ class Targets:
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""
         for name, state in cut.cursor.targets.items():
-            self._targets[name] = replace(self._targets[name], state=state, is_new=False)
+            if name in self._targets and state.delta_version >= 0:
+                self._targets[name] = replace(self._targets[name], state=state, is_new=False)
+        self._take_suspended(cut.cursor.targets)

@@ -8,6 +8,8 @@ Rules:
 - A prepare whose commit comes in the same run of slices is never parked.
 - Rows of XA COMMIT are staged as those of any whole transaction: a batch is recorded only between transactions, so that
   a commit that fails halfway takes the whole batch with it, which is read again. They need no files of their own.
+- Rows of a suspended table are passed over at the commit: it stands before the begin of every transaction that was
+  prepared and open where it was suspended, and reads them again when it catches up (K4).
 - XA COMMIT of an unknown xid stops the run, unless `accept.unknown_xa` names it: then a note is recorded. XA ROLLBACK
   of an unknown xid is harmless. Both are counted. An xid that is prepared while it is open had an end that the log does
   not hold (sql_log_bin = 0): whether its rows count cannot be known, and the same setting accepts it.
@@ -23,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, TransactionError, UnknownXaError
 from cdc_pipeline.pipeline.commit import Committer
 from cdc_pipeline.pipeline.controls import XaEnd
@@ -105,8 +108,7 @@ class XaControl:
                         ended.add(item.xid)
                     else:
                         steps[waiting[item.xid]] = XaStep("forget", group=item)
-                for table in item.tables:
-                    self._targets.check(table.rows.schema)
+                self.check_piece(item.tables)
                 waiting[item.xid] = len(steps)
                 steps.append(XaStep("park", group=item))
             except CdcError as error:
@@ -136,14 +138,15 @@ class XaControl:
         assert step.group is not None
         if end.is_commit:
             for table in step.group.tables:
-                self._targets.confirm(table.rows.schema)
+                self._confirm(table.rows.schema)
         return XaStep("paired", group=step.group, end=end)
 
     def _end(self, end: XaEnd, *, is_parked: bool) -> XaStep:
         if is_parked:
             if end.is_commit:
                 for schema in self._parking.schemas(end.xid):
-                    self._targets.confirm(schema)
+                    if not self._is_left_behind(schema):
+                        self._confirm(schema)
             return XaStep("parked", end=end)
         if end.is_commit and end.xid not in self._accepted:
             raise UnknownXaError(
@@ -191,6 +194,8 @@ class XaControl:
         any_rows = False
         if end.is_commit:
             for rows in self._parking.rows(end.xid, self._effect(end)):
+                if self._is_left_behind(rows.schema):
+                    continue
                 self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=False)
                 self._rows_applied += len(rows)
                 any_rows = True
@@ -210,12 +215,33 @@ class XaControl:
     def _effect(self, end: XaEnd) -> Effect:
         return Effect(self._epoch, end.journal, end.tx_offset, end.commit_ts_us)
 
+    def check_piece(self, tables: Sequence[DecodedTable]) -> None:
+        """Raises:
+        SchemaError, KeylessTableError: prepared rows do not fit their targets; the table is named.
+        """
+        for table in tables:
+            try:
+                self._targets.check(table.rows.schema)
+            except CdcError as error:
+                error.table = error.table or table.rows.schema.full_name
+                error.journal, error.offset = table.journal, table.offset
+                raise
+
+    def _confirm(self, schema: TableSchema) -> None:
+        try:
+            self._targets.confirm(schema)
+        except CdcError as error:
+            error.table = error.table or schema.full_name
+            raise
+
+    def _is_left_behind(self, schema: TableSchema) -> bool:
+        """Whether rows of the table are left to its own catching up: it reads this transaction again (K4)."""
+        return self._targets.is_suspended(schema.database, schema.table)
+
     # -- a transaction in pieces --------------------------------------------------------------------------------------
 
     def add_piece(self, tables: Sequence[DecodedTable]) -> None:
-        """Rows of an XA transaction that is larger than a slice; `begin_pieces` came before."""
-        for table in tables:
-            self._targets.check(table.rows.schema)
+        """Rows of an XA transaction that is larger than a slice; `check_piece` and `begin_pieces` came before."""
         for table in tables:
             self._parking.add(table.rows)
 
@@ -243,6 +269,8 @@ class XaControl:
     def commit_pieces(self, *, journal: str, tx_offset: int, commit_ts_us: int) -> None:
         """It was committed in one phase: its rows count under its own seq."""
         for rows in self._parking.pieces(Effect(self._epoch, journal, tx_offset, commit_ts_us)):
+            if self._is_left_behind(rows.schema):
+                continue
             self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=False)
             self._rows_applied += len(rows)
         self._parking.drop_pieces()

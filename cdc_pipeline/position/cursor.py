@@ -36,6 +36,7 @@ class Suspension(_Plain):
         journal, offset, gtid_set, journal_created_s, epoch: the end of the last transaction that the target holds;
             catching up begins there.
         needs_reload: True where catching up cannot mend it: the table must be loaded anew.
+        next_step: what the error itself advises; "" where it advises nothing.
     """
 
     batch_number: int
@@ -47,6 +48,17 @@ class Suspension(_Plain):
     journal_created_s: int = 0
     epoch: int = 1
     needs_reload: bool = False
+    next_step: str = ""
+
+    @property
+    def position(self) -> Position:
+        """Where catching up begins."""
+        return Position(
+            journal=self.journal,
+            offset=self.offset,
+            gtid_set=self.gtid_set,
+            journal_created_s=self.journal_created_s,
+        )
 
 
 class TargetState(_Plain):
@@ -85,7 +97,7 @@ class OpenXa(_Plain):
     Attributes:
         xid: canonical text (`binlog/xa.py`).
         gtid: of the transaction that prepared it; "" without GTIDs.
-        prepared_journal, prepared_offset: its first event.
+        prepared_journal, prepared_offset, epoch: its first event, and the numbering of that journal.
         prepared_at_us: when it was prepared at the source; -1 unknown.
         files: its rows of captured tables; none where it changed no captured table.
     """
@@ -94,6 +106,7 @@ class OpenXa(_Plain):
     gtid: str = ""
     prepared_journal: str
     prepared_offset: int
+    epoch: int = 1
     prepared_at_us: int = -1
     files: tuple[XaFile, ...] = ()
 
@@ -131,6 +144,11 @@ class CursorState(_Plain):
     def place(self) -> tuple[int, int, tuple[int, int]]:
         """Sort key among all cursors of a source: batch number, epoch, place in the log."""
         return (self.batch_number, self.epoch, self.position.order)
+
+    @property
+    def suspended(self) -> dict[str, Suspension]:
+        """The targets that stand still, by table (K4)."""
+        return {name: state.suspended for name, state in self.targets.items() if state.suspended is not None}
 
     @property
     def position(self) -> Position:

@@ -4,14 +4,16 @@ Rules:
 - Order: `lock` -> `last_cut`, `pending_record`, `discard_unrecorded`, `check_targets` -> `finish` what is pending ->
   `begin`, stage, `record`, `finish` -> (cursor, ack) -> `cleanup`.
 - `finish` alone starts a JVM, and only where a target still lacks the batch. Everything else imports no pyspark.
-- A target that fails fails the batch before its cut; the other targets may have it already, and skip it next time.
+- A target that fails for good is suspended: the cut of the batch is published without it (K4). A failure that can be
+  gone at the next try fails the batch before its cut, and suspends when a recorded batch is taken up again. Where no
+  other target is fine nothing is suspended: then it is not the target that failed.
 - Only the holder of the lock writes.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Final
@@ -27,8 +29,10 @@ from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, pu
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
+from cdc_pipeline.sink.read import read_one_row
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.sink.suspending import left_behind, note_of
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
 RECORDS_KEPT: Final = 1000
@@ -104,6 +108,14 @@ class DeltaSink:
         """Compare the tables with a cut, the pending batch considered (K3). Raises LakeStateError."""
         state.check_targets(self.paths, cut, self.pending_record())
 
+    def check_target(self, cut: Cut, table: str) -> None:
+        """Compare one table with a cut (K3). Raises LakeStateError."""
+        state.check_target(self.paths, cut, table, self.pending_record())
+
+    def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
+        """Tables that are not as a cut says, the pending batch considered (K3), each with its error."""
+        return state.failing_targets(self.paths, cut, self.pending_record())
+
     def discard_unrecorded(self) -> int:
         """Remove staged files that no pending record needs, and what interrupted writes left; the number of files.
 
@@ -132,7 +144,7 @@ class DeltaSink:
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def parking(self, *, epoch: int, open_xa: Sequence[OpenXa]) -> XaParking:
+    def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
         """The prepared transactions of the source, from those that the cursor holds."""
         self._check_locked()
         return XaParking(self.paths, epoch=epoch, open_xa=open_xa, on_joint=self._on_joint)
@@ -156,12 +168,21 @@ class DeltaSink:
             )
         return StagedBatch(number, paths=self.paths, on_joint=self._on_joint)
 
-    def finish(self, record: BatchRecord) -> Cut:
-        """Merge all targets of a recorded batch and publish its cut; what is done already is not done again.
+    def finish(
+        self, record: BatchRecord, *, recovered: bool = False, given_up: Mapping[str, CdcError] | None = None
+    ) -> Cut:
+        """Merge the targets of a recorded batch and publish its cut; what is done already is not done again. A target
+        that fails is suspended in the cut if others are fine (K4).
+
+        Args:
+            record: the batch.
+            recovered: the batch is taken up again: a failure that could have been gone by now suspends too.
+            given_up: targets that are suspended without a try, each with its cause.
 
         Raises:
             LockError: the sink is not locked.
-            StagingError, LakeStateError, MergeError: of the first target that failed, after all others ended.
+            StagingError, LakeStateError, MergeError: of a target that failed and is not suspended, after all others
+                ended.
             RuntimeSetupError: Spark cannot start.
         """
         self._check_locked()
@@ -169,9 +190,12 @@ class DeltaSink:
         if self.paths.cut(number).exists():
             return self.read_cut(number)
         previous = self.read_cut(number - 1) if number > 1 else None
-        logs = self._apply(record)
+        failing = dict(given_up or {})
+        logs, failures, merged = self._apply(record, without=failing)
+        if failures:
+            failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
         self._on_joint("before_cut")
-        cut = _cut_of(record, previous, logs)
+        cut = _cut_of(record, previous, logs, failing)
         if not put_if_absent(self.paths.cut(number), state.dump(cut)):
             return self.read_cut(number)
         return cut
@@ -194,30 +218,85 @@ class DeltaSink:
             if number <= cut.batch_number - RECORDS_KEPT:
                 self.paths.cut(number).unlink()
 
-    def _apply(self, record: BatchRecord) -> dict[str, TableLog]:
+    def _apply(
+        self, record: BatchRecord, *, without: Mapping[str, CdcError]
+    ) -> tuple[dict[str, TableLog], dict[str, BaseException], bool]:
+        """Logs of the targets that have the batch, what the others failed with, and whether Spark merged any now."""
         logs: dict[str, TableLog] = {}
-        failures: list[BaseException] = []
+        failures: dict[str, BaseException] = {}
         open_targets: list[RecordedTarget] = []
         for target in record.targets:
-            if is_applied(record, target, paths=self.paths):
-                logs[target.table] = _log(self.paths, target)
-            else:
-                open_targets.append(target)
+            if target.table in without:
+                continue
+            try:
+                if is_applied(record, target, paths=self.paths):
+                    logs[target.table] = _log(self.paths, target)
+                else:
+                    open_targets.append(target)
+            except LakeStateError as error:
+                failures[target.table] = error
         if not open_targets:
-            return logs
+            return logs, failures, False
+        merged = False
         session = self.spark.session()
         with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
             running = {threads.submit(apply_target, session, record, t, paths=self.paths): t for t in open_targets}
             for done in as_completed(running):
                 failure = done.exception()
                 if failure is not None:
-                    failures.append(failure)
+                    failures[running[done].table] = failure
                     continue
                 logs[running[done].table] = done.result()
+                merged = True
                 self._on_joint("between_merges")
-        if failures:
-            raise next((f for f in failures if isinstance(f, CdcError) and not f.retryable), failures[0])
-        return logs
+        return logs, failures, merged
+
+    def _suspendable(
+        self,
+        record: BatchRecord,
+        previous: Cut | None,
+        failures: Mapping[str, BaseException],
+        *,
+        known: Mapping[str, CdcError],
+        merged: bool,
+        recovered: bool,
+    ) -> dict[str, CdcError]:
+        """The failures, if each of them suspends its target. Raises one of them otherwise."""
+        found: dict[str, CdcError] = {}
+        for name, failure in failures.items():
+            if not isinstance(failure, CdcError):
+                raise failure
+            failure.table = failure.table or name
+            found[name] = failure
+        again = [failure for failure in found.values() if failure.retryable]
+        if again and not recovered:
+            raise again[0]
+        if merged or self._others_are_fine(record, previous, {*found, *known}, with_spark=bool(again)):
+            return found
+        raise next(iter(found.values()))
+
+    def _others_are_fine(
+        self, record: BatchRecord, previous: Cut | None, failing: set[str], *, with_spark: bool
+    ) -> bool:
+        """Whether it is these targets that fail, and not Spark or the whole lake."""
+        others = {target.table for target in record.targets} - failing
+        if previous is not None:
+            healthy = {name for name in previous.tables if previous.cursor.targets[name].suspended is None}
+            others |= healthy - failing - set(state.failing_targets(self.paths, previous, record))
+        # Who is caught up stands still already: leaving it where it is needs nobody else.
+        if not others and record.kind != "catch_up":
+            return False
+        if not with_spark:
+            return True
+        try:
+            session = self.spark.session()
+            if others:
+                read_one_row(session, self.paths.table(min(others)))
+            else:
+                session.sql("SELECT 1").collect()
+        except Exception:
+            return False
+        return True
 
     def _check_locked(self) -> None:
         if not self._locked:
@@ -246,8 +325,11 @@ def _log(paths: LakePaths, target: RecordedTarget) -> TableLog:
     return log
 
 
-def _cut_of(record: BatchRecord, previous: Cut | None, logs: dict[str, TableLog]) -> Cut:
-    """The cut of a batch: its targets as they are now, all others as the previous cut has them."""
+def _cut_of(
+    record: BatchRecord, previous: Cut | None, logs: dict[str, TableLog], failing: Mapping[str, CdcError]
+) -> Cut:
+    """The cut of a batch: its targets as they are now, all others as the previous cut has them. Who is suspended is in
+    the record's cursor, and who fails now is added."""
     unchanged = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0}
     tables: dict[str, CutTable] = {}
     states: dict[str, TargetState] = {}
@@ -256,9 +338,30 @@ def _cut_of(record: BatchRecord, previous: Cut | None, logs: dict[str, TableLog]
         # A moved cursor may label tables anew (K19): its record says how each stands.
         is_set = record.kind == "cursor_set"
         states = dict(record.cursor_after.targets if is_set else previous.cursor.targets)
+    for name in record.dropped:
+        tables.pop(name, None)
+        states.pop(name, None)
+    for name, after in record.cursor_after.targets.items():
+        if name in states:
+            states[name] = states[name].model_copy(update={"suspended": after.suspended})
+        elif after.suspended is not None:
+            states[name] = after
+    notes = list(record.notes)
     for target in record.targets:
-        log = logs[target.table]
         before = states.get(target.table)
+        planned = record.cursor_after.targets.get(target.table, before)
+        if target.table in failing:
+            error = failing[target.table]
+            there = previous.cursor.targets.get(target.table) if previous is not None else None
+            held = there.suspended if there is not None else None
+            left = left_behind(record, error, held=held)
+            notes.append(note_of(target.table, left))
+            state_of = there or TargetState(
+                table=target.table, app_id=target.app_id, delta_version=-1, applied_batch=-1, partial=target.partial
+            )
+            states[target.table] = state_of.model_copy(update={"suspended": left})
+            continue
+        log = logs[target.table]
         tables[target.table] = CutTable(
             delta_version=log.version,
             transaction_version=log.transaction_version,
@@ -273,7 +376,8 @@ def _cut_of(record: BatchRecord, previous: Cut | None, logs: dict[str, TableLog]
             app_id=target.app_id,
             delta_version=log.version,
             applied_batch=record.batch_number,
-            partial=before.partial if before is not None else target.partial,
+            partial=before.partial if before is not None and before.delta_version >= 0 else target.partial,
+            suspended=planned.suspended if planned is not None else None,
         )
     return Cut(
         source=record.source,
@@ -285,5 +389,5 @@ def _cut_of(record: BatchRecord, previous: Cut | None, logs: dict[str, TableLog]
         cursor=record.cursor_after.model_copy(update={"targets": dict(sorted(states.items()))}),
         tables=dict(sorted(tables.items())),
         ddl=record.ddl,
-        notes=record.notes,
+        notes=tuple(notes),
     )

@@ -53,6 +53,8 @@ class Interval(_Plain):
     xa_rolled_back: int = 0
     xa_unknown: int = 0  # XA ROLLBACK, or an accepted XA COMMIT, of a transaction that was prepared before the start
     statements_ignored: int = 0  # DDL and other statements of tables that are not captured, and harmless ones
+    row_events_suspended: int = 0  # rows events of suspended tables: left to their catching up (K4)
+    statements_suspended: int = 0  # DDL of suspended tables, likewise
 
 
 BatchKind = Literal["batch", "catch_up", "cursor_set"]
@@ -107,7 +109,8 @@ class BatchRecord(_Plain):
     """Everything that batch `batch_number` will do, written before it does anything.
 
     `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), and ``cursor_set``
-    where a person has moved the cursor (K3).
+    where a person has moved the cursor (K3). `start_...` is the position where a target stands that the batch has to
+    leave behind: the interval's start, or before the begin of an XA transaction that was prepared and open there (K8).
     """
 
     version: Literal[1, 2] = 2
@@ -120,6 +123,11 @@ class BatchRecord(_Plain):
     cursor_after: CursorState
     source_time_us: int = -1  # commit time of the batch's last transaction at the source; -1 unknown
     targets: tuple[RecordedTarget, ...] = ()
+    dropped: tuple[str, ...] = ()  # tables that are not captured any more: their targets leave the cursor
+    start_journal: str = ""
+    start_offset: int = 4
+    start_gtid_set: str = ""
+    start_journal_created_s: int = 0
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()
 

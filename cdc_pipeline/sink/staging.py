@@ -23,10 +23,12 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import event_ordinals
 from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows, expand
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
     AddedColumn,
+    BatchKind,
     BatchRecord,
     DdlDecision,
     Interval,
@@ -215,10 +217,11 @@ class StagedBatch:
                 target.part.join(target.open)
                 target.open = None
 
-    def drop_open(self) -> None:
-        """The open transaction was rolled back, or never ended: its pieces are removed."""
-        for target in self._targets.values():
-            if target.open is not None:
+    def drop_open(self, table: str | None = None) -> None:
+        """The open transaction was rolled back, or never ended: its pieces are removed; those of one table only, where
+        it alone does not follow any more (K4)."""
+        for name, target in self._targets.items():
+            if target.open is not None and table in (None, name):
                 if target.open.writer is not None:
                     target.open.writer.discard()
                 for file in target.open.closed:
@@ -236,8 +239,14 @@ class StagedBatch:
         ddl: tuple[DdlDecision, ...] = (),
         notes: tuple[Note, ...] = (),
         run_id: str = "",
+        kind: BatchKind = "batch",
+        dropped: tuple[str, ...] = (),
+        start: Position | None = None,
     ) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be finished.
+
+        `start` is the position of the interval's start, with its GTID set; `dropped` names targets that leave the
+        cursor.
 
         Raises:
             StagingError: a transaction is still open.
@@ -256,6 +265,7 @@ class StagedBatch:
         record = BatchRecord(
             source=self._paths.source,
             batch_number=self.number,
+            kind=kind,
             run_id=run_id,
             interval=interval,
             cursor_after=cursor_after,
@@ -265,6 +275,11 @@ class StagedBatch:
                 for _, target in sorted(self._targets.items())
                 if target.create or target.added or target.part.closed
             ),
+            dropped=dropped,
+            start_journal=start.journal if start is not None else interval.start_journal,
+            start_offset=start.offset if start is not None else interval.start_offset,
+            start_gtid_set=start.gtid_set if start is not None else "",
+            start_journal_created_s=start.journal_created_s if start is not None else 0,
             ddl=ddl,
             notes=notes,
         )

@@ -3,7 +3,8 @@
 Rules:
 - The last cut is the state; the record one above it is a batch to finish. A record further ahead contradicts that.
 - After a cut's version a target holds only commits of the batch to finish, and maintenance. Anything else (RESTORE
-  above all, which keeps transaction ids so that a replay would be skipped) stops the run.
+  above all, which keeps transaction ids so that a replay would be skipped) stops that target.
+- A suspended target may also hold commits of its own that no cut tells: those of the batches since it failed (K4).
 - A commit that the log's retention has removed is not judged: the runs since then have judged it.
 """
 
@@ -78,11 +79,36 @@ def check_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> No
     Raises:
         LakeStateError: a table is gone, is another one, was set back, or was written by others.
     """
-    for name, table in sorted(cut.tables.items()):
-        _check_target(paths.table(name), name, cut.cursor.targets[name].app_id, table, pending)
+    for name in sorted(cut.tables):
+        check_target(paths, cut, name, pending)
 
 
-def _check_target(path: Path, name: str, app_id: str, table: CutTable, pending: BatchRecord | None) -> None:
+def failing_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
+    """The targets of a cut whose Delta tables are not as it says, suspended ones included, by name."""
+    failing = {}
+    for name in sorted(cut.tables):
+        try:
+            check_target(paths, cut, name, pending)
+        except LakeStateError as error:
+            error.table = name
+            failing[name] = error
+    return failing
+
+
+def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None) -> None:
+    """Compare one target of a cut with its Delta table.
+
+    Raises:
+        LakeStateError: the table is gone, is another one, was set back, or was written by others.
+    """
+    path, table, target = paths.table(name), cut.tables[name], cut.cursor.targets[name]
+    own = {pending.batch_number} if pending is not None else set()
+    if target.suspended is not None:
+        own.update(range(target.suspended.batch_number, cut.batch_number + 1))
+    _check_target(path, name, target.app_id, table, own)
+
+
+def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[int]) -> None:
     there = read_table_log(path)
     if there is None:
         raise LakeStateError(
@@ -97,12 +123,11 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, pending: 
             got=f"version {there.version}",
             next_step=_WAY_OUT,
         )
-    pending_number = pending.batch_number if pending is not None else None
     for version in range(table.delta_version + 1, there.version + 1):
         commit = read_commit(path, version)
         if commit is None or commit.operation in MAINTENANCE:
             continue
-        if pending_number is None or not is_of_batch(commit, app_id=app_id, batch_number=pending_number):
+        if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):
             raise LakeStateError(
                 "a table was changed by something else than this pipeline",
                 table=name,
@@ -111,7 +136,7 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, pending: 
                 next_step=_WAY_OUT,
             )
     same = there.transaction_version == table.transaction_version
-    if not same and there.transaction_version // STEPS_PER_BATCH != pending_number:
+    if not same and there.transaction_version // STEPS_PER_BATCH not in own:
         raise LakeStateError(
             "a table's own record of applied batches contradicts the last cut",
             table=name,

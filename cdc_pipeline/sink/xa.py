@@ -48,6 +48,7 @@ from cdc_pipeline.binlog.seq import journal_number, with_transaction
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, XaFile
+from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, folder_name, sync_folder
 from cdc_pipeline.sink.xa_rows import Spool, read_file, read_schema
 
@@ -132,7 +133,7 @@ class XaParking:
         """An XA transaction begins at `offset`: rows come by `add` until `park`, `drop_pieces` or `pieces`."""
         assert self._pieces is None
         folder = self._paths.xa / f"{self._epoch}-{folder_name(journal)}-{offset}"
-        entry = OpenXa(xid="", gtid=gtid, prepared_journal=journal, prepared_offset=offset)
+        entry = OpenXa(xid="", gtid=gtid, prepared_journal=journal, prepared_offset=offset, epoch=self._epoch)
         self._pieces = _Parked(entry, folder)
 
     def add(self, rows: DecodedRows) -> None:
@@ -185,6 +186,10 @@ class XaParking:
         parked, self._pieces = self._pieces, None
         if parked is not None:
             self._discard(parked)
+
+    def begin_of_oldest(self) -> Position | None:
+        """First event of the oldest prepared transaction of this epoch that is open; None where none is."""
+        return oldest_begin((parked.entry for parked in self._open.values()), epoch=self._epoch)
 
     def durable(self) -> tuple[OpenXa, ...]:
         """All prepared transactions, for a record or a cursor; everything that they refer to is durable.
@@ -280,6 +285,12 @@ class XaParking:
         if parked.spools:
             parked.spools.clear()
             _remove_empty(parked.folder)
+
+
+def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
+    """First event of the oldest of some prepared transactions of one epoch; None where there is none."""
+    begins = [Position(entry.prepared_journal, entry.prepared_offset) for entry in open_xa if entry.epoch == epoch]
+    return min(begins, key=lambda begin: begin.order, default=None)
 
 
 def remove_unreferenced(paths: LakePaths, cursors: Iterable[CursorState | None]) -> int:

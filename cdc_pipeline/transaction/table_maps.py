@@ -74,6 +74,15 @@ class TableMaps:
         self._safe_offset = -1
         self._carried: dict[int, _KnownMap] = {}
 
+    def mark(self) -> tuple[str, int, int, dict[int, _KnownMap]]:
+        """Where the open transaction stands, for `rewind`."""
+        return self._journal, self._tx_offset, self._safe_offset, dict(self._carried)
+
+    def rewind(self, mark: tuple[str, int, int, dict[int, _KnownMap]]) -> None:
+        """Stand where `mark` was made, so that the slices since then can be resolved again."""
+        self._journal, self._tx_offset, self._safe_offset, carried = mark
+        self._carried = dict(carried)
+
     @property
     def safe_offset(self) -> int:
         """Offset of the first table map of the open transaction (C2); -1 where there is none."""

@@ -5,7 +5,7 @@ It is handed to `build_definitions` as a parameter. What it shows is Dagster's s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cdc_pipeline.config import Bound, PipelineConfig
@@ -128,6 +128,7 @@ class FakeCapture:
         self.before = before
         self.bounds: list[Bound | None] = []
         self.run_ids: list[str] = []
+        self.tables: list[Sequence[str] | None] = []
         self.starts: list[CursorState | None] = []
 
     def __call__(
@@ -138,7 +139,9 @@ class FakeCapture:
         bound: Bound | None = None,
         observer: CaptureObserver | None = None,
         run_id: str = "",
+        tables: Sequence[str] | None = None,
     ) -> CaptureReport:
+        self.tables.append(tables)
         observer = observer or SilentObserver()
         start = cursors.read()
         self.bounds.append(bound)
