@@ -177,7 +177,7 @@ def test_an_offset_inside_a_transaction_ends_a_run_before_it(
     rows = server.query(f"SHOW BINLOG EVENTS IN '{before[0]}' FROM {before[1]}")
     inside = [int(row[1]) for row in rows if before[1] < int(row[1]) < after[1]]
     assert len(inside) >= 3
-    for offset in inside:
+    for offset in (inside[0], inside[-1]):
         cursors = MemoryCursorStore()
         bound = PositionConfig(journal=before[0], offset=offset)
         report = capture(config, cursors=cursors, bound=bound)
@@ -275,8 +275,8 @@ def test_p12_without_gtids_a_log_that_only_others_write_to_ends_by_position(
 
 
 def test_p12_a_quiet_log_ends_by_position(server: Server, fresh_database: str, config: PipelineConfig) -> None:
-    """Nothing at all, and nothing but the journals' own marks. MariaDB writes one more, of a checkpoint, in its own time
-    after each new journal."""
+    """Nothing at all, and nothing but the journals' own marks. MariaDB writes one more of them, a checkpoint, in
+    its own time after each new journal."""
     cursors = MemoryCursorStore()
     for _ in range(10):
         still = capture(config, cursors=cursors)
