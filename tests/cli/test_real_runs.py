@@ -110,3 +110,20 @@ def test_binlog_jsonl_gives_every_change_of_the_tables_asked_for(shop: dict[str,
     assert {(line["schema"], line["table"]) for line in lines} == {("shop", "products")}
     assert len(lines) == sum(shop["end"]["changes"]["products"].values())
     assert set(lines[0]) == {"schema", "table", "op", "before", "after", "journal", "offset", "gtid", "ts"}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "ends"),
+    [
+        ("--until-gtid", "5d0c0ffe-0000-4000-8000-00000000cafe:5", "after the transaction 5d0c0ffe-"),
+        ("--until-bytes", "2000", "at the end of the transaction with which 2,000 bytes of the log were read"),
+    ],
+)
+def test_a_plan_names_what_ends_the_run_and_the_logs_end(
+    shop: dict[str, Any], instance: dg.DagsterInstance, option: str, value: str, ends: str
+) -> None:
+    done = subprocess.run([SCRIPT, "plan", "shop", option, value], capture_output=True, text=True, check=True)
+    rows = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert any(row.startswith(f"end {ends}") for row in rows), done.stdout
+    assert any(row.startswith(f"at the latest {shop['end']['journal']}:") for row in rows)
+    assert any(row.startswith("to read at most ") for row in rows)

@@ -61,6 +61,7 @@ def _events(instance: dg.DagsterInstance, run: CaptureRun) -> list[tuple[tuple[s
 
 
 def test_k2_tables_first_then_the_cursor_batch_by_batch(project: Project, instance: dg.DagsterInstance) -> None:
+    """SPEC P10: the cursor is a materialization, and comes after those of its batch's tables."""
     run = execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)
     assert run.succeeded
     assert _events(instance, run) == [(ITEMS, 1), (ORDERS, 1), (CURSOR, 1), (ORDERS, 2), (CURSOR, 2)]

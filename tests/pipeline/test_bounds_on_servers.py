@@ -16,6 +16,7 @@ from cdc_pipeline.config import (
     BytesBoundConfig,
     GtidBoundConfig,
     PipelineConfig,
+    PositionConfig,
     SecondsBoundConfig,
     TimeBoundConfig,
     TransactionsBoundConfig,
@@ -150,6 +151,47 @@ def test_bounds_of_every_kind_join_without_a_gap(server: Server, fresh_database:
     assert "the end of the log at planning time" in report.reason
 
 
+@pytest.mark.mariadb
+def test_a_gtid_of_a_server_that_never_wrote_it_fails_at_the_logs_end(
+    mariadb_server: Server, mariadb_database: str, make_config: MakeConfig
+) -> None:
+    """MariaDB's position counts a domain's numbers whatever the server: only reading tells that it is not there."""
+    mariadb_server.execute(f"CREATE TABLE `{mariadb_database}`.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    config = make_config(live(mariadb_server), include=["nothing.here"], start=here(mariadb_server))
+    gtid, _, _ = insert(mariadb_server, mariadb_database)
+    _, end, executed = insert(mariadb_server, mariadb_database)
+    domain, server_id, number = gtid.split("-")
+    cursors = MemoryCursorStore()
+    with pytest.raises(PositionError, match="was not in it") as caught:
+        capture(config, cursors=cursors, bound=GtidBoundConfig(gtid=f"{domain}-{int(server_id) + 1}-{number}"))
+    assert caught.value.setting == "bound.gtid"
+    assert cursors.cursor is not None
+    assert (cursors.cursor.journal, cursors.cursor.offset, cursors.cursor.gtid_set) == (*end, executed)
+
+
+def test_an_offset_inside_a_transaction_ends_a_run_before_it(
+    server: Server, fresh_database: str, config: PipelineConfig
+) -> None:
+    _, before, executed = insert(server, fresh_database)
+    _, after, _ = insert(server, fresh_database)
+    rows = server.query(f"SHOW BINLOG EVENTS IN '{before[0]}' FROM {before[1]}")
+    inside = [int(row[1]) for row in rows if before[1] < int(row[1]) < after[1]]
+    assert len(inside) >= 3
+    for offset in (inside[0], inside[-1]):
+        cursors = MemoryCursorStore()
+        bound = PositionConfig(journal=before[0], offset=offset)
+        report = capture(config, cursors=cursors, bound=bound)
+        assert "the configured bound" in report.reason
+        assert cursors.cursor is not None
+        assert (cursors.cursor.journal, cursors.cursor.offset, cursors.cursor.gtid_set) == (*before, executed)
+        # Nothing whole is before it: the cursor stays.
+        assert capture(config, cursors=cursors, bound=bound).interval.transactions_seen == 0
+        assert (cursors.cursor.journal, cursors.cursor.offset) == before
+        rest = capture(config, cursors=cursors)
+        assert rest.interval.transactions_seen == 1
+        assert (cursors.cursor.journal, cursors.cursor.offset) == after
+
+
 # -- pitfall 12: a log that is quiet, or that only others write to ----------------------------------------------------
 
 
@@ -212,12 +254,37 @@ def test_p12_a_log_that_only_others_write_to_ends_by_position(
     assert parse_gtid_set(last.cursor.gtid_set, server.flavor) == parse_gtid_set(server.gtid_set(), server.flavor)
 
 
-def test_p12_a_quiet_log_ends_by_position(server: Server, fresh_database: str, config: PipelineConfig) -> None:
-    """Nothing at all, and nothing but the journals' own marks."""
+@pytest.mark.mysql
+def test_p12_without_gtids_a_log_that_only_others_write_to_ends_by_position(
+    start_server: Callable[..., Server], make_config: MakeConfig
+) -> None:
+    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
+    server.execute_all("CREATE DATABASE other", "CREATE TABLE other.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    config = make_config(live(server), include=["nothing.here"], start=here(server))
     cursors = MemoryCursorStore()
-    still = capture(config, cursors=cursors)
-    assert still.interval.transactions_seen == 0
-    assert "stands at" in still.reason
+    runs = 0
+    with busy_writer(server, "other"):
+        while runs < 2:
+            report = capture(config, cursors=cursors)
+            runs += report.interval.transactions_seen >= 20
+            assert report.cursor is not None
+            assert (report.cursor.journal, report.cursor.offset) == (report.plan.end_journal, report.plan.end_offset)
+            assert report.cursor.gtid_set == ""
+    with pytest.raises(PositionError, match="which GTIDs the log holds is not known"):
+        capture(config, cursors=cursors, bound=GtidBoundConfig(gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:1"))
+
+
+def test_p12_a_quiet_log_ends_by_position(server: Server, fresh_database: str, config: PipelineConfig) -> None:
+    """Nothing at all, and nothing but the journals' own marks. MariaDB writes one more of them, a checkpoint, in
+    its own time after each new journal."""
+    cursors = MemoryCursorStore()
+    for _ in range(10):
+        still = capture(config, cursors=cursors)
+        assert still.interval.transactions_seen == 0
+        if "stands at" in still.reason:
+            break
+    else:
+        raise AssertionError(still.reason)
     for _ in range(3):
         server.flush_journal()
     for bound in (None, TransactionsBoundConfig(transactions=1), SecondsBoundConfig(seconds=1e-6)):
@@ -225,5 +292,6 @@ def test_p12_a_quiet_log_ends_by_position(server: Server, fresh_database: str, c
         report = capture(config, cursors=cursors, bound=bound)
         assert report.interval.transactions_seen == 0
         assert report.cursor is not None
-        assert (report.cursor.journal, report.cursor.offset) == server.end_position()
+        assert report.cursor.journal == server.end_position()[0]
+        assert (report.cursor.journal, report.cursor.offset) == (report.plan.end_journal, report.plan.end_offset)
         assert "the end of the log at planning time" in report.reason

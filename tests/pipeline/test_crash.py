@@ -137,6 +137,7 @@ def _assert_exact(project: Project, server: Server, database: str, spark: Any) -
 def test_k2_killed_at_every_joint(
     project: Project, mysql_server: Server, mysql_database: str, spark: Any, order: str
 ) -> None:
+    """SPEC P10: whatever the joint, the rerun resumes at the right transaction."""
     joints = JOINTS if order == "forward" else JOINTS[::-2]
     for number, (joint, occurrence) in enumerate(joints):
         done = project.run(LIMITS[number % len(LIMITS)], joint, str(occurrence))

@@ -202,7 +202,10 @@ def test_insert_without_a_column_stops(mysql_server: Server, mysql_database: str
 
 
 def test_start_latest_holds_its_place(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> None:
-    """A first run that finds nothing keeps its start: what comes before the second run is not lost."""
+    """A first run that finds nothing keeps its start: what comes before the second run is not lost.
+
+    The table is older than that, so that it is labelled partial (K19).
+    """
     create_tables(server, fresh_database)
     config = make_config(live(server), include=[f"{fresh_database}.label"], start="latest")
     cursors = MemoryCursorStore()
