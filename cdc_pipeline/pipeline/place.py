@@ -61,7 +61,10 @@ class Place:
             if len(rows):
                 self.source_time_us = int(events["commit_ts_us"][rows[-1]])
                 self.ack_position = _position(piece, int(rows[-1]), "offset")
-            self.position = _position(piece, -1, "next_offset")
+            end = _position(piece, -1, "next_offset")
+            # A dump by GTID set delivers marks of the journal from before the start: they move nothing back.
+            if len(rows) or end.order > self.position.order:
+                self.position = end
 
     def reach(self, end: Position) -> None:
         """Move to the end that was read up to: a GTID dump leaves out what the start's set holds already."""
