@@ -31,7 +31,7 @@ from cdc_pipeline.pipeline.commit import cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.parts import build_sink, build_source
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start import resolve_start
@@ -201,9 +201,10 @@ def _change(
         )
     renumbered = _renumbered(old, source)
     move = _Move(True, True) if renumbered else _move(old, position)
-    targets = old.targets
-    if move.is_forward:
-        targets = {name: target.model_copy(update={"partial": True}) for name, target in targets.items()}
+    targets = {
+        name: _target_after(target, position, move, is_renumbered=bool(renumbered))
+        for name, target in old.targets.items()
+    }
     open_xa = tuple(xa for xa in old.open_xa if not renumbered and (not move.is_back or _prepared_before(xa, position)))
     new = cursor_state(
         config.name,
@@ -241,6 +242,25 @@ def _change(
         notes=tuple(notes),
         nothing_to_do=move.direction == "same",
     )
+
+
+def _target_after(target: TargetState, position: Position, move: _Move, *, is_renumbered: bool) -> TargetState:
+    """A target once the cursor stands at `position`: partial after a gap; a suspended one never ahead of the cursor."""
+    update: dict[str, object] = {"partial": True} if move.is_forward else {}
+    at = target.suspended
+    if at is not None and is_renumbered:
+        update["suspended"] = at.model_copy(update={"needs_reload": True})  # its journals are of the old numbering
+    elif at is not None and move.is_back and (journal_number(at.journal), at.offset) > position.order:
+        # It holds more than that; reading it twice is harmless, and catching up ends at the last cut.
+        update["suspended"] = at.model_copy(
+            update={
+                "journal": position.journal,
+                "offset": position.offset,
+                "gtid_set": position.gtid_set,
+                "journal_created_s": position.journal_created_s,
+            }
+        )
+    return target.model_copy(update=update)
 
 
 def _renumbered(old: CursorState, source: Source) -> str:

@@ -242,13 +242,20 @@ class CursorGuard:
                 got=_described(latest),
                 next_step="let one run of a source write at a time, and start again: it reads the cursor anew",
             )
-        if not replace and latest is not None and cursor.place < latest.place:
+        if not replace and latest is not None and _is_earlier(cursor, latest):
             raise CursorError(
                 "the cursor would go back",
                 expected=f"{_described(latest)}, or later",
                 got=_described(cursor),
                 next_step="only `cdc-pipeline cursor set` and `cdc-pipeline cursor rebuild` move a cursor back",
             )
+
+
+def _is_earlier(cursor: CursorState, latest: CursorState) -> bool:
+    """Whether `cursor` lies before `latest`; places of two servers are compared by batch and epoch alone (SPEC P1)."""
+    if cursor.identity.same_server(latest.identity):
+        return cursor.place < latest.place
+    return cursor.place[:2] < latest.place[:2]
 
 
 def _place(cursor: CursorState | None) -> tuple[int, int, tuple[int, int]] | None:

@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli import cursor as cursor_command
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
+from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import Cut
 from tests.cursors.stores import log, state
 from tests.orchestration.conftest import ROOT, Project
@@ -127,6 +128,28 @@ def test_k3_events_that_are_no_cursor_are_named_in_the_run(archive: Project, ins
     assert "reported without a run" in str(named)
 
 
+def test_p2_status_and_plan_tell_what_must_not_be_purged(archive: Project, middle: dict[str, Any]) -> None:
+    """A suspended table stands before the cursor (K4): the log is needed from there on."""
+    at = Suspension(batch_number=1, error="MergeError", what="x", journal="binlog.000001", offset=157)
+    made = _json("run", "shop")
+    cursor = CursorState.model_validate(made["cursor"]).model_copy(update={"batch_number": 1})
+    state_of = TargetState(table="nowhere.t", app_id="a", delta_version=0, applied_batch=1, suspended=at)
+    value = cut(batch=1, tables={"nowhere.t": 1})
+    write_cut(
+        archive.lake,
+        value.model_copy(update={"cursor": cursor.model_copy(update={"targets": {"nowhere.t": state_of}})}),
+    )
+    for command in ("status", "plan"):
+        needed = _json(command, "shop")["oldest_needed"]
+        assert (needed["journal"], needed["offset"], needed["consumer"]) == ("binlog.000001", 157, "nowhere.t")
+        text = " ".join(_run(command, "shop").stdout.split())
+        assert "from binlog.000001:157 on, by" in text
+        assert "nowhere.t" in text
+    assert "nowhere.t" in _run("cursor", "show", "shop").stdout
+    back = _json("cursor", "set", "shop", "--earliest", "--yes")
+    assert back["new"]["targets"]["nowhere.t"]["suspended"]["offset"] == 4
+
+
 # -- rebuild ----------------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +246,17 @@ def test_k3_set_asks_and_shows_what_it_means(
     assert done.exit_code == 0, done.output
     assert "is now batch 1" in done.stdout
     assert _json("cursor", "show", "shop")["cursor"]["offset"] == middle["offset"]
+
+
+def test_k16_set_waits_for_no_writer_but_says_who_holds_the_lock(archive: Project, middle: dict[str, Any]) -> None:
+    _json("run", "shop")
+    before = _json("cursor", "show", "shop")
+    with writer_lock(archive.lake / "_cdc" / "shop" / "writer.lock"):
+        refused = _run("cursor", "set", "shop", *_to(middle), "--yes")
+    assert refused.exit_code == 1
+    assert "another run is writing" in refused.stderr
+    assert _json("cursor", "show", "shop") == before
+    assert _cuts(archive) == []
 
 
 # -- set: kills -------------------------------------------------------------------------------------------------------

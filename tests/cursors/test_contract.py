@@ -63,6 +63,18 @@ def test_k3_only_a_persons_decision_goes_back(opener: Opener) -> None:
     assert [entry.cursor for entry in opener().history(9)] == [state(4), state(5)]
 
 
+@every
+def test_p1_places_of_two_servers_are_not_compared(opener: Opener) -> None:
+    """After a failover the same transaction may end at a lower offset; the batch number and the epoch still hold."""
+    store = opener()
+    store.write(state(5, offset=9000), {})
+    moved = state(5, offset=400).model_copy(update={"server_uuid": "11111111-71ca-11e1-9e33-c80aa9429562"})
+    store.write(moved, {})
+    assert opener().read() == moved
+    with pytest.raises(CursorError, match="would go back"):
+        store.write(state(4), {})
+
+
 @shared
 def test_k3_compare_and_swap_a_second_writer_is_refused(opener: Opener) -> None:
     opener().write(state(1), {})

@@ -4,7 +4,7 @@ import pytest
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.pipeline.reconcile import reconcile
-from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.sink.manifest import Cut, Interval
 
 
@@ -70,3 +70,36 @@ def test_cursor_of_another_server_stops() -> None:
 
 def test_cursor_before_any_batch_is_kept() -> None:
     assert reconcile(_cursor(0), None).cursor == _cursor(0)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("gtid_set", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"),
+        ("journal_created_s", 7),
+        ("targets", {"a.b": TargetState(table="a.b", app_id="x", delta_version=1, applied_batch=1)}),
+    ],
+)
+def test_k3_a_cursor_that_contradicts_the_cut_at_its_own_place_gives_way(field: str, value: object) -> None:
+    """The reason names what differs; later in the log the same field is the cursor's own."""
+    found = reconcile(_cursor(3, 500).model_copy(update={field: value}), _cut(3, 500))
+    assert (found.cursor, found.emit) == (_cut(3, 500).cursor, True)
+    assert field in found.reason
+    later = _cursor(3, 900).model_copy(update={field: value})
+    assert reconcile(later, _cut(3, 500)).cursor == later
+
+
+def test_k3_every_outcome_has_a_reason() -> None:
+    cursors = [None, *(_cursor(batch, offset) for batch in (0, 2, 3) for offset in (100, 500, 900))]
+    stopped = []
+    for cursor in cursors:
+        for cut in (None, _cut(3)):
+            try:
+                found = reconcile(cursor, cut)
+            except LakeStateError as error:
+                stopped.append(error.next_step)
+                continue
+            assert found.reason
+            assert not found.emit or found.cursor == _cut(3).cursor
+    assert len(stopped) == 6  # batches 2 and 3 without a cut
+    assert all(stopped)
