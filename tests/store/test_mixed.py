@@ -105,6 +105,25 @@ def test_s15_memory_until_its_budget_is_used_then_files_then_memory_again(direct
     assert segments(directory) == []
 
 
+def test_s15_memory_is_used_again_when_half_of_its_budget_is_free(directory: Path) -> None:
+    """Not slice by slice as it comes free: each would keep its whole chunk in memory."""
+    store, feed = MixedEventStore(directory, memory_events=40, batch_mode="itemsize"), Feed()
+    store.start()
+    parts = [feed.transaction(10) for _ in range(11)]
+    for part in parts[:5]:
+        store.put([part])
+    assert store.spilled_events == 10
+    seen = []
+    for number, spilled in ((5, 20), (6, 20), (7, 20), (8, 20)):
+        batch = store.get(10)  # frees one of the four that are in memory
+        seen += batch.slices
+        store.release(batch.last_sequence)
+        store.put([parts[number]])
+        assert store.spilled_events == spilled, number
+    assert content([*seen, *store.try_get(100).slices]) == content(parts[:9])
+    store.stop()
+
+
 def test_s15_files_go_when_their_events_are_released(directory: Path) -> None:
     store, feed = MixedEventStore(directory, memory_bytes=1, segment_bytes=2000, batch_mode="itemsize"), Feed()
     store.start()
