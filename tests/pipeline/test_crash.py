@@ -151,7 +151,7 @@ def test_k2_killed_at_every_joint(
             workload.close()
             done = project.run(LIMITS[number % len(LIMITS)], joint, "1")
         assert done.returncode == -signal.SIGKILL, f"{joint}: {done.stdout}\n{done.stderr}"
-    last = project.run({"merge_rows": 30})
+    last = project.run({"merge_rows": 150})
     assert last.returncode == 0, last.stderr
     assert [path.name for path in (project.lake.parent / "spill").glob("*/*")] == ["store.lock"]  # K14
     _assert_exact(project, mysql_server, mysql_database, spark)
