@@ -125,6 +125,9 @@ class Drain:
                 continue
             self._take_transactions(run)
             run = []
+            # Here, too: a get nearly always ends inside a transaction, where nothing can be committed.
+            if self._committer.is_due():
+                self._committer.commit()
             if piece.kind is SliceKind.STATEMENT:
                 self._take_statement(piece)
             elif piece.kind is SliceKind.ABANDONED:

@@ -2,8 +2,9 @@
 
 Rules:
 - Each entry is kept in memory while it fits what is left of the memory budget, else in a file. The budget counts the
-  events' bytes and their rows. One ring orders them all: where an entry is kept says nothing about when it comes, and
-  memory is used again as soon as some is free.
+  events' bytes and their rows. One ring orders them all: where an entry is kept says nothing about when it comes.
+- Once something has gone to a file, memory is used again when no more than half of the budget is. A slice keeps its
+  whole chunk in memory: single slices that took every bit of memory as it came free would hold many times the budget.
 - Puts never wait for memory: only for `disk_bytes_max`. A list waits where the files have reached that and it does not
   fit in memory as a whole.
 - Nothing is recovered: what was in memory is gone with the process, and files alone have gaps. They are removed when
@@ -43,6 +44,7 @@ class MixedKeeper:
         self.events = 0  # in memory
         self.event_bytes = 0
         self.spilled_events = 0  # put to files since the start
+        self._is_spilling = False
 
     def open(self) -> None:
         self._forget_all()
@@ -60,20 +62,30 @@ class MixedKeeper:
         events += self.events
         return events <= self._events_max and self.event_bytes + event_bytes + events * _ROW_BYTES <= self._bytes_max
 
+    def _takes_memory(self) -> bool:
+        """Whether memory is used for what fits; with a full disk it is all that there is."""
+        if self._is_spilling and self.log.has_room:
+            used_bytes = self.event_bytes + self.events * _ROW_BYTES
+            self._is_spilling = 2 * self.events > self._events_max or 2 * used_bytes > self._bytes_max
+            return not self._is_spilling
+        return True
+
     def has_room(self, events: int, event_bytes: int) -> bool:
         return self.log.has_room or self._fits(events, event_bytes)
 
     def keep(self, entries: list[HeldEntry]) -> list[Entry]:
         events = event_bytes = 0
         spilled: list[HeldEntry] = []
+        takes_memory = self._takes_memory()
         for entry in entries:
-            if self._fits(events + entry.event_count, event_bytes + entry.event_bytes):
+            if takes_memory and self._fits(events + entry.event_count, event_bytes + entry.event_bytes):
                 events += entry.event_count
                 event_bytes += entry.event_bytes
             else:
                 spilled.append(entry)
         kept: list[Entry] = [*entries]
         if spilled:
+            self._is_spilling = True
             stored = {entry.first: entry for entry in self.log.append(spilled)}
             if self._on_joint is not None:
                 self._on_joint("spill")

@@ -1,4 +1,5 @@
-"""A run that is killed with SIGKILL at every joint of K2 loses nothing and doubles nothing (promises 1 and 2).
+"""A run that is killed with SIGKILL at every joint of K2, and before them after a put and in the spill of the store,
+loses nothing and doubles nothing (promises 1 and 2).
 
 Each run is a real Dagster run in a process of its own. After a kill the next run has other batch limits, so that what
 it would cut today differs from what was recorded.
@@ -31,6 +32,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 # (joint, its occurrence): in the order of K2, with merges and cuts of first and of later batches.
 JOINTS = [
+    ("put", 3),
+    ("spill", 2),
     ("staging", 3),
     ("before_record", 1),
     ("after_record", 1),
@@ -57,7 +60,8 @@ class Project:
             "source": source,
             "tables": {"include": include},
             "start": start,
-            "store": {"ring_events": 128},
+            # 8 KiB of memory: everything else goes through files.
+            "store": {"kind": "mixed", "ring_events": 128, "memory_unit_bytes": 64, "directory": str(folder / "spill")},
             "sink": {
                 "lake_path": str(self.lake),
                 "spark": {"master": "local[2]", "driver_memory": "1g"},
@@ -148,8 +152,9 @@ def test_k2_killed_at_every_joint(
             workload.close()
             done = project.run(LIMITS[number % len(LIMITS)], joint, "1")
         assert done.returncode == -signal.SIGKILL, f"{joint}: {done.stdout}\n{done.stderr}"
-    last = project.run({"merge_rows": 30})
+    last = project.run({"merge_rows": 150})
     assert last.returncode == 0, last.stderr
+    assert [path.name for path in (project.lake.parent / "spill").glob("*/*")] == ["store.lock"]  # K14
     _assert_exact(project, mysql_server, mysql_database, spark)
     idle = project.run({"merge_rows": 10})
     report = json.loads(idle.stdout.splitlines()[-1])

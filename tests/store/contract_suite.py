@@ -555,6 +555,26 @@ class StoreContract:
         store.ack(batch.range.end)
         assert putting()
 
+    def test_s13_every_put_and_get_that_together_are_longer_than_the_ring_passes(self) -> None:
+        """n + m > size at every step: whoever comes first, the get takes what there is and the ack makes room."""
+        store, feed = self.started(16), Feed()
+        parts = [feed.transaction(9 + number % 8) for number in range(200)]
+
+        def put_all() -> None:
+            for part in parts:
+                assert store.put([part], timeout_s=DEADLINE_S)
+            store.end_of_input()
+
+        join = in_thread(put_all)
+        seen: list[int] = []
+        while not store.is_drained:
+            batch = store.get(12, timeout_s=DEADLINE_S)
+            if batch.range is not None:
+                seen.extend(offsets(batch.slices))
+                store.ack(batch.range.end)
+        join()
+        assert seen == offsets(parts)
+
     @pytest.mark.parametrize("batch_mode", ["itemsize", "memsize"])
     def test_s13_threads_that_put_and_get_at_once_lose_and_double_nothing(self, batch_mode: str) -> None:
         store, feed = self.started(32, batch_mode=batch_mode, memory_unit_bytes=32), Feed()
@@ -676,6 +696,32 @@ class StoreContract:
             store.ack(first.range.start)
         store.ack(second.range.end)
         assert store.sequences == (14, 14, 14, 14)
+
+    def test_k9_a_range_outlives_the_release_of_its_events_and_holds_none_of_them(self) -> None:
+        import gc
+        import weakref
+
+        store, feed = self.started(16), Feed()
+        part = feed.transactions(5, 5)
+        gone = weakref.ref(part.chunk.events)
+        places = offsets([part])
+        store.put([part])
+        del part
+        spans = []
+        for size in (3, 7):  # the first ends inside the entry, which the second frees
+            batch = store.get(size)
+            spans.append(batch.range)
+            store.release(batch.last_sequence)
+            del batch
+        gc.collect()
+        assert gone() is None
+        assert [(span.start.offset, span.end.offset) for span in spans] == [
+            (places[0], places[2]),
+            (places[3], places[9]),
+        ]
+        assert [span.ack and span.ack.offset for span in spans] == [None, places[9]]
+        store.ack(spans[1].ack)
+        assert store.sequences == (9, 9, 9, 9)
 
     def test_k9_what_was_not_got_cannot_be_released(self) -> None:
         store, feed = self.started(16), Feed()

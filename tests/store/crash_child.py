@@ -1,4 +1,4 @@
-"""A process that puts and acks until it is killed: ``python -m tests.store.crash_child DIRECTORY FSYNC``.
+"""A process that puts and acks until it is killed: ``python -m tests.store.crash_child DIRECTORY FSYNC [pieces]``.
 
 It says ``put N`` after put N and ``ack N`` after the ack of put N, a line each, unbuffered; `part` gives both sides the
 same slices.
@@ -31,6 +31,13 @@ def parts() -> Iterator[EventSlice]:
         number += 1
 
 
+def pieces() -> Iterator[EventSlice]:
+    """As `parts`, but every transaction comes in three pieces."""
+    feed = Feed()
+    while True:
+        yield from feed.pieces(400, 300, 7)
+
+
 def main() -> None:
     store = FileEventStore(
         Path(sys.argv[1]),
@@ -40,7 +47,7 @@ def main() -> None:
     )
     store.start()
     waiting: deque[tuple[int, int]] = deque()
-    for number, part in enumerate(parts()):
+    for number, part in enumerate(pieces() if sys.argv[3:] else parts()):
         store.put([part])
         os.write(1, f"put {number}\n".encode())
         waiting.append((number, part.event_count))

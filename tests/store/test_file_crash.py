@@ -14,7 +14,7 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import StoreDamagedError, StoreError
 from cdc_pipeline.store.file import FileEventStore
 from tests.store.contract_suite import Feed, content, offsets
-from tests.store.crash_child import SEGMENT_BYTES, parts
+from tests.store.crash_child import SEGMENT_BYTES, parts, pieces
 from tests.store.crash_helpers import copied, die
 
 
@@ -210,6 +210,52 @@ def test_s15_a_segment_that_died_in_its_own_header_holds_nothing(directory: Path
     assert (recovery.events, recovery.torn.offset, recovery.torn.cut_bytes) == (9, 0, 100)
     recovery.store.put([feed.transaction(5)])
     assert recovery.store.sequences == (-1, -1, -1, 13)
+    recovery.store.stop()
+
+
+@pytest.mark.parametrize("lines", [2, 40, 120])
+def test_k9_after_sigkill_recovery_ends_with_the_last_whole_transaction(directory: Path, lines: int) -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.store.crash_child", str(directory), "never", "pieces"], stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    said = [child.stdout.readline() for _ in range(lines)]
+    child.kill()
+    said += child.stdout.read().splitlines(keepends=True)
+    child.wait()
+    child.stdout.close()
+    last_put = max(int(line.split()[1]) for line in said if line.startswith(b"put") and line.endswith(b"\n"))
+    recovery = FileEventStore(directory, segment_bytes=SEGMENT_BYTES, batch_mode="itemsize").recover()
+    got = all_of(recovery.store)
+    put = list(itertools.islice(pieces(), last_put + 3))
+    stop = 0
+    if got:
+        stop = next(n for n, part in enumerate(put) if offsets([part])[-1] == offsets(got)[-1]) + 1
+        assert content(got) == content(put[stop - len(got) : stop])
+        assert got[-1].kind is SliceKind.LAST_PIECE
+    assert stop % 3 == 0
+    assert stop >= (last_put + 1) // 3 * 3 or not got
+    assert recovery.dropped_open_events in (0, 400, 700)
+    recovery.store.stop()
+
+
+def test_s1_recovery_of_more_than_the_ring_holds_waits_for_room(directory: Path) -> None:
+    """What was released comes back as well: with what was put since, it may be longer than the ring."""
+    feed = Feed()
+    store = FileEventStore(directory, ring_events=8, batch_mode="itemsize")
+    store.start()
+    parts = [feed.transaction(8), feed.transaction(6)]
+    store.put(parts[:1])
+    store.release(store.try_get(7).last_sequence)
+    store.put(parts[1:])
+    die(store)
+    recovery = FileEventStore(directory, ring_events=8, batch_mode="itemsize").recover()
+    assert recovery.events == recovery.store.held_events == 14
+    assert not recovery.store.try_put([feed.transaction(5)])
+    batch = recovery.store.try_get(100)
+    assert content(batch.slices) == content(parts)
+    recovery.store.ack(batch.range.end)
+    assert recovery.store.try_put([feed.transaction(8)])
     recovery.store.stop()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -103,6 +105,25 @@ def test_s15_memory_until_its_budget_is_used_then_files_then_memory_again(direct
     assert segments(directory) == []
 
 
+def test_s15_memory_is_used_again_when_half_of_its_budget_is_free(directory: Path) -> None:
+    """Not slice by slice as it comes free: each would keep its whole chunk in memory."""
+    store, feed = MixedEventStore(directory, memory_events=40, batch_mode="itemsize"), Feed()
+    store.start()
+    parts = [feed.transaction(10) for _ in range(11)]
+    for part in parts[:5]:
+        store.put([part])
+    assert store.spilled_events == 10
+    seen = []
+    for number, spilled in ((5, 20), (6, 20), (7, 20), (8, 20)):
+        batch = store.get(10)  # frees one of the four that are in memory
+        seen += batch.slices
+        store.release(batch.last_sequence)
+        store.put([parts[number]])
+        assert store.spilled_events == spilled, number
+    assert content([*seen, *store.try_get(100).slices]) == content(parts[:9])
+    store.stop()
+
+
 def test_s15_files_go_when_their_events_are_released(directory: Path) -> None:
     store, feed = MixedEventStore(directory, memory_bytes=1, segment_bytes=2000, batch_mode="itemsize"), Feed()
     store.start()
@@ -182,6 +203,69 @@ def test_k14_nothing_of_a_dead_mixed_store_comes_back(directory: Path) -> None:
     assert (recovery.events, recovery.acked, recovery.resume) == (0, None, None)
     assert segments(directory) == []
     recovery.store.stop()
+
+
+_DIES_IN_SPILL = """
+import os, signal, sys
+from cdc_pipeline.store.mixed import MixedEventStore
+from tests.store.contract_suite import Feed
+
+left = int(sys.argv[2])
+
+def on_joint(joint):
+    global left
+    assert joint == "spill"
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+store, feed = MixedEventStore(sys.argv[1], memory_bytes=4000, segment_bytes=20_000, on_joint=on_joint), Feed()
+store.start()
+while True:
+    store.put([feed.transaction(20)])
+    if store.waiting_events > 600:
+        store.release(store.try_get(4).last_sequence)
+"""
+
+
+@pytest.mark.parametrize("spills", [1, 90])
+def test_k14_killed_in_spill_it_leaves_private_files_and_the_next_start_removes_them(
+    directory: Path, spills: int
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _DIES_IN_SPILL, str(directory), str(spills)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert segments(directory)
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert {stat.S_IMODE((directory / name).stat().st_mode) for name in segments(directory)} == {0o600}
+    store, feed = MixedEventStore(directory, memory_bytes=1), Feed()
+    store.start()
+    assert segments(directory) == []
+    part = feed.transaction(9)
+    store.put([part])
+    assert content(store.try_get(100).slices) == content([part])
+    store.stop()
+    assert segments(directory) == []
+
+
+def test_s15_the_memory_budget_counts_the_events_rows_as_well(directory: Path) -> None:
+    feed = Feed()
+    part = feed.transaction(20)
+    rows_bytes = 20 * part.events.dtype.itemsize
+    told: list[str] = []
+    store = MixedEventStore(directory, memory_bytes=2 * (part.event_bytes + rows_bytes), on_joint=told.append)
+    store.start()
+    store.put([part])
+    store.put([feed.transaction(20)])
+    assert (store.spilled_events, told) == (0, [])
+    store.put([feed.marks(1)])
+    assert (store.spilled_events, told) == (1, ["spill"])
+    store.stop()
 
 
 _LARGE_TRANSACTION = """
