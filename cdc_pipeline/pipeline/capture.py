@@ -140,7 +140,7 @@ class _Run:
             server=server,
             dump_errors=dump_errors.read(),
         )
-        if resolved.decision.resets_dump_errors:
+        if resolved.decision is not None and resolved.decision.resets_dump_errors:
             dump_errors.write(DumpErrors())
         return resolved
 
@@ -202,7 +202,7 @@ class _Run:
         """Nothing to read. A first run keeps its start all the same: `latest` must not move on until the next run. So
         does one that has turned to another server."""
         before, at = self._cursor, resolved.start
-        if before is not None and not resolved.decision.epoch_grows:
+        if before is not None and not resolved.turns_to_another_server:
             return
         self._cursor = cursor_state(
             self._config.name,

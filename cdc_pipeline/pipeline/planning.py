@@ -31,19 +31,29 @@ class ResolvedRun:
     """A plan together with the values that the run needs of it.
 
     Attributes:
-        decision: how the start was found, and how reading begins there.
-        epoch: of everything that the run reads (K1).
         transactions_max: stop after so many transactions; None for no such limit.
         ends_anywhere: the end is the user's own and may lie inside a transaction: what is whole before it counts.
+        decision: how the start was found, where the decision table found it.
+        epoch: of everything that the run reads (K1).
     """
 
     plan: CapturePlan
-    decision: StartDecision
-    epoch: int
     start: Position
     end: Position
     transactions_max: int | None
     ends_anywhere: bool
+    decision: StartDecision | None = None
+    epoch: int = 1
+
+    @property
+    def read_from(self) -> Position:
+        """The start as `Source.chunks` takes it."""
+        return self.start if self.decision is None else self.decision.read_from
+
+    @property
+    def turns_to_another_server(self) -> bool:
+        """Whether the run begins an epoch."""
+        return self.decision is not None and self.decision.epoch_grows
 
 
 def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = None) -> CapturePlan:
@@ -135,12 +145,12 @@ def resolve(
             partial_tables=_partial(reconciled.cursor),
             unfinished_batch=None if unfinished is None else unfinished.batch_number,
         ),
-        decision=decision,
-        epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,
         start=start,
         end=end,
         transactions_max=transactions_max,
         ends_anywhere=isinstance(bound, PositionConfig),
+        decision=decision,
+        epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,
     )
 
 

@@ -61,7 +61,7 @@ class Reader(threading.Thread):
     def run(self) -> None:
         """Thread body. Never raises: see `error`."""
         try:
-            for chunk in self._source.chunks(self._run.decision.read_from, self._run.end):
+            for chunk in self._source.chunks(self._run.read_from, self._run.end):
                 self._buffer.feed(chunk)
             if not self._run.ends_anywhere:
                 self._buffer.finish()
