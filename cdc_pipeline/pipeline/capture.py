@@ -13,6 +13,7 @@ from __future__ import annotations
 import time
 
 from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.errors import PositionError
 from cdc_pipeline.pipeline.commit import Committer, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.drain import Drain
@@ -200,10 +201,23 @@ class _Run:
 
     def hold_start(self, resolved: ResolvedRun) -> None:
         """Nothing to read. A first run keeps its start all the same: `latest` must not move on until the next run. So
-        does one that has turned to another server."""
+        does one that has turned to another server.
+
+        Raises:
+            PositionError: that server lags behind what was applied (K7).
+        """
         before, at = self._cursor, resolved.start
         if before is not None and not resolved.turns_to_another_server:
             return
+        if resolved.decision is not None and resolved.decision.overlap_until_us is not None:
+            raise PositionError(
+                "the log of the server that was switched to ends before what was applied: it lags",
+                journal=at.journal,
+                offset=at.offset,
+                expected=f"a commit after {resolved.decision.overlap_until_us} (microseconds since 1970)",
+                got="the end of its log",
+                next_step="run again when it has caught up. Nothing was published, and the cursor has not moved",
+            )
         self._cursor = cursor_state(
             self._config.name,
             self._source.identity,

@@ -131,10 +131,9 @@ def test_p5_a_virtual_ip_that_moved_is_followed_after_more_than_two_dump_errors(
     assert json.loads(errors_file(config).read_text())["count"] == 0
 
 
-def test_p5_a_switch_that_finds_nothing_new_is_kept(
+def test_k7_a_standby_that_lags_publishes_nothing_and_moves_no_cursor(
     start_server: Callable[..., Server], make_config: MakeConfig
 ) -> None:
-    """The standby's log ends before the cursor's time: its end is the start, and the cursor says so."""
     primary, standby = start_server("mysql", **OFF), start_server("mysql", **OFF)
     source = section(primary, standby) | {"fallback_interval_s": 0}
     config = make_config(source, include=["nothing.here"])
@@ -143,12 +142,13 @@ def test_p5_a_switch_that_finds_nothing_new_is_kept(
     capture(config, cursors=cursors)
     cursor = cursors.read()
     assert cursor is not None
-    cursors.write(cursor.model_copy(update={"timestamp_s": cursor.timestamp_s + 3600}), {})
+    ahead = cursor.model_copy(update={"timestamp_s": cursor.timestamp_s + 3600})
+    cursors.write(ahead, {})
     primary.kill()
-    report = capture(config, cursors=cursors)
-    assert report.outcome == "nothing_new"
-    at_end(standby, cursors, epoch=2)
-    assert any("P8" in reason for reason in cursors.metadata["start_reasons"])  # type: ignore[attr-defined]
+    assert any("P8" in reason for reason in plan(config, cursors=cursors).start_reasons)
+    with pytest.raises(PositionError, match="lags"):
+        capture(config, cursors=cursors)
+    assert cursors.read() == ahead
 
 
 def test_p5_failed_runs_are_counted_and_a_whole_one_resets_the_count(
