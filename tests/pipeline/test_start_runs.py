@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import LakeStateError, PositionError, ServerChangedError, ServerUnreachableError
+from cdc_pipeline.errors import (
+    LakeStateError,
+    MergeError,
+    PositionError,
+    ServerChangedError,
+    ServerUnreachableError,
+    TableIdNotFoundError,
+)
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.pipeline.starting import counted
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.sink.dump_errors import DumpErrorFile
@@ -175,6 +183,55 @@ def _bound_beyond(server: Server) -> Any:
 
     journal, offset = server.end_position()
     return PositionConfig(journal=journal, offset=offset + 10_000)
+
+
+def test_p3_a_server_that_begins_to_use_gtids_and_stops_again_is_followed(
+    start_server: Callable[..., Server], make_config: MakeConfig
+) -> None:
+    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="ON")
+    config = make_config(section(server), include=["nothing.here"])
+    cursors = MemoryCursorStore()
+    modes = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+
+    def run() -> str:
+        write(server)
+        capture(config, cursors=cursors)
+        at_end(server, cursors, epoch=1)
+        cursor = cursors.read()
+        assert cursor is not None
+        return cursor.gtid_set
+
+    assert run() == ""
+    for mode in modes[1:]:
+        server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
+    assert run() == server.gtid_set() != ""
+    assert run() == server.gtid_set()
+    for mode in reversed(modes[:-1]):
+        server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
+    assert run() == ""
+    for mode in modes[1:]:
+        server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
+    assert run() == server.gtid_set()
+    assert any("the server has begun to use GTIDs" in reason for reason in _reasons(cursors))
+
+
+def _reasons(cursors: MemoryCursorStore) -> list[str]:
+    reasons = cursors.metadata["start_reasons"]
+    assert isinstance(reasons, list)
+    return reasons
+
+
+def test_p7_rows_without_a_table_map_are_remembered_for_the_next_start(tmp_path: Path) -> None:
+    store = DumpErrorFile(tmp_path / "dump_errors.json")
+    with pytest.raises(TableIdNotFoundError), counted(store):
+        raise TableIdNotFoundError("rows without a table map", journal="binlog.000001", offset=500)
+    assert store.read() == DumpErrors(count=1, table_id_not_found=True, last="rows without a table map")
+    with pytest.raises(MergeError), counted(store):
+        raise MergeError("Spark fell over")
+    assert store.read().table_id_not_found
+    with counted(store):
+        pass
+    assert store.read() == DumpErrors()
 
 
 def test_p5_the_count_is_replaced_whole_and_a_damaged_one_is_named(tmp_path: Path) -> None:
