@@ -61,11 +61,12 @@ def capture(
     sink = build_sink(config, on_joint=observer.reached)
     dump_errors = build_dump_errors(config)
     with sink.lock(), counted(dump_errors):
-        server = choose(config)
-        source = build_source(server.config)
+        source = build_source(config)
         try:
             run = _Run(config, sink=sink, source=source, cursors=cursors, observer=observer, run_id=run_id)
             run.recover()
+            server = choose(config)
+            source = run.read_of(server)
             resolved = run.plan(bound or config.bound, server=server, dump_errors=dump_errors)
             observer.planned(resolved.plan)
             if resolved.start.order != resolved.end.order:
@@ -129,6 +130,12 @@ class _Run:
             self._sink.cleanup(cut)
         self._cut = cut
         self._cursor = self._reconciled.cursor
+
+    def read_of(self, server: ChosenServer) -> Source:
+        """The source to read; to be called before the first question to it."""
+        if server.config is not self._config:
+            self._source = build_source(server.config)
+        return self._source
 
     def plan(self, bound: Bound, *, server: ChosenServer, dump_errors: DumpErrorStore) -> ResolvedRun:
         self._source.check()
