@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 
 from cdc_pipeline.config import Bound, PipelineConfig
-from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.pipeline.catch_up import CatchUp
 from cdc_pipeline.pipeline.commit import Committer, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.decoding import RunDecoder
@@ -81,19 +81,12 @@ def capture(
     sink = build_sink(config, on_joint=observer.reached)
     dump_errors = build_dump_errors(config)
     with sink.lock(), counted(dump_errors):
-        server = choose(config)
-        source = build_source(server.config)
+        source = build_source(config)
         try:
-            run = _Run(
-                config,
-                server=server.config,
-                sink=sink,
-                source=source,
-                cursors=cursors,
-                observer=observer,
-                run_id=run_id,
-            )
+            run = _Run(config, sink=sink, source=source, cursors=cursors, observer=observer, run_id=run_id)
             run.recover()
+            server = choose(config)
+            source = run.read_of(server)
             if tables is not None:
                 return run.catch_up_chosen(tables, started)
             resolved = run.plan(bound or config.bound, server=server, dump_errors=dump_errors)
@@ -117,7 +110,6 @@ class _Run:
         self,
         config: PipelineConfig,
         *,
-        server: PipelineConfig,
         sink: DeltaSink,
         source: Source,
         cursors: CursorStore,
@@ -125,7 +117,7 @@ class _Run:
         run_id: str,
     ) -> None:
         self._config = config
-        self._server = server  # the same configuration, its source the server that was chosen
+        self._server = config  # the same configuration, its source the server that was chosen
         self._sink = sink
         self._source = source
         acked = AckedPositions({MAIN_CONSUMER: cursors})
@@ -309,6 +301,12 @@ class _Run:
         if found:
             raise suspended_error(found, cursor=self._cursor)
 
+    def read_of(self, server: ChosenServer) -> Source:
+        """The source to read; to be called before the first question to it."""
+        if server.config is not self._config:
+            self._source, self._server = build_source(server.config), server.config
+        return self._source
+
     def plan(self, bound: Bound, *, server: ChosenServer, dump_errors: DumpErrorStore) -> ResolvedRun:
         self._source.check()
         resolved = resolve(
@@ -320,7 +318,7 @@ class _Run:
             server=server,
             dump_errors=dump_errors.read(),
         )
-        if resolved.decision.resets_dump_errors:
+        if resolved.decision is not None and resolved.decision.resets_dump_errors:
             dump_errors.write(DumpErrors())
         return resolved
 
@@ -410,10 +408,23 @@ class _Run:
 
     def hold_start(self, resolved: ResolvedRun) -> None:
         """Nothing to read. A first run keeps its start all the same: `latest` must not move on until the next run. So
-        does one that has turned to another server."""
+        does one that has turned to another server.
+
+        Raises:
+            PositionError: that server lags behind what was applied (K7).
+        """
         before, at = self._cursor, resolved.start
-        if before is not None and not resolved.decision.epoch_grows:
+        if before is not None and not resolved.turns_to_another_server:
             return
+        if resolved.decision is not None and resolved.decision.overlap_until_us is not None:
+            raise PositionError(
+                "the log of the server that was switched to ends before what was applied: it lags",
+                journal=at.journal,
+                offset=at.offset,
+                expected=f"a commit after {resolved.decision.overlap_until_us} (microseconds since 1970)",
+                got="the end of its log",
+                next_step="run again when it has caught up. Nothing was published, and the cursor has not moved",
+            )
         self._cursor = cursor_state(
             self._config.name,
             self._source.identity,

@@ -35,6 +35,10 @@ from cdc_pipeline.store.contract import EventStore
 class Committer:
     """Collects a merge batch and commits it.
 
+    Args:
+        epoch: of all that is committed; the cursor's by default (K1).
+        start_reasons: why the run started where it did, kept in the metadata of each cursor.
+
     Attributes:
         cuts: the cuts that this run published.
         idle_intervals: intervals at the run's end that changed no target.
@@ -57,8 +61,8 @@ class Committer:
         observer: CaptureObserver,
         xa: XaParking,
         run_id: str,
-        epoch: int,
-        start_reasons: tuple[str, ...],
+        epoch: int | None = None,
+        start_reasons: tuple[str, ...] = (),
     ) -> None:
         self.cuts: list[Cut] = []
         self.idle_intervals: list[Interval] = []
@@ -76,7 +80,7 @@ class Committer:
         self._observer = observer
         self._xa = xa
         self._run_id = run_id
-        self._epoch = epoch
+        self._epoch = epoch or (1 if cursor is None else cursor.epoch)
         self._start_reasons = start_reasons
         self._staged: StagedBatch | None = None
         self._created: set[str] = set()

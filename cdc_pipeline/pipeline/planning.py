@@ -36,19 +36,29 @@ class ResolvedRun:
     """A plan together with the values that the run needs of it.
 
     Attributes:
-        decision: how the start was found, and how reading begins there.
-        epoch: of everything that the run reads (K1).
         limit: what ends the run before `end`, if it is met; None for no such limit.
         ends_anywhere: the end is the user's own and may lie inside a transaction: what is whole before it counts.
+        decision: how the start was found, where the decision table found it.
+        epoch: of everything that the run reads (K1).
     """
 
     plan: CapturePlan
-    decision: StartDecision
-    epoch: int
     start: Position
     end: Position
     limit: Limit | None
     ends_anywhere: bool
+    decision: StartDecision | None = None
+    epoch: int = 1
+
+    @property
+    def read_from(self) -> Position:
+        """The start as `Source.chunks` takes it."""
+        return self.start if self.decision is None else self.decision.read_from
+
+    @property
+    def turns_to_another_server(self) -> bool:
+        """Whether the run begins an epoch."""
+        return self.decision is not None and self.decision.epoch_grows
 
 
 def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = None) -> CapturePlan:
@@ -145,12 +155,12 @@ def resolve(
             open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
             suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
         ),
-        decision=decision,
-        epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,
         start=start,
         end=end,
         limit=limit,
         ends_anywhere=isinstance(bound, PositionConfig),
+        decision=decision,
+        epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,
     )
 
 

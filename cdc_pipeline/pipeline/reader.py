@@ -102,7 +102,7 @@ class Reader(threading.Thread):
         try:
             if limit is not None:
                 limit.begin()
-            for chunk in self._proof.over(self._source.chunks(self._run.decision.read_from, self._run.end)):
+            for chunk in self._proof.over(self._source.chunks(self._run.read_from, self._run.end)):
                 self._buffer.feed(chunk)
             if not self._run.ends_anywhere:
                 self._buffer.finish()

@@ -68,6 +68,30 @@ def test_cursor_of_another_server_stops() -> None:
         reconcile(_cursor(3, server_id=2), _cut(3))
 
 
+def test_k1_a_cursor_that_has_moved_to_another_server_is_of_a_later_epoch() -> None:
+    """Under the same number the position alone has moved: into the log of the other server."""
+    moved = _cursor(3, 100, server_id=2).model_copy(update={"epoch": 2})
+    found = reconcile(moved, _cut(3, 500))
+    assert found.cursor == moved
+    assert not found.emit
+
+
+def test_k3_a_cursor_behind_is_moved_into_the_log_of_another_server() -> None:
+    cut = _cut(3, 500)
+    later = cut.model_copy(update={"cursor": _cursor(3, 500, server_id=2).model_copy(update={"epoch": 2})})
+    found = reconcile(_cursor(2, 900), later)
+    assert found.cursor == later.cursor
+    assert found.emit
+    # Of the same number, and of an epoch before.
+    assert reconcile(_cursor(3, 900), later).cursor == later.cursor
+
+
+def test_k3_an_epoch_later_than_that_of_a_cut_with_a_higher_number_stops() -> None:
+    with pytest.raises(LakeStateError, match="epoch") as caught:
+        reconcile(_cursor(2, server_id=2).model_copy(update={"epoch": 2}), _cut(3))
+    assert caught.value.next_step
+
+
 def test_cursor_before_any_batch_is_kept() -> None:
     assert reconcile(_cursor(0), None).cursor == _cursor(0)
 

@@ -10,9 +10,17 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import LakeStateError, PositionError, ServerChangedError, ServerUnreachableError
+from cdc_pipeline.errors import (
+    LakeStateError,
+    MergeError,
+    PositionError,
+    ServerChangedError,
+    ServerUnreachableError,
+    TableIdNotFoundError,
+)
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.pipeline.starting import counted
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.sink.dump_errors import DumpErrorFile
@@ -131,10 +139,9 @@ def test_p5_a_virtual_ip_that_moved_is_followed_after_more_than_two_dump_errors(
     assert json.loads(errors_file(config).read_text())["count"] == 0
 
 
-def test_p5_a_switch_that_finds_nothing_new_is_kept(
+def test_k7_a_standby_that_lags_publishes_nothing_and_moves_no_cursor(
     start_server: Callable[..., Server], make_config: MakeConfig
 ) -> None:
-    """The standby's log ends before the cursor's time: its end is the start, and the cursor says so."""
     primary, standby = start_server("mysql", **OFF), start_server("mysql", **OFF)
     source = section(primary, standby) | {"fallback_interval_s": 0}
     config = make_config(source, include=["nothing.here"])
@@ -143,12 +150,13 @@ def test_p5_a_switch_that_finds_nothing_new_is_kept(
     capture(config, cursors=cursors)
     cursor = cursors.read()
     assert cursor is not None
-    cursors.write(cursor.model_copy(update={"timestamp_s": cursor.timestamp_s + 3600}), {})
+    ahead = cursor.model_copy(update={"timestamp_s": cursor.timestamp_s + 3600})
+    cursors.write(ahead, {})
     primary.kill()
-    report = capture(config, cursors=cursors)
-    assert report.outcome == "nothing_new"
-    at_end(standby, cursors, epoch=2)
-    assert any("P8" in reason for reason in cursors.metadata["start_reasons"])  # type: ignore[attr-defined]
+    assert any("P8" in reason for reason in plan(config, cursors=cursors).start_reasons)
+    with pytest.raises(PositionError, match="lags"):
+        capture(config, cursors=cursors)
+    assert cursors.read() == ahead
 
 
 def test_p5_failed_runs_are_counted_and_a_whole_one_resets_the_count(
@@ -175,6 +183,55 @@ def _bound_beyond(server: Server) -> Any:
 
     journal, offset = server.end_position()
     return PositionConfig(journal=journal, offset=offset + 10_000)
+
+
+def test_p3_a_server_that_begins_to_use_gtids_and_stops_again_is_followed(
+    start_server: Callable[..., Server], make_config: MakeConfig
+) -> None:
+    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="ON")
+    config = make_config(section(server), include=["nothing.here"])
+    cursors = MemoryCursorStore()
+    modes = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+
+    def run() -> str:
+        write(server)
+        capture(config, cursors=cursors)
+        at_end(server, cursors, epoch=1)
+        cursor = cursors.read()
+        assert cursor is not None
+        return cursor.gtid_set
+
+    assert run() == ""
+    for mode in modes[1:]:
+        server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
+    assert run() == server.gtid_set() != ""
+    assert run() == server.gtid_set()
+    for mode in reversed(modes[:-1]):
+        server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
+    assert run() == ""
+    for mode in modes[1:]:
+        server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
+    assert run() == server.gtid_set()
+    assert any("the server has begun to use GTIDs" in reason for reason in _reasons(cursors))
+
+
+def _reasons(cursors: MemoryCursorStore) -> list[str]:
+    reasons = cursors.metadata["start_reasons"]
+    assert isinstance(reasons, list)
+    return reasons
+
+
+def test_p7_rows_without_a_table_map_are_remembered_for_the_next_start(tmp_path: Path) -> None:
+    store = DumpErrorFile(tmp_path / "dump_errors.json")
+    with pytest.raises(TableIdNotFoundError), counted(store):
+        raise TableIdNotFoundError("rows without a table map", journal="binlog.000001", offset=500)
+    assert store.read() == DumpErrors(count=1, table_id_not_found=True, last="rows without a table map")
+    with pytest.raises(MergeError), counted(store):
+        raise MergeError("Spark fell over")
+    assert store.read().table_id_not_found
+    with counted(store):
+        pass
+    assert store.read() == DumpErrors()
 
 
 def test_p5_the_count_is_replaced_whole_and_a_damaged_one_is_named(tmp_path: Path) -> None:

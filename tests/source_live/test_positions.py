@@ -108,6 +108,25 @@ def test_a_purged_journal_is_named_with_the_oldest(start_server: Callable[..., S
 
 
 @FLAVORS
+def test_k6_the_creation_time_of_each_journal(start_server: Callable[..., Server], flavor: Flavor) -> None:
+    server = start_server(flavor)
+    fill(server)
+    deadline = time.monotonic() + 10
+    created = [0]
+    source = live_source(server)
+    while len(set(created)) < 3:  # until journals of different seconds are there
+        server.flush_journal()
+        created = [source.journal_created_s(info.journal) for info in source.journals()]
+        assert time.monotonic() < deadline
+    assert created == sorted(created)
+    assert created == [int.from_bytes(path.read_bytes()[4:8], "little") for path in server.journals()]
+    with pytest.raises(JournalMissingError):
+        source.journal_created_s("binlog.009999")
+    assert source.uses_gtids
+    assert not source.heads_are_local
+
+
+@FLAVORS
 def test_a_journal_deleted_from_disk_is_named(start_server: Callable[..., Server], flavor: Flavor) -> None:
     server = start_server(flavor)
     source = live_source(server)
