@@ -16,6 +16,7 @@ from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.pipeline.commit import Committer, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.drain import Drain
+from cdc_pipeline.pipeline.overlap import history_writer
 from cdc_pipeline.pipeline.parts import build_sink, build_source, build_store, slice_events_max
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun, resolve
@@ -160,6 +161,7 @@ class _Run:
             observer=self._observer,
             run_id=self._run_id,
         )
+        committer.history = history_writer(config, start=resolved.start, flavor=identity.flavor)
         epoch = committer.cursor.epoch if committer.cursor is not None else 1
         drain = Drain(
             config=config,

@@ -12,6 +12,8 @@ from collections.abc import Collection
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config import BatchConfig
+from cdc_pipeline.errors import PositionError
+from cdc_pipeline.pipeline.overlap import HistoryWriter
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets import Target, Targets
@@ -32,6 +34,8 @@ class Committer:
         idle_intervals: intervals at the run's end that changed no target.
         idle_ddl, idle_notes: decisions of those intervals.
         cursor: the latest cursor; None before the first.
+        hold_until_us: no cut is published and no cursor moved before a transaction with a later commit time (K7).
+        history: written before the record or cursor that it belongs to; None where the log has GTIDs.
     """
 
     def __init__(
@@ -54,6 +58,8 @@ class Committer:
         self.idle_ddl: list[DdlDecision] = []
         self.idle_notes: list[Note] = []
         self.cursor = cursor
+        self.hold_until_us: int | None = None
+        self.history: HistoryWriter | None = None
         self._source = source
         self._identity = identity
         self._limits = limits
@@ -115,10 +121,41 @@ class Committer:
         if self._staged is not None:
             self._staged.drop_open()
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the place is still in the overlap with the log of another server."""
+        self.coming(self._place.source_time_us)
+        return self.hold_until_us is not None
+
+    def coming(self, commit_us: int) -> None:
+        """The next transaction has this commit time: where it is later than the overlap, that has been passed."""
+        if self.hold_until_us is not None and commit_us > self.hold_until_us:
+            self.hold_until_us = None
+
+    def check_not_held(self) -> None:
+        """Raise where the run would publish inside the overlap.
+
+        Raises:
+            PositionError: the log has no transaction yet that is later than what was applied before the switch.
+        """
+        if not self.is_held:
+            return
+        at = self._place.position
+        raise PositionError(
+            "the log of the server that was switched to holds nothing later than what was applied before the switch: a "
+            "cut here would go back in time",
+            journal=at.journal,
+            offset=at.offset,
+            expected=f"a transaction committed after {self.hold_until_us} (microseconds since 1970)",
+            got=f"the last one was committed at {self._place.source_time_us}",
+            next_step="run again when the server has written later transactions; if it is a replica, wait until it has "
+            "caught up. Nothing was published",
+        )
+
     def is_due(self) -> bool:
         """Whether the batch is large enough to be merged, and stands between transactions."""
         batch = self._staged
-        if batch is None or batch.has_open:
+        if batch is None or batch.has_open or self.is_held:
             return False
         return batch.staged_bytes >= self._limits.merge_staged_bytes or batch.staged_rows >= self._limits.merge_rows
 
@@ -130,12 +167,17 @@ class Committer:
         """
         if self._in_doubt:
             return
+        if self.is_held:
+            if not final:
+                self.check_not_held()
+            return
         batch = self._staged
         if batch is None or not batch.has_work:
             if final:
                 self._move_cursor()
             return
         self._in_doubt = True
+        self._save_history()
         interval = self._place.take_interval()
         record = batch.record(
             interval=interval,
@@ -164,6 +206,7 @@ class Committer:
     def _move_cursor(self) -> None:
         if self.cursor is not None and self.cursor.position.order == self._place.position.order:
             return
+        self._save_history()
         interval = self._place.take_interval()
         self.idle_intervals.append(interval)
         ddl, self._ddl = tuple(self._ddl), []
@@ -173,6 +216,10 @@ class Committer:
         self.cursor = self._cursor_at(self.cursor.batch_number if self.cursor is not None else 0, ())
         self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl, notes))
         self._ack()
+
+    def _save_history(self) -> None:
+        if self.history is not None:
+            self.history.save(self._place.position)
 
     def _ack(self) -> None:
         if self._place.ack_position is not None:

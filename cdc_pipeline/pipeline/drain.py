@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.commit import Committer
 from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder
+from cdc_pipeline.pipeline.overlap import decide_in_overlap
 from cdc_pipeline.pipeline.parts import get_size
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
@@ -99,6 +101,7 @@ class Drain:
         self._commit_what_is_whole()
         if self._reader.error is not None:
             raise self._reader.error
+        self._committer.check_not_held()
 
     def _commit_what_is_whole(self) -> None:
         self._committer.drop_open()
@@ -181,6 +184,7 @@ class Drain:
 
     def _take_statement(self, piece: EventSlice) -> None:
         """A statement alone: where it changes a target it is a batch of its own."""
+        self._committer.coming(int(piece.events["commit_ts_us"][-1]))
         decision = self._decide(piece, piece.stop - 1)
         alone = bool(decision.add_columns)
         if alone:
@@ -199,8 +203,10 @@ class Drain:
         ]
 
     def _decide(self, piece: EventSlice, row: int) -> Decision:
-        decision = self._rules.decide(
-            parse_query(piece.chunk, row),
+        query = parse_query(piece.chunk, row)
+        decide = partial(decide_in_overlap, self._rules) if self._committer.is_held else self._rules.decide
+        decision = decide(
+            query,
             targets=self._targets,
             journal=piece.chunk.journal,
             offset=int(piece.chunk.events["offset"][row]),
@@ -222,6 +228,8 @@ class Drain:
         self._place.count("row_events_ignored", decoded.row_events_ignored)
         self._place.count("transactions_applied", decoded.transactions_applied)
         self._place.advance(run)
+        if self._committer.history is not None:
+            self._committer.history.add(run)
         self._take_notes()
         self._rows += sum(len(table.rows) for table in decoded.tables)
         self._transactions += decoded.transactions_applied
