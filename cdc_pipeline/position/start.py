@@ -41,8 +41,6 @@ class StartSource(Protocol):
 
     def validate_position(self, position: Position) -> None: ...
 
-    def check_same_log(self, position: Position) -> None: ...
-
     def tables(self) -> list[str] | None: ...
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]: ...
@@ -94,7 +92,6 @@ def _from_cursor(question: _Question) -> StartDecision:
         )
     end = source.end_position()
     _check_not_ahead(cursor, identity, end)
-    source.check_same_log(position)
     source.validate_position(position)
     return StartDecision(
         position,

@@ -70,6 +70,26 @@ class ArchiveThenLive:
         """Of the server."""
         return self.live.identity
 
+    @property
+    def uses_gtids(self) -> bool:
+        """Whether the server's log has GTIDs."""
+        return bool(self.live.end_position().gtid_set)
+
+    @property
+    def heads_are_local(self) -> bool:
+        """The server's are not."""
+        return False
+
+    def journal_created_s(self, journal: str) -> int:
+        """Creation time of a journal, the server's or an archived one.
+
+        Raises:
+            JournalMissingError: in neither.
+        """
+        if any(info.journal == journal for info in self.live.journals()):
+            return self._live_format(journal).created_s
+        return read_head(self._file(journal_number(journal))).journal_format.created_s
+
     def check(self) -> None:
         """Of the server; the archive is checked when it is needed."""
         self.live.check()
@@ -109,13 +129,6 @@ class ArchiveThenLive:
             self._way(position)
         else:
             self.live.validate_position(position)
-
-    def check_same_log(self, position: Position) -> None:
-        """On the server; in the archive, where only that has the journal."""
-        self.live.check_same_log(position)
-        listed = {info.journal for info in self.live.journals()}
-        if position.journal not in listed and any(file.name == position.journal for file in self._files()):
-            self._archive.check_same_log(position)
 
     def reasons(self, start: Position) -> tuple[str, ...]:
         """That, and why, the archive is read."""
