@@ -1,4 +1,4 @@
-"""What a comparison with the history of the last transactions gives (K7)."""
+"""What comparing the log after a switch with what was applied already gave (K7)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from cdc_pipeline.position.position import Position
 
 @dataclass(frozen=True, slots=True)
 class OverlapResult:
-    """Where to read on from in the log of another server.
+    """Where reading goes on after a switch by time.
 
     Attributes:
-        position: after the transactions that are in the history as well.
-        until_us: None where that is all of the history; else commit time of its last transaction, microseconds since
-            1970 UTC: no cut may be published before a transaction with a later one.
-        reason: one sentence for people.
+        position: the begin of the first transaction that is not known to be applied.
+        until_us: commit time (microseconds since 1970 UTC) up to which transactions may have been applied already, so
+            that no cut is published before it is passed; None where nothing is in doubt.
+        reason: one sentence for the chain of reasons.
     """
 
     position: Position
