@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from cdc_pipeline.binlog import content_hash
 from cdc_pipeline.binlog.chunk import Role
 from cdc_pipeline.binlog.content_hash import ContentHasher
 from cdc_pipeline.binlog.grouping import TransactionPass
@@ -119,3 +120,9 @@ def test_k7_what_differs_has_another_hash(logs: tuple[Path, Path]) -> None:
 @pytest.mark.parametrize("chunk_bytes", [64, 1000])
 def test_k7_the_hash_does_not_depend_on_chunks(logs: tuple[Path, Path], chunk_bytes: int) -> None:
     assert hashed(logs[0], chunk_bytes=chunk_bytes) == hashed(logs[0])
+
+
+def test_k7_room_for_table_maps_grows(logs: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = hashed(logs[0])
+    monkeypatch.setattr(content_hash, "_MAPS_FIRST", 1)
+    assert hashed(logs[0]) == expected
