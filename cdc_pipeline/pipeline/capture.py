@@ -161,7 +161,7 @@ class _Run:
             observer=self._observer,
             run_id=self._run_id,
         )
-        committer.history = history_writer(config, start=resolved.start, flavor=identity.flavor)
+        committer.history = history_writer(config, start=resolved.start, end=resolved.end, flavor=identity.flavor)
         epoch = committer.cursor.epoch if committer.cursor is not None else 1
         drain = Drain(
             config=config,

@@ -161,10 +161,10 @@ class HistoryWriter:
         write_history(self._path, History(entries, *position.order))
 
 
-def history_writer(config: PipelineConfig, *, start: Position, flavor: Flavor) -> HistoryWriter | None:
+def history_writer(config: PipelineConfig, *, start: Position, end: Position, flavor: Flavor) -> HistoryWriter | None:
     """The writer for a run; None where the log has GTIDs, or is no server's that could be switched."""
     source = config.source
-    if flavor != "mysql" or start.gtid_set or not isinstance(source, LiveSourceConfig):
+    if flavor != "mysql" or start.gtid_set or end.gtid_set or not isinstance(source, LiveSourceConfig):
         return None
     interval_us = int(source.fallback_interval_s * 1_000_000)
     return HistoryWriter(history_path(config), interval_us=interval_us, start=start)

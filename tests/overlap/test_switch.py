@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +134,14 @@ def test_k7_no_history_and_a_damaged_one(pair: ReplicaPair, tmp_path: Path) -> N
     assert result.until_us >= cursors.cursor.timestamp_s * 1_000_000
 
 
-def test_k7_a_log_with_gtids_keeps_no_history(mysql_server: Server, tmp_path: Path) -> None:
-    mysql_server.create_replication_user(*ACCOUNT)
-    mysql_server.flush_journal()
-    journal, offset = mysql_server.end_position()
-    config = config_of(mysql_server, tmp_path / "lake", start={"journal": journal, "offset": offset})
-    mysql_server.execute("CREATE DATABASE IF NOT EXISTS overlap_none")
-    capture(config, cursors=MemoryCursorStore())
-    assert not history_path(config).exists()
+def test_k7_a_log_with_gtids_keeps_no_history(start_server: Callable[..., Server], tmp_path: Path) -> None:
+    server = start_server("mysql")
+    server.create_replication_user(*ACCOUNT)
+    config = config_of(server, tmp_path / "lake")
+    cursors = MemoryCursorStore()
+    for number in range(2):
+        server.execute(f"CREATE DATABASE shop_{number}")
+        capture(config, cursors=cursors)
+        assert cursors.cursor is not None
+        assert (cursors.cursor.journal, cursors.cursor.offset) == server.end_position()
+        assert not history_path(config).exists()
