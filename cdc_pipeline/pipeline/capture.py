@@ -21,6 +21,7 @@ from cdc_pipeline.pipeline.catch_up import CatchUp
 from cdc_pipeline.pipeline.commit import Committer, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.drain import Drain
+from cdc_pipeline.pipeline.overlap import history_writer, overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source, build_store, slice_events_max
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun, resolve
@@ -317,6 +318,7 @@ class _Run:
             bound=bound,
             server=server,
             dump_errors=dump_errors.read(),
+            overlap=overlap_of(self._config, source=self._source, cursor=self._reconciled.cursor),
         )
         if resolved.decision is not None and resolved.decision.resets_dump_errors:
             dump_errors.write(DumpErrors())
@@ -376,6 +378,9 @@ class _Run:
             place=place,
             epoch=resolved.epoch,
         )
+        committer.history = history_writer(config, start=resolved.start, end=resolved.end, flavor=identity.flavor)
+        if resolved.decision is not None:
+            committer.hold_until_us = resolved.decision.overlap_until_us
         drain = Drain(
             config=config,
             store=store,

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config import BatchConfig
+from cdc_pipeline.errors import PositionError
+from cdc_pipeline.pipeline.overlap import HistoryWriter
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets import Target, Targets
@@ -44,6 +46,8 @@ class Committer:
         idle_intervals: intervals at the run's end that changed no target.
         idle_ddl, idle_notes: decisions of those intervals.
         cursor: the latest cursor; None before the first.
+        hold_until_us: no cut is published and no cursor moved before a transaction with a later commit time (K7).
+        history: written before the record or cursor that it belongs to; None where the log has GTIDs.
     """
 
     def __init__(
@@ -69,6 +73,8 @@ class Committer:
         self.idle_ddl: list[DdlDecision] = []
         self.idle_notes: list[Note] = []
         self.cursor = cursor
+        self.hold_until_us: int | None = None
+        self.history: HistoryWriter | None = None
         self._source = source
         self._identity = identity
         self._limits = limits
@@ -154,10 +160,41 @@ class Committer:
         if self._staged is not None:
             self._staged.drop_open(table)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the place is still in the overlap with the log of another server."""
+        self.coming(self._place.source_time_us)
+        return self.hold_until_us is not None
+
+    def coming(self, commit_us: int) -> None:
+        """The next transaction has this commit time: where it is later than the overlap, that has been passed."""
+        if self.hold_until_us is not None and commit_us > self.hold_until_us:
+            self.hold_until_us = None
+
+    def check_not_held(self) -> None:
+        """Raise where the run would publish inside the overlap.
+
+        Raises:
+            PositionError: the log has no transaction yet that is later than what was applied before the switch.
+        """
+        if not self.is_held:
+            return
+        at = self._place.position
+        raise PositionError(
+            "the log of the server that was switched to holds nothing later than what was applied before the switch: a "
+            "cut here would go back in time",
+            journal=at.journal,
+            offset=at.offset,
+            expected=f"a transaction committed after {self.hold_until_us} (microseconds since 1970)",
+            got=f"the last one was committed at {self._place.source_time_us}",
+            next_step="run again when the server has written later transactions; if it is a replica, wait until it has "
+            "caught up. Nothing was published",
+        )
+
     def is_due(self) -> bool:
         """Whether the batch is large enough to be merged, and stands between transactions."""
         batch = self._staged
-        if batch is None or batch.has_open or self._xa.has_pieces:
+        if batch is None or batch.has_open or self._xa.has_pieces or self.is_held:
             return False
         return batch.staged_bytes >= self._limits.merge_staged_bytes or batch.staged_rows >= self._limits.merge_rows
 
@@ -169,12 +206,17 @@ class Committer:
         """
         if self._in_doubt or self._acting:
             return
+        if self.is_held:
+            if not final:
+                self.check_not_held()
+            return
         if not self._has_work(final=final):
             if final:
                 self._move_cursor()
             return
         batch = self._batch()
         self._in_doubt = True
+        self._save_history()
         open_before = self.cursor.open_xa if self.cursor is not None else ()
         start = before_begin(self._place.batch_start, oldest_begin(open_before, epoch=self._epoch))
         interval = self._take_interval()
@@ -223,6 +265,7 @@ class Committer:
         cursor, place = self.cursor, self._place.position
         if cursor is not None and (cursor.epoch, cursor.position.order) == (self._epoch, place.order):
             return
+        self._save_history()
         interval = self._place.take_interval()
         self.idle_intervals.append(interval)
         ddl, self._ddl = tuple(self._ddl), []
@@ -232,6 +275,10 @@ class Committer:
         self.cursor = self._cursor_at(self.cursor.batch_number if self.cursor is not None else 0, ())
         self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl, notes, start_reasons=self._start_reasons))
         self._ack()
+
+    def _save_history(self) -> None:
+        if self.history is not None:
+            self.history.save(self._place.position)
 
     def _ack(self) -> None:
         if self._place.ack_position is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.commit import Committer
 from cdc_pipeline.pipeline.controls import ControlReader, Stated
 from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder, prepared_groups
+from cdc_pipeline.pipeline.overlap import decide_in_overlap
 from cdc_pipeline.pipeline.parts import get_size
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
@@ -110,6 +112,7 @@ class Drain:
         self._commit_what_is_whole()
         if self._reader.error is not None:
             raise self._reader.error
+        self._committer.check_not_held()
 
     def _commit_what_is_whole(self) -> None:
         self._committer.drop_open()
@@ -243,6 +246,7 @@ class Drain:
 
     def _take_statement(self, piece: EventSlice) -> None:
         """A statement alone: where it changes a target it is a batch of its own."""
+        self._committer.coming(int(piece.events["commit_ts_us"][-1]))
         try:
             decision = self._decide(piece, piece.stop - 1)
         except CdcError as error:
@@ -269,8 +273,10 @@ class Drain:
         ]
 
     def _decide(self, piece: EventSlice, row: int) -> Decision:
-        decision = self._rules.decide(
-            parse_query(piece.chunk, row),
+        query = parse_query(piece.chunk, row)
+        decide = partial(decide_in_overlap, self._rules) if self._committer.is_held else self._rules.decide
+        decision = decide(
+            query,
             targets=self._targets,
             journal=piece.chunk.journal,
             offset=int(piece.chunk.events["offset"][row]),
@@ -294,6 +300,8 @@ class Drain:
         self._place.count("row_events_suspended", decoded.row_events_suspended)
         self._place.count("transactions_applied", decoded.transactions_applied)
         self._place.advance(run)
+        if self._committer.history is not None:
+            self._committer.history.add(run)
         self._take_notes()
         self._rows += sum(len(table.rows) for table in decoded.tables) + self._xa.take_rows_applied()
         self._transactions += decoded.transactions_applied

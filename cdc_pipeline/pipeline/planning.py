@@ -15,6 +15,7 @@ from typing import Final
 from cdc_pipeline.config import Bound, GtidBoundConfig, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.pipeline.limits import Limit, executed_before, make_limit
+from cdc_pipeline.pipeline.overlap import overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import CapturePlan, needed_place
@@ -89,6 +90,7 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
             unfinished=unfinished,
             server=server,
             dump_errors=build_dump_errors(config).read(),
+            overlap=overlap_of(config, source=source, cursor=reconciled.cursor),
         ).plan
     finally:
         source.close()

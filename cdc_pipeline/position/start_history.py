@@ -41,7 +41,6 @@ def stay(question: Question) -> StartDecision:
     if position.gtid_set and not question.uses_gtids:
         position = read_by_offset(position)
         notes = ("the server does not use GTIDs any more: the cursor's set is left behind",)
-    source.check_same_log(cursor.position)
     source.validate_position(read_by_offset(position) if by_offset else position)
     return StartDecision(position, (*_stands(question), *notes, _what_is_new(question)), by_offset=by_offset)
 

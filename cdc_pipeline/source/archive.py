@@ -102,7 +102,7 @@ class ArchiveSource:
         head = self._head(file)
         return Position(file.name, 4, gtid_set=preceding_set(head), journal_created_s=head.journal_format.created_s)
 
-    def check_same_log(self, position: Position) -> None:
+    def validate_position(self, position: Position) -> None:
         file = self._file(position.journal)
         head = self._head(file)
         if position.journal_created_s not in (0, head.journal_format.created_s):
@@ -113,10 +113,6 @@ class ArchiveSource:
                 got=f"created at {head.journal_format.created_s}",
                 next_step="point source.directory to the right archive, or load the tables anew",
             )
-
-    def validate_position(self, position: Position) -> None:
-        file = self._file(position.journal)
-        self.check_same_log(position)
         size_bytes = file.stat().st_size
         if position.offset > size_bytes:
             raise past_end(position.journal, position.offset, size_bytes)

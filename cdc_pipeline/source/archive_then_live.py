@@ -81,9 +81,14 @@ class ArchiveThenLive:
         return self.live.heads_are_local
 
     def journal_created_s(self, journal: str) -> int:
-        """Of the server's journal, or of the archived one where the server has purged it."""
-        listed = {info.journal for info in self.live.journals()}
-        return (self.live if journal in listed else self._archive).journal_created_s(journal)
+        """Creation time of a journal, the server's or an archived one.
+
+        Raises:
+            JournalMissingError: in neither.
+        """
+        if any(info.journal == journal for info in self.live.journals()):
+            return self.live.journal_created_s(journal)
+        return read_head(self._file(journal_number(journal))).journal_format.created_s
 
     def check(self) -> None:
         """Of the server; the archive is checked when it is needed."""
@@ -124,13 +129,6 @@ class ArchiveThenLive:
             self._way(position)
         else:
             self.live.validate_position(position)
-
-    def check_same_log(self, position: Position) -> None:
-        """On the server; in the archive, where only that has the journal."""
-        self.live.check_same_log(position)
-        listed = {info.journal for info in self.live.journals()}
-        if position.journal not in listed and any(file.name == position.journal for file in self._files()):
-            self._archive.check_same_log(position)
 
     def reasons(self, start: Position) -> tuple[str, ...]:
         """That, and why, the archive is read."""

@@ -13,7 +13,6 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import re
@@ -125,19 +124,6 @@ class LiveSource:
             server_positions.validate_gtid_set(self.server, position)
         else:
             server_positions.validate_offset(self.server, position, first_offset=self._first_offset)
-
-    def check_same_log(self, position: Position) -> None:
-        """Compare the creation time of the position's journal, where it is known and the server still has it."""
-        if not position.journal_created_s:
-            return
-        sizes = {info.journal: info.size_bytes for info in self.journals()}
-        if position.journal in sizes:
-            first = dataclasses.replace(position, offset=4, gtid_set="")
-            end = Position(position.journal, max(sizes[position.journal], 5))
-            with contextlib.closing(self.chunks(first, end)) as chunks:
-                next(chunks, None)  # raises where it is another journal
-        elif sizes and position.order > Position(max(sizes, key=journal_number), 4).order:
-            raise server_positions.numbered_anew(position, list(sizes))
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
         """A dump says nothing of its own."""

@@ -73,15 +73,6 @@ class Source(Protocol):
             SourceIdentityError: the journal of that name is another one (the log was reset).
         """
 
-    def check_same_log(self, position: Position) -> None:
-        """Check that the log is still the one that `position`, taken from this very server, lies in.
-
-        A GTID set does not tell: after a reset the same server gives the same numbers again.
-
-        Raises:
-            SourceIdentityError: the journal of that name is another one, or the numbers have begun again.
-        """
-
     def reasons(self, start: Position) -> tuple[str, ...]:
         """What a plan says about how `start` is read, beyond the start's own reasons; mostly nothing."""
 

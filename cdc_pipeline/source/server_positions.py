@@ -183,22 +183,17 @@ def renumbered(position: Position, created_s: int) -> SourceIdentityError:
     )
 
 
-def numbered_anew(position: Position, names: list[str]) -> SourceIdentityError:
-    """Error for a position whose journal has a number above the server's newest."""
-    return SourceIdentityError(
-        "the server's journals are numbered anew: its log was reset, or it is another server",
-        journal=position.journal,
-        offset=position.offset,
-        expected=f"one of {names[0]} to {names[-1]}",
-        next_step=_RENUMBERED_STEP,
-    )
-
-
 def _missing(position: Position, names: list[str]) -> CdcError:
     expected = f"one of {names[0]} to {names[-1]}" if names else "a journal"
     if names and position.journal_created_s and journal_number(position.journal) > journal_number(names[-1]):
         # A journal that was read once has a number above the newest: numbering began again (pitfall 1).
-        return numbered_anew(position, names)
+        return SourceIdentityError(
+            "the server's journals are numbered anew: its log was reset, or it is another server",
+            journal=position.journal,
+            offset=position.offset,
+            expected=expected,
+            next_step=_RENUMBERED_STEP,
+        )
     return JournalMissingError(
         "the journal is not on the server: purged, or never there",
         journal=position.journal,

@@ -68,9 +68,6 @@ class ListSource:
     def end_position(self) -> Position:
         return Position(self.log[-1].journal, self.log[-1].end_offset, gtid_set=self.end_gtid_set)
 
-    def check_same_log(self, position: Position) -> None:
-        assert position.journal
-
     def validate_position(self, position: Position) -> None:
         self.validated.append(position)
         if self.refused is not None:

@@ -3,93 +3,23 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.errors import CdcError, DamagedJournalError, JournalMissingError, SourceIdentityError
-from cdc_pipeline.pipeline.commit import cursor_state
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start import resolve_start
-from cdc_pipeline.source.archive_then_live import ArchiveThenLive
-from cdc_pipeline.source.live import LiveSource
 from tests.journal_ends.proving import proved
-from tests.servers import Server
-from tests.source_live.helpers import archived_events, events_of, live_config
+from tests.source_archive_live.conftest import MARIADB, MYSQL, WITHOUT_GTIDS, Log, StartServer
+from tests.source_live.helpers import archived_events, events_of
 
-StartServer = Callable[..., Server]
 MARKS = (
     EventType.FORMAT_DESCRIPTION,
     EventType.PREVIOUS_GTIDS,
     EventType.MARIADB_GTID_LIST,
     EventType.MARIADB_BINLOG_CHECKPOINT,
 )
-WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
-
-
-class Log:
-    """A server with six journals, the first three of them purged after all were copied.
-
-    Attributes:
-        start: in the second journal, as a cursor keeps it.
-        all_files, end: copies of all journals, made at the end, and where that is.
-        archive: the directory that a test's source reads.
-    """
-
-    def __init__(self, server: Server, tmp_path: Path) -> None:
-        self.server = server
-        self.archive = tmp_path / "archive"
-        self.archive.mkdir()
-        self.config = live_config(server)
-        live = self.live()
-        server.execute_all("CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY)")
-        self.sets: list[Position] = []
-        for number in range(6):
-            server.execute(f"INSERT INTO shop.t VALUES ({number})")
-            self.sets.append(live.end_position())
-            server.execute(f"INSERT INTO shop.t VALUES ({number + 100})")
-            if number < 5:
-                server.flush_journal()
-        (chunk, *_) = live.chunks(Position("binlog.000002", 4), replace(self.sets[1], gtid_set=""))
-        self.start = replace(self.sets[1], journal_created_s=chunk.journal_format.created_s)
-        while True:  # MariaDB adds a checkpoint to its log when it likes
-            self.end = live.end_position()
-            self.all_files = server.copy_journals(tmp_path / "all")
-            if self.all_files[-1].stat().st_size == self.end.offset:
-                break
-        self.purge("binlog.000004")
-
-    def purge(self, oldest: str) -> None:
-        deadline = time.monotonic() + 20
-        while self.server.journals()[0].name < oldest:  # MariaDB keeps what its crash recovery may still need
-            self.server.execute(f"PURGE BINARY LOGS TO '{oldest}'")
-            assert time.monotonic() < deadline
-
-    def keep(self, *numbers: int) -> None:
-        """The archive holds these journals."""
-        for number in numbers:
-            shutil.copy2(self.all_files[number - 1], self.archive)
-
-    def source(self) -> ArchiveThenLive:
-        return ArchiveThenLive(self.live(), self.archive)
-
-    def live(self) -> LiveSource:
-        return LiveSource(self.config, pipeline_name="shop")
-
-
-MYSQL = pytest.param(("mysql", True), id="mysql", marks=pytest.mark.mysql)
-MYSQL_WITHOUT_GTIDS = pytest.param(("mysql", False), id="mysql-without-gtids", marks=pytest.mark.mysql)
-MARIADB = pytest.param(("mariadb", True), id="mariadb", marks=pytest.mark.mariadb)
-
-
-@pytest.fixture(params=[MYSQL, MYSQL_WITHOUT_GTIDS, MARIADB])
-def log(request: pytest.FixtureRequest, start_server: StartServer, tmp_path: Path) -> Log:
-    flavor, gtids = request.param
-    return Log(start_server(flavor, **({} if gtids else WITHOUT_GTIDS)), tmp_path)
 
 
 def test_p5_purged_journals_are_read_from_the_archive_and_then_the_server(log: Log) -> None:
@@ -204,37 +134,3 @@ def test_p5_an_archive_whose_last_copy_is_not_whole_is_refused(log: Log) -> None
     source.validate_position(log.start)
     with pytest.raises(DamagedJournalError, match="no GTIDs"):
         list(proved(source, log.start, source.end_position()))
-
-
-def test_p5_a_reset_log_never_reads_as_nothing_new(log: Log) -> None:
-    """Journals and GTIDs are numbered anew: the old copies would fit, and the server has the cursor's set."""
-    log.keep(1, 2, 3, 4, 5)
-    server = log.server
-    cursor = cursor_state("shop", log.live().identity, log.start)
-    late = replace(log.sets[4], journal_created_s=log.start.journal_created_s)
-
-    def refused(*positions: Position) -> None:
-        for source in (log.live(), log.source()):
-            for position in positions:
-                own = cursor_state("shop", source.identity, position)
-                with pytest.raises((SourceIdentityError, JournalMissingError)):
-                    resolve_start(cursor=own, start="latest", source=source)
-
-    assert resolve_start(cursor=cursor, start="latest", source=log.source()).position == log.start
-    deadline = time.monotonic() + 10
-    while int(time.time()) <= log.start.journal_created_s + 1:  # until the clock shows another second
-        assert time.monotonic() < deadline
-    server.execute("RESET BINARY LOGS AND GTIDS" if server.flavor == "mysql" else "RESET MASTER")
-    refused(log.start, late)
-    for number in range(40):
-        server.execute(f"INSERT INTO shop.t VALUES ({1000 + number})")
-    refused(log.start, late)
-    for _ in range(5):
-        server.flush_journal()
-        server.execute("DELETE FROM shop.t LIMIT 1")
-    if log.start.gtid_set:  # sets alone do not tell
-        log.live().validate_position(log.start)
-    refused(log.start, late)
-    log.purge("binlog.000004")
-    with pytest.raises(SourceIdentityError):
-        resolve_start(cursor=cursor, start="latest", source=log.source())
