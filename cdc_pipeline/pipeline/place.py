@@ -62,7 +62,10 @@ class Place:
             if len(rows):
                 self.source_time_us = int(events["commit_ts_us"][rows[-1]])
                 self.ack_position = _position(piece, int(rows[-1]), "offset")
-            self.position = _position(piece, -1, "next_offset")
+            reached = _position(piece, -1, "next_offset")
+            # A dump by GTID begins with the head of a journal, which lies before where it goes on.
+            if len(rows) or reached.order > self.position.order:
+                self.position = reached
 
     def reach(self, end: Position) -> None:
         """Move to the end that was read up to: a GTID dump leaves out what the start's set holds already."""
