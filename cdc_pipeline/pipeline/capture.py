@@ -77,6 +77,12 @@ def capture(
         CdcError: everything else, with the way out; what came before the error is merged and acked to the last whole
             transaction.
     """
+    if tables is not None and bound is not None:
+        raise ConfigError(
+            "a run of chosen tables has no bound: it brings them to where the cursor stands",
+            setting="bound",
+            next_step="leave the bound out, or start a run of the whole source",
+        )
     observer = observer or SilentObserver()
     started = (time.monotonic(), time.process_time())
     sink = build_sink(config, on_joint=observer.reached)

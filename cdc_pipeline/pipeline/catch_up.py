@@ -113,8 +113,7 @@ class CatchUp:
                 self._remains(name, error)
 
     def _catch_up(self, name: str, held: Suspension) -> None:
-        if name in self.cut.tables:
-            self._sink.check_target(self.cut, name)
+        self._sink.check_target(self.cut, name)
         source = build_source(self._server)
         try:
             source.check()

@@ -101,7 +101,13 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
     Raises:
         LakeStateError: the table is gone, is another one, was set back, or was written by others.
     """
-    path, table, target = paths.table(name), cut.tables[name], cut.cursor.targets[name]
+    path, target = paths.table(name), cut.cursor.targets[name]
+    table = cut.tables.get(name)
+    if table is None:  # suspended before its table was made: nothing of others may lie there
+        there = read_table_log(path)
+        if there is not None:
+            check_owner(there, name, target.app_id, path=path)
+        return
     own = {pending.batch_number} if pending is not None else set()
     if target.suspended is not None:
         own.update(range(target.suspended.batch_number, cut.batch_number + 1))

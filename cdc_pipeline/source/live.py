@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import re
@@ -92,7 +93,8 @@ class LiveSource:
             JournalMissingError, ServerUnreachableError, MissingGrantError, BinlogError.
         """
         with contextlib.closing(self.chunks(Position(journal, 4), Position(journal, 1 << 40))) as beginning:
-            return next(beginning).journal_format.created_s
+            found: int = next(beginning).journal_format.created_s
+            return found
 
     def check(self) -> None:
         """Settings, grants, and whether our replica id is free.

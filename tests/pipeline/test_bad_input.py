@@ -12,9 +12,10 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
     DamagedJournalError,
+    IncompleteRowsError,
     KeylessTableError,
-    LakeStateError,
     MetadataMissingError,
+    TargetSuspendedError,
     TruncatedJournalError,
     UnrepresentableValueError,
     UnsupportedDdlError,
@@ -44,13 +45,6 @@ def _good_start(server: Server, database: str) -> None:
 @pytest.mark.parametrize(
     ("statements", "error"),
     [
-        (["SET sql_mode = ''", "INSERT INTO t VALUES (3, '0000-00-00')"], UnrepresentableValueError),
-        (["TRUNCATE TABLE t"], UnsupportedDdlError),
-        (["DROP TABLE t"], UnsupportedDdlError),
-        (["ALTER TABLE t RENAME TO t2"], UnsupportedDdlError),
-        (["ALTER TABLE t MODIFY d DATETIME"], UnsupportedDdlError),
-        (["ALTER TABLE t ADD COLUMN e DATETIME DEFAULT CURRENT_TIMESTAMP"], UnsupportedDdlError),
-        (["CREATE TABLE k (a INT)", "INSERT INTO k VALUES (1)"], KeylessTableError),
         (["SET binlog_format = STATEMENT", "INSERT INTO t VALUES (9, NULL)"], UnsupportedEventError),
     ],
     ids=lambda value: value[-1].split(" (")[0] if isinstance(value, list) else "",
@@ -85,6 +79,53 @@ def test_stops_by_name_and_keeps_what_came_before(
     with pytest.raises(error):
         capture(config, cursors=cursors)
     assert cursors.cursor.batch_number == cursors.history(100)[-1].cursor.batch_number
+
+
+@pytest.mark.mysql
+def test_k4_what_fails_for_one_table_suspends_it_by_name(
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
+) -> None:
+    """Pitfall 6: each of these stops its table; what came before is applied, and everything of the others."""
+    failures = {
+        "value": (["SET sql_mode = ''", "INSERT INTO value VALUES (3, '0000-00-00')"], UnrepresentableValueError),
+        "emptied": (["TRUNCATE TABLE emptied"], UnsupportedDdlError),
+        "dropped": (["DROP TABLE dropped"], UnsupportedDdlError),
+        "renamed": (["ALTER TABLE renamed RENAME TO renamed2"], UnsupportedDdlError),
+        "modified": (["ALTER TABLE modified MODIFY d DATETIME"], UnsupportedDdlError),
+        "computed": (["ALTER TABLE computed ADD COLUMN e DATETIME DEFAULT CURRENT_TIMESTAMP"], UnsupportedDdlError),
+        "keyless": (["CREATE TABLE keyless (a INT)", "INSERT INTO keyless VALUES (1)"], KeylessTableError),
+        "minimal": (["SET binlog_row_image = 'MINIMAL'", "INSERT INTO minimal (id) VALUES (3)"], IncompleteRowsError),
+    }
+    names = [f"{mysql_database}.{table}" for table in (*failures, "u")]
+    config = make_config(live(mysql_server), include=names, start=here(mysql_server))
+    tables = [table for table in failures if table != "keyless"]
+    connection = mysql_server.root_connection(database=mysql_database)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE u (id INT PRIMARY KEY)")
+        for table in tables:
+            cursor.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, d DATE NULL)")
+            cursor.execute(f"INSERT INTO {table} VALUES (1, '2026-01-01'), (2, NULL)")
+        for number, (statements, _) in enumerate(failures.values()):
+            for statement in (*statements, f"INSERT INTO u VALUES ({number})"):
+                cursor.execute(statement)
+    connection.close()
+    cursors = MemoryCursorStore()
+    with pytest.raises(TargetSuspendedError) as caught:
+        capture(config, cursors=cursors)
+    assert caught.value.next_step
+    assert cursors.cursor is not None
+    assert {name.split(".")[1]: held.error for name, held in cursors.cursor.suspended.items()} == {
+        table: error.__name__ for table, (_, error) in failures.items()
+    }
+    lake = config.sink.lake_path
+    assert [row[0] for row in lake_rows(spark, lake, mysql_database, "u", ["id"])] == list(range(len(failures)))
+    for table in tables[:2]:
+        assert [row[0] for row in lake_rows(spark, lake, mysql_database, table, ["id"])] == [1, 2]
+    # The next run meets the same walls, and applies nothing twice.
+    before = cursors.cursor
+    with pytest.raises(TargetSuspendedError):
+        capture(config, cursors=cursors)
+    assert cursors.cursor == before
 
 
 def test_metadata_below_full_names_the_statement(start_server: Any, make_config: MakeConfig) -> None:
@@ -142,8 +183,9 @@ def test_lake_restored_behind_the_cursor(
     capture(config, cursors=cursors)
     spark.sql(f"RESTORE TABLE delta.`{config.sink.lake_path}/{mysql_database}/t` TO VERSION AS OF 0")
     mysql_server.execute(f"INSERT INTO `{mysql_database}`.t VALUES (7, NULL)")
-    with pytest.raises(LakeStateError, match=r"(?i)restore"):
+    with pytest.raises(TargetSuspendedError, match=r"(?i)restore") as caught:
         capture(config, cursors=cursors)
+    assert caught.value.table == f"{mysql_database}.t"
 
 
 def test_cursor_of_another_server(start_server: Any, make_config: MakeConfig) -> None:

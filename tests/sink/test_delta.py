@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
-from cdc_pipeline.errors import LakeStateError, StagingError
+from cdc_pipeline.errors import LakeStateError, MergeError, StagingError
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.delta_log import read_table_log
 from cdc_pipeline.sink.manifest import AddedColumn
@@ -254,22 +254,41 @@ def test_k16_a_table_of_somebody_else_is_left_alone(open_sink: Callable[..., Del
     assert rows_of(ours, "shop.orders", "id") == [(1,)]
 
 
-def test_a_target_that_fails_fails_the_batch_before_its_cut(sink: DeltaSink) -> None:
-    """A damaged file stops its table; the other table may have the batch, and has it once in the end."""
+def test_k4_a_target_that_fails_is_left_behind_where_the_batch_begins(sink: DeltaSink) -> None:
+    """A damaged file suspends its table if another is fine; alone it fails the batch before its cut."""
     record = record_batch(sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2))
     orders, people = record.targets
     damaged = sink.paths.lake / orders.files[0].path
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-5] + b"XXXXX")
     with pytest.raises(StagingError, match="missing or damaged") as caught:
-        sink.finish(record)
+        sink.finish(record.model_copy(update={"targets": (orders,)}))
     assert caught.value.table == "shop.orders"
     assert sink.last_cut() is None
-    assert transactions(sink, "shop.people") == [16]
-    damaged.write_bytes(content)
     cut = sink.finish(record)
-    assert set(cut.tables) == {"shop.orders", "shop.people"}
-    assert transactions(sink, people.table) == transactions(sink, orders.table) == [16]
+    assert set(cut.tables) == {"shop.people"}
+    held = cut.cursor.suspended["shop.orders"]
+    assert (held.error, held.journal, held.offset) == ("StagingError", "binlog.000001", 4)
+    assert cut.cursor.targets["shop.orders"].app_id == orders.app_id
+    assert [(note.kind, note.table) for note in cut.notes] == [("suspended", "shop.orders")]
+    assert transactions(sink, people.table) == [16]
+    assert sink.finish(record) == cut
+
+
+def test_k4_what_can_be_gone_suspends_only_when_it_comes_again(
+    sink: DeltaSink,
+) -> None:
+    """A merge that Spark fails; a batch of one table is compared with another table of the lake."""
+    applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2))
+    record = record_batch(sink, 2, (ORDERS, [insert(id=2, total=2)], 20))
+    run_sql(sink, f"ALTER TABLE {table_at(sink.paths.table('shop.orders'))} ADD CONSTRAINT few CHECK (id < 2)")
+    with pytest.raises(MergeError):
+        sink.finish(record)
+    assert sink.last_cut() is not None
+    assert sink.pending_record() == record
+    cut = sink.finish(record, recovered=True)
+    assert cut.cursor.suspended["shop.orders"].error == "MergeError"
+    assert cut.tables["shop.orders"].delta_version == sink.read_cut(1).tables["shop.orders"].delta_version
 
 
 def test_k11_keys_swap_through_a_third(sink: DeltaSink) -> None:

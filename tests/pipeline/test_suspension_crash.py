@@ -1,0 +1,80 @@
+"""K4 with SIGKILL: a catch-up that is killed goes on from its record, chosen on the command line as in Dagster."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipeline.comparison import lake_rows, server_rows
+from tests.pipeline.test_crash import ROOT, Project
+from tests.pipeline.test_end_to_end import here, live
+from tests.pipeline.workload import COLUMNS, Workload, create_tables
+from tests.servers import Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+
+
+def _run_tables(project: Project, *tables: str) -> subprocess.CompletedProcess[str]:
+    names = [option for table in tables for option in ("--table", table)]
+    return subprocess.run(
+        [sys.executable, "-m", "cdc_pipeline.cli", "--jobs", str(project.jobs), "run", "bank", *names, "--json"],
+        cwd=ROOT,
+        env={**os.environ, "DAGSTER_HOME": str(project.home), "DAGSTER_DISABLE_TELEMETRY": "yes"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.timeout(900)
+def test_k4_killed_in_the_middle_of_a_catch_up(
+    mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
+) -> None:
+    start = here(mysql_server)
+    create_tables(mysql_server, mysql_database)
+    names = [f"{mysql_database}.{table}" for table in COLUMNS]
+    project = Project(tmp_path, live(mysql_server), names, start)
+    workload = Workload(mysql_server, mysql_database, seed=11)
+    workload.run(3)
+    assert project.run({}).returncode == 0
+    account = project.lake / mysql_database / "account"
+    shutil.move(account, tmp_path / "away")
+    workload.run(12)
+    workload.close()
+    failed = project.run({})
+    assert failed.returncode == 1
+    assert f"{names[0]} stands at" in failed.stderr
+    assert "is gone" in failed.stderr
+    position = project.cuts()[-1].cursor.position
+    shutil.move(tmp_path / "away", account)
+
+    # Nothing new at the source: all joints are those of the catch-up.
+    small = {"merge_rows": 5, "get_bytes": 1024}
+    killed = project.run(small, "between_merges", "2")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert project.cuts()[-1].cursor.suspended.keys() == {names[0]}
+    done = _run_tables(project, names[0], names[1])
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    assert report["recovered_batch"] == project.cuts()[-1].batch_number - report["batches"] + 1
+    assert report["suspended"] == {}
+    cut = project.cuts()[-1]
+    assert cut.kind == "catch_up"
+    assert cut.cursor.position == position, "the main cursor stands still"
+    for table, columns in COLUMNS.items():
+        expected = server_rows(mysql_server, mysql_database, table, columns)
+        assert lake_rows(spark, project.lake, mysql_database, table, columns) == expected, table
+    project.assert_each_batch_once()
+    project.assert_intervals_join()
+    unknown = _run_tables(project, "nowhere.t")
+    assert unknown.returncode == 2
+    assert names[0] in unknown.stdout
