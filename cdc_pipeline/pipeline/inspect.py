@@ -4,6 +4,8 @@ Rules:
 - Journals are read in the order of their numbers; each must begin at its start (the magic bytes).
 - Everything is decoded, captured or not. What cannot be shown stops with journal and offset, after what came before it.
 - Changes come out in the order of the log; rows of rolled-back transactions do not come out.
+- What a later event decides is not known here: rows of prepared XA transactions, and rows that ROLLBACK TO a savepoint
+  undoes, come out where they stand.
 """
 
 from __future__ import annotations
