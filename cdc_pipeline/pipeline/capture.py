@@ -168,6 +168,7 @@ class _Run:
             committer=committer,
             place=place,
             epoch=epoch,
+            captured=tables.captured,
             accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
         )
         drain = Drain(

@@ -6,8 +6,10 @@ Rules:
 - A prepared group's tables must fit their targets when it is prepared and again when it is committed (K13). Only the
   commit creates a target: rows that are rolled back leave no table behind.
 - A prepare whose commit comes in the same run of slices is never parked.
-- Rows of XA COMMIT are staged as those of any whole transaction: a batch is recorded only between transactions, so that
-  a commit that fails halfway takes the whole batch with it, which is read again. They need no files of their own.
+- Parked rows of a table that is not captured any more are left out at XA COMMIT.
+- Rows of XA COMMITs are staged as those of any whole transaction, many commits at a time: a batch is recorded only
+  between transactions, so that a commit that fails halfway takes the whole batch with it, which is read again. They
+  need no files of their own.
 - XA COMMIT of an unknown xid stops the run, unless `accept.unknown_xa` names it: then a note is recorded. XA ROLLBACK
   of an unknown xid is harmless. Both are counted. An xid that is prepared while it is open had an end that the log does
   not hold (sql_log_bin = 0): whether its rows count cannot be known, and the same setting accepts it.
@@ -15,14 +17,16 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, TransactionError, UnknownXaError
 from cdc_pipeline.pipeline.commit import Committer
 from cdc_pipeline.pipeline.controls import XaEnd
@@ -31,6 +35,8 @@ from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.sink.manifest import Note
 from cdc_pipeline.sink.xa import Effect, XaParking
+
+_GATHERED_BYTES_MAX: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class XaControl:
     """Joins decoded prepares and XA statements with what is parked.
 
     Args:
+        captured: whether a table is captured, by database and table name.
         accepted: canonical xids of XA COMMITs that may be unknown.
     """
 
@@ -58,6 +65,7 @@ class XaControl:
         committer: Committer,
         place: Place,
         epoch: int,
+        captured: Callable[[str, str], bool],
         accepted: Collection[str],
     ) -> None:
         self._parking = parking
@@ -65,8 +73,12 @@ class XaControl:
         self._committer = committer
         self._place = place
         self._epoch = epoch
+        self._captured = captured
         self._accepted = frozenset(accepted)
         self._rows_applied = 0
+        # Rows of XA COMMITs that are staged together: staging costs far more per call than per row.
+        self._gathered: dict[TableSchema, list[DecodedRows]] = {}
+        self._gathered_bytes = 0
 
     def take_rows_applied(self) -> int:
         """Changes that XA COMMITs made effective since the last call."""
@@ -128,9 +140,10 @@ class XaControl:
                 self._place.count("xa_prepared", 1)
                 self._ended(end, any_rows=bool(group.tables))
                 for table in group.tables if end.is_commit else ():
-                    self._stage_at(table, end)
+                    self._gather(self._effect(end).on(table.rows))
             elif step.kind == "parked" and end is not None:
                 self._apply_parked(end)
+        self._stage_gathered()
 
     def _paired(self, step: XaStep, end: XaEnd) -> XaStep:
         assert step.group is not None
@@ -143,7 +156,8 @@ class XaControl:
         if is_parked:
             if end.is_commit:
                 for schema in self._parking.schemas(end.xid):
-                    self._targets.confirm(schema)
+                    if self._captured(schema.database, schema.table):
+                        self._targets.confirm(schema)
             return XaStep("parked", end=end)
         if end.is_commit and end.xid not in self._accepted:
             raise UnknownXaError(
@@ -191,16 +205,24 @@ class XaControl:
         any_rows = False
         if end.is_commit:
             for rows in self._parking.rows(end.xid, self._effect(end)):
-                self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=False)
-                self._rows_applied += len(rows)
+                if not self._captured(rows.schema.database, rows.schema.table):
+                    continue
+                self._gather(rows)
                 any_rows = True
         self._ended(end, any_rows=any_rows)
         self._parking.end(end.xid)
 
-    def _stage_at(self, table: DecodedTable, end: XaEnd) -> None:
-        rows = self._effect(end).on(table.rows)
-        self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=False)
+    def _gather(self, rows: DecodedRows) -> None:
         self._rows_applied += len(rows)
+        self._gathered.setdefault(rows.schema, []).append(rows)
+        self._gathered_bytes += rows.before.nbytes + rows.after.nbytes
+        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+            self._stage_gathered()
+
+    def _stage_gathered(self) -> None:
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        for schema, parts in gathered.items():
+            self._committer.stage(self._targets.confirm(schema), joined(parts), open_transaction=False)
 
     def _ended(self, end: XaEnd, *, any_rows: bool) -> None:
         self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
@@ -243,6 +265,6 @@ class XaControl:
     def commit_pieces(self, *, journal: str, tx_offset: int, commit_ts_us: int) -> None:
         """It was committed in one phase: its rows count under its own seq."""
         for rows in self._parking.pieces(Effect(self._epoch, journal, tx_offset, commit_ts_us)):
-            self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=False)
-            self._rows_applied += len(rows)
+            self._gather(rows)
+        self._stage_gathered()
         self._parking.drop_pieces()
