@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -82,3 +83,22 @@ class DecodedRows:
             after_present=self.after_present[first:stop],
             all_present=self.all_present,
         )
+
+
+def joined(parts: Sequence[DecodedRows]) -> DecodedRows:
+    """Changes of one table at one schema version as one, in the order of `parts`; at least one, none `invalid`."""
+    if len(parts) == 1:
+        return parts[0]
+    assert not any(part.invalid for part in parts)
+    return DecodedRows(
+        schema=parts[0].schema,
+        op=np.concatenate([part.op for part in parts]),
+        seq=pa.concat_arrays([part.seq for part in parts]),
+        commit_ts_us=np.concatenate([part.commit_ts_us for part in parts]),
+        event_row=np.concatenate([part.event_row for part in parts]),
+        before=pa.concat_batches([part.before for part in parts]),
+        after=pa.concat_batches([part.after for part in parts]),
+        before_present=np.concatenate([part.before_present for part in parts]),
+        after_present=np.concatenate([part.after_present for part in parts]),
+        all_present=all(part.all_present for part in parts),
+    )

@@ -62,7 +62,8 @@ def _show(summary: JournalSummary) -> None:
         times = (_time(info.first_time_s), _time(info.last_time_s))
         journals.add_row(info.journal, f"{info.size_bytes:,}", f"{info.events:,}", *times, info.server_version)
     out.print(journals)
-    out.print(f"\n{count_of(summary.transactions, 'transaction')}, {summary.rolled_back:,} rolled back\n")
+    prepared = f", {summary.prepared:,} prepared (XA)" if summary.prepared else ""
+    out.print(f"\n{count_of(summary.transactions, 'transaction')}, {summary.rolled_back:,} rolled back{prepared}\n")
     types = table("Events", "type", "events", numbers=("events",))
     for name, count in summary.events_by_type.items():
         types.add_row(name, f"{count:,}")

@@ -374,6 +374,7 @@ class _Run:
             committer=committer,
             place=place,
             epoch=resolved.epoch,
+            captured=tables.captured,
             accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
         )
         suspender = Suspender(

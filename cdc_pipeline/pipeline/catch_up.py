@@ -231,6 +231,7 @@ class CatchUp:
                 committer=committer,
                 place=place,
                 epoch=epoch,
+                captured=tables.captured,
                 accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
             ),
             observer=self._observer,

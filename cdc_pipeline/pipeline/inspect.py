@@ -4,6 +4,8 @@ Rules:
 - Journals are read in the order of their numbers; each must begin at its start (the magic bytes).
 - Everything is decoded, captured or not. What cannot be shown stops with journal and offset, after what came before it.
 - Changes come out in the order of the log; rows of rolled-back transactions do not come out.
+- What a later event decides is not known here: rows of prepared XA transactions, and rows that ROLLBACK TO a savepoint
+  undoes, come out where they stand.
 """
 
 from __future__ import annotations
@@ -66,6 +68,7 @@ class JournalSummary(BaseModel):
     journals: list[JournalInfo] = Field(default_factory=list)
     transactions: int = 0
     rolled_back: int = 0
+    prepared: int = 0  # ended by XA PREPARE; their XA COMMIT or XA ROLLBACK is a transaction of its own
     events_by_type: dict[str, int] = Field(default_factory=dict)
     tables: dict[str, TableChanges] = Field(default_factory=dict)
     error: dict[str, object] | None = None
@@ -112,6 +115,7 @@ def inspect(paths: Sequence[Path]) -> JournalSummary:
         journals=[seen.info() for seen in journals.values()],
         transactions=log.transactions,
         rolled_back=log.rolled_back,
+        prepared=log.prepared,
         events_by_type={event_name(number): count for number, count in sorted(types.items()) if count},
         tables={
             name: TableChanges(inserts=int(ops[INSERT]), updates=int(ops[UPDATE]), deletes=int(ops[DELETE]))
@@ -207,6 +211,10 @@ class _Log:
     @property
     def rolled_back(self) -> int:
         return self._buffer.transactions.rolled_back
+
+    @property
+    def prepared(self) -> int:
+        return self._buffer.transactions.prepared
 
     def _take(self, slices: Sequence[EventSlice]) -> bool:
         self._slices.extend(slices)

@@ -6,10 +6,12 @@ Rules:
 - A prepared group's tables must fit their targets when it is prepared and again when it is committed (K13). Only the
   commit creates a target: rows that are rolled back leave no table behind.
 - A prepare whose commit comes in the same run of slices is never parked.
-- Rows of XA COMMIT are staged as those of any whole transaction: a batch is recorded only between transactions, so that
-  a commit that fails halfway takes the whole batch with it, which is read again. They need no files of their own.
 - Rows of a suspended table are passed over at the commit: it stands before the begin of every transaction that was
-  prepared and open where it was suspended, and reads them again when it catches up (K4).
+  prepared and open where it was suspended, and reads them again when it catches up (K4). Parked rows of a table that is
+  not captured any more are left out as well.
+- Rows of XA COMMITs are staged as those of any whole transaction, many commits at a time: a batch is recorded only
+  between transactions, so that a commit that fails halfway takes the whole batch with it, which is read again. They
+  need no files of their own.
 - XA COMMIT of an unknown xid stops the run, unless `accept.unknown_xa` names it: then a note is recorded. XA ROLLBACK
   of an unknown xid is harmless. Both are counted. An xid that is prepared while it is open had an end that the log does
   not hold (sql_log_bin = 0): whether its rows count cannot be known, and the same setting accepts it.
@@ -17,13 +19,14 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, TransactionError, UnknownXaError
@@ -34,6 +37,8 @@ from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.sink.manifest import Note
 from cdc_pipeline.sink.xa import Effect, XaParking
+
+_GATHERED_BYTES_MAX: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,7 @@ class XaControl:
     """Joins decoded prepares and XA statements with what is parked.
 
     Args:
+        captured: whether a table is captured, by database and table name.
         accepted: canonical xids of XA COMMITs that may be unknown.
     """
 
@@ -61,6 +67,7 @@ class XaControl:
         committer: Committer,
         place: Place,
         epoch: int,
+        captured: Callable[[str, str], bool],
         accepted: Collection[str],
     ) -> None:
         self._parking = parking
@@ -68,8 +75,12 @@ class XaControl:
         self._committer = committer
         self._place = place
         self._epoch = epoch
+        self._captured = captured
         self._accepted = frozenset(accepted)
         self._rows_applied = 0
+        # Rows of XA COMMITs that are staged together: staging costs far more per call than per row.
+        self._gathered: dict[TableSchema, list[DecodedRows]] = {}
+        self._gathered_bytes = 0
 
     def take_rows_applied(self) -> int:
         """Changes that XA COMMITs made effective since the last call."""
@@ -130,9 +141,10 @@ class XaControl:
                 self._place.count("xa_prepared", 1)
                 self._ended(end, any_rows=bool(group.tables))
                 for table in group.tables if end.is_commit else ():
-                    self._stage_at(table, end)
+                    self._gather(self._effect(end).on(table.rows))
             elif step.kind == "parked" and end is not None:
                 self._apply_parked(end)
+        self._stage_gathered()
 
     def _paired(self, step: XaStep, end: XaEnd) -> XaStep:
         assert step.group is not None
@@ -145,7 +157,7 @@ class XaControl:
         if is_parked:
             if end.is_commit:
                 for schema in self._parking.schemas(end.xid):
-                    if not self._is_left_behind(schema):
+                    if self._counts(schema):
                         self._confirm(schema)
             return XaStep("parked", end=end)
         if end.is_commit and end.xid not in self._accepted:
@@ -194,18 +206,24 @@ class XaControl:
         any_rows = False
         if end.is_commit:
             for rows in self._parking.rows(end.xid, self._effect(end)):
-                if self._is_left_behind(rows.schema):
+                if not self._counts(rows.schema):
                     continue
-                self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=False)
-                self._rows_applied += len(rows)
+                self._gather(rows)
                 any_rows = True
         self._ended(end, any_rows=any_rows)
         self._parking.end(end.xid)
 
-    def _stage_at(self, table: DecodedTable, end: XaEnd) -> None:
-        rows = self._effect(end).on(table.rows)
-        self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=False)
+    def _gather(self, rows: DecodedRows) -> None:
         self._rows_applied += len(rows)
+        self._gathered.setdefault(rows.schema, []).append(rows)
+        self._gathered_bytes += rows.before.nbytes + rows.after.nbytes
+        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+            self._stage_gathered()
+
+    def _stage_gathered(self) -> None:
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        for schema, parts in gathered.items():
+            self._committer.stage(self._targets.confirm(schema), joined(parts), open_transaction=False)
 
     def _ended(self, end: XaEnd, *, any_rows: bool) -> None:
         self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
@@ -234,9 +252,11 @@ class XaControl:
             error.table = error.table or schema.full_name
             raise
 
-    def _is_left_behind(self, schema: TableSchema) -> bool:
-        """Whether rows of the table are left to its own catching up: it reads this transaction again (K4)."""
-        return self._targets.is_suspended(schema.database, schema.table)
+    def _counts(self, schema: TableSchema) -> bool:
+        """False for a table that is not captured any more, and for a suspended one, which reads this transaction again
+        when it catches up (K4)."""
+        database, table = schema.database, schema.table
+        return self._captured(database, table) and not self._targets.is_suspended(database, table)
 
     # -- a transaction in pieces --------------------------------------------------------------------------------------
 
@@ -269,8 +289,7 @@ class XaControl:
     def commit_pieces(self, *, journal: str, tx_offset: int, commit_ts_us: int) -> None:
         """It was committed in one phase: its rows count under its own seq."""
         for rows in self._parking.pieces(Effect(self._epoch, journal, tx_offset, commit_ts_us)):
-            if self._is_left_behind(rows.schema):
-                continue
-            self._committer.stage(self._targets.confirm(rows.schema), rows, open_transaction=False)
-            self._rows_applied += len(rows)
+            if self._counts(rows.schema):
+                self._gather(rows)
+        self._stage_gathered()
         self._parking.drop_pieces()

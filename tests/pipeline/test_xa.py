@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.cli.output import xa_line
+from cdc_pipeline.config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import StagingError, UnknownXaError
 from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.inspect import inspect
 from cdc_pipeline.pipeline.planning import plan
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.status import status
@@ -75,7 +77,7 @@ def way(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
     return Way(server, fresh_database, make_config, spark, store={"ring_events": 64})
 
 
-def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way) -> None:
+def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way, tmp_path: Path) -> None:
     """In the same run, in a later run, journals later, rolled back, in one phase; interleaved with other changes."""
     same = way.begin("'same'").run("INSERT INTO t VALUES (10,'same',0)", "UPDATE t SET v='ONE' WHERE id = 1").prepare()
     way.execute("INSERT INTO t VALUES (9,'neighbour',0),(11,'neighbour',0)")
@@ -96,15 +98,35 @@ def test_k8_prepared_rows_become_changes_at_their_xa_commit(way: Way) -> None:
     shown = status(way.config, cursors=way.cursors)
     assert [(xa.xid, xa.rows) for xa in shown.open_xa] == [(xa.xid, 2) for xa in way.cursor.open_xa]
     assert plan(way.config, cursors=way.cursors).open_xa == shown.open_xa
+    line = xa_line(shown.open_xa[0])
+    assert line.startswith("X'00ff27',X'0102',7 since 20")
+    assert line.endswith(f"{shown.open_xa[0].prepared_offset}, 2 rows parked")
+    summary = inspect([way.server.datadir / shown.open_xa[0].prepared_journal])
+    assert summary.error is None
+    assert summary.prepared >= 3
 
-    # The neighbours change while both are open; a third one has no rows of its own here.
+    # The neighbours change while both are open.
     way.execute("UPDATE t SET n = n + 1 WHERE id IN (1, 9, 11)", "FLUSH BINARY LOGS")
-    way.execute(f"CREATE TABLE IF NOT EXISTS `{way.database}_x` (id INT PRIMARY KEY)")
     second = way.run()
     assert second.interval.xa_prepared == 0
     assert len(way.cursor.open_xa) == 2
 
+    # Archived journals give the same rows, and the same open transactions at their end.
     way.server.flush_journal()
+    way.server.copy_journals(tmp_path / "journals")
+    archived = way.config.model_copy(
+        update={
+            "name": "archived",
+            "source": ArchiveSourceConfig(kind="archive", directory=tmp_path / "journals"),
+            "sink": way.config.sink.model_copy(update={"lake_path": tmp_path / "side"}),
+        }
+    )
+    copy = capture(archived, cursors=MemoryCursorStore())
+    assert copy.cursor is not None
+    assert [(xa.xid, xa.rows) for xa in copy.cursor.open_xa] == [(xa.xid, 2) for xa in way.cursor.open_xa]
+    expected = server_rows(way.server, way.database, "t", COLUMNS["t"])
+    assert lake_rows(way.spark, tmp_path / "side", way.database, "t", COLUMNS["t"]) == expected
+
     later.commit()
     gone.rollback()
     third = way.run()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.binlog.decoded import InvalidValue
+from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
+from cdc_pipeline.binlog.seq import seq_array
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, LockError, StagingError
@@ -262,3 +265,43 @@ def test_expanded_timestamps_are_utc_instants() -> None:
     (line,) = staged([insert(**row("x"))], place=86_400)
     assert line["_ts"].isoformat() == "1970-01-02T00:00:00+00:00"
     assert line["_seq"] == Decimal(seq_of(86_400, after=True))
+
+
+def test_k8_undone_rows_leave_open_files_and_counts(dry_sink: DeltaSink) -> None:
+    """ROLLBACK TO after the rows were staged in pieces: in several files, in part, wholly, or not at all."""
+
+    def piece(changes: list[Change], ordinal: int) -> DecodedRows:
+        rows = decoded(SCHEMA, changes, first_place=1)
+        count, zeros = len(changes), np.zeros(len(changes), np.int64)
+        return replace(rows, seq=seq_array(1, 1, zeros + 50, np.arange(ordinal, ordinal + count), zeros, 0))
+
+    with dry_sink.lock():
+        batch = dry_sink.begin(1)
+    plan = plan_of(SCHEMA)
+    batch.add(decoded(SCHEMA, [insert(**row("whole"))], first_place=1), plan)
+    batch.add(
+        piece([insert(**row("a")), update(row("b"), row("c")), delete(**row("d"))], 2), plan, open_transaction=True
+    )
+    # Another layout begins another file.
+    batch.add(piece([update(row("e"), {"id": "e", "a": 5}), insert(**row("f"))], 5), plan, open_transaction=True)
+    batch.add(piece([delete(**row("g"))], 7), plan, open_transaction=True)
+    batch.undo_open(np.array([[3, 4], [6, 8]]))
+    batch.close_open()
+    record = batch.record(interval=interval_of(1), cursor_after=cursor_at(1))
+    (target,) = record.targets
+    assert (target.rows_inserted, target.rows_updated, target.rows_deleted) == (2, 1, 1)
+    tables = [pq.read_table(verify(file, lake=dry_sink.paths.lake, table="shop.things")) for file in target.files]
+    assert sorted(key for table in tables for key in table.column("c0").to_pylist()) == ["a", "d", "e", "whole"]
+    left = {path.name for path in dry_sink.paths.staging(1).iterdir()}
+    assert left == {Path(file.path).name for file in target.files}
+
+
+def test_k8_an_open_transaction_that_was_undone_wholly_leaves_nothing(dry_sink: DeltaSink) -> None:
+    with dry_sink.lock():
+        batch = dry_sink.begin(1)
+    rows = decoded(SCHEMA, [insert(**row("a"))], first_place=1)
+    batch.add(rows, plan_of(SCHEMA), open_transaction=True)
+    batch.undo_open(np.array([[0, 9]]))
+    batch.close_open()
+    assert not batch.has_work
+    assert list(dry_sink.paths.staging(1).iterdir()) == []
