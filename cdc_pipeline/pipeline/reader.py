@@ -45,7 +45,7 @@ class Reader(threading.Thread):
         store: EventStore,
         rules: StatementRules,
         slice_events_max: int,
-        on_joint: Callable[[str], None],
+        on_joint: Callable[[str], None] = lambda _joint: None,
     ) -> None:
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
         self.error: BaseException | None = None
