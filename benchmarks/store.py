@@ -33,7 +33,8 @@ from cdc_pipeline.store.memory import MemoryEventStore
 from cdc_pipeline.store.mixed import MixedEventStore
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 
-RUNS = 5
+RUNS = 12
+FILE_RUNS = 5
 LIST_EVENTS = 100
 LISTS = 20_000
 SINGLES = 16_384
@@ -183,7 +184,7 @@ def file_rows() -> list[Figure]:
     slices *= FILE_BYTES // sum(part.event_bytes for part in slices)
     size_bytes = sum(part.event_bytes for part in slices)
     rates = []
-    for _ in range(3):
+    for _ in range(FILE_RUNS):
         with tempfile.TemporaryDirectory(prefix="cdc-bench-store-") as folder:
             store = FileEventStore(Path(folder) / "store", disk_bytes_max=4 * FILE_BYTES)
             store.start()

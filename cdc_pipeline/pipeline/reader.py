@@ -49,9 +49,9 @@ class Reader(threading.Thread):
         store: EventStore,
         rules: StatementRules,
         slice_events_max: int,
-        on_joint: Callable[[str], None],
         accepted_ends: Collection[str] = (),
         on_position: Callable[[Position], None] | None = None,
+        on_joint: Callable[[str], None] = lambda _joint: None,
     ) -> None:
         """`on_position` is told, in this thread, how far the log was read and stored (SPEC T3)."""
         super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
