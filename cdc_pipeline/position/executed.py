@@ -95,11 +95,11 @@ def _executed_by_heads(source: StartSource, wanted: Position) -> str | None:
     if wanted.journal not in names[:-1]:
         return None
     following = names[names.index(wanted.journal) + 1]
-    here, after = (_head_set(source, journal) for journal in (wanted.journal, following))
+    here, after = (head_set(source, journal) for journal in (wanted.journal, following))
     return here if here == after else None
 
 
-def _head_set(source: StartSource, journal: str) -> str:
+def head_set(source: StartSource, journal: str) -> str:
     """Set at the head of a journal; "" where it has none."""
     flavor = source.identity.flavor
     with closing(cast(Any, source.chunks(Position(journal, FIRST_OFFSET), source.end_position()))) as chunks:

@@ -1,10 +1,12 @@
 """A start with a history: the same server, one that has its transactions, or one that is searched by time (P3, P5, P6).
 
 Rules:
-- On the same server, and in the same numbering of its journals, journal and offset are exact, whatever the server did
-  with its GTIDs meanwhile. A dump by GTID set is not: it passes over journals of transactions without a GTID in
-  silence, where one by offset is refused aloud. So a GTID set is used where offsets mean nothing: on another server,
-  and where the cursor's journal was purged.
+- A GTID set is exact wherever every transaction has a GTID, also where another server has them in another order, so
+  it is used where there is one. Journal and offset are exact on the server that they were taken from.
+- A dump by GTID set begins at the newest journal before which the set has everything, and so passes over transactions
+  without a GTID in silence, where MySQL was without GTIDs for a while. A dump by offset is refused aloud there. So what
+  would be passed over is read by offset first: mostly the last event of the cursor's journal, and nothing at all while
+  the log has not rotated.
 - A cursor has a GTID set only while its source uses GTIDs. Transactions without one that come later are in no set, so a
   set kept through such a time would lose them once GTIDs are used again.
 - A cursor ahead of its own server's log, or of a journal that was created at another time, is an error and never reads
@@ -16,19 +18,16 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from cdc_pipeline.errors import JournalMissingError, PositionError, ServerChangedError, SourceIdentityError
-from cdc_pipeline.position.executed import complete
+from cdc_pipeline.position.executed import complete, head_set
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.locate import locate_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.position.search import search_by_time
 from cdc_pipeline.position.start_question import Question
-from cdc_pipeline.position.start_types import SECOND_US, StartDecision, StartSource, read_by_offset
-
-# A dump by offset carries 32 bits: a larger place is reached by GTID set alone.
-OFFSET_MAX: Final = (1 << 32) - 1
+from cdc_pipeline.position.start_types import FIRST_OFFSET, SECOND_US, StartDecision, StartSource, read_by_offset
 
 
 def stay(question: Question) -> StartDecision:
@@ -36,12 +35,14 @@ def stay(question: Question) -> StartDecision:
     cursor, source = question.cursor, question.source
     check_not_ahead(question)
     position = cursor.position
-    by_offset = not question.goes_by_gtid or position.offset <= OFFSET_MAX
+    by_offset = not question.goes_by_gtid
     notes: tuple[str, ...] = ()
     if position.gtid_set and not question.uses_gtids:
         position = read_by_offset(position)
         notes = ("the server does not use GTIDs any more: the cursor's set is left behind",)
-    source.validate_position(read_by_offset(position) if by_offset else position)
+    source.validate_position(position)
+    if not by_offset:
+        _check_nothing_is_passed_over(question)
     return StartDecision(position, (*_stands(question), *notes, _what_is_new(question)), by_offset=by_offset)
 
 
@@ -256,6 +257,32 @@ def _check_reaches_back(question: Question, last_us: int) -> None:
             got=f"the oldest was created at {_time(created_s * SECOND_US)}",
             next_step="read what is missing from the old server or an archive of it, or load the tables anew",
         )
+
+
+def _check_nothing_is_passed_over(question: Question) -> None:
+    """Read by offset what a dump by the cursor's GTID set leaves out between the cursor and where it begins.
+
+    Raises:
+        ServerSettingError: there are transactions without a GTID; MySQL itself says so.
+    """
+    source, cursor = question.source, question.cursor
+    if question.identity.flavor != "mysql" or source.heads_are_local:
+        return  # MariaDB has a GTID for each transaction; files are read by offset
+    names = [info.journal for info in source.journals()]
+    later = names[names.index(cursor.journal) + 1 :] if cursor.journal in names else []
+    low, high = 0, len(later)
+    while low < high:
+        middle = (low + high) // 2
+        if _difference(head_set(source, later[middle]), cursor.gtid_set, cursor.flavor):
+            high = middle
+        else:
+            low = middle + 1
+    if not low:
+        return
+    passed_over = source.chunks(read_by_offset(cursor.position), Position(later[low - 1], FIRST_OFFSET))
+    with closing(cast(Any, passed_over)) as chunks:
+        for _ in chunks:
+            pass
 
 
 def _difference(inner: str, outer: str, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:

@@ -99,7 +99,8 @@ _STREAM_CAUSES: Final = (
     _Cause(
         ServerSettingError,
         "the log holds transactions without GTIDs in the range that is read by GTID",
-        "start by journal and offset before them, or at a GTID set after them",
+        "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again: they are read by journal and offset then; when the run "
+        "has passed them, set it to 'ON' again",
         ("anonymous",),
     ),
     _Cause(

@@ -51,21 +51,27 @@ def test_p5_a_cursor_of_this_server_wins_over_the_configuration() -> None:
     assert "goes on to" in decision.reasons[-1]
 
 
-def test_p5_the_own_server_is_read_by_offset_and_the_set_is_kept() -> None:
-    """A dump by GTID set passes over transactions without one in silence; the offset is exact."""
+def test_p3_the_own_server_is_read_after_the_cursors_set() -> None:
+    """Also where it was reached by the set in another server's order, so that its offset alone tells too little."""
     log = source()
     decision = resolve_start(cursor=cursor(), start="latest", source=log)
-    assert decision.by_offset
-    assert decision.read_from == by_offset(cursor().position)
-    assert log.validated == [decision.read_from]
+    assert not decision.by_offset
+    assert decision.read_from == cursor().position == log.validated[0]
 
 
-def test_an_offset_that_no_dump_can_carry_is_reached_by_gtid_set() -> None:
-    log = source()
-    log.log[-1] = replace(log.log[-1], end_offset=1 << 34)
-    far = cursor(journal="binlog.000002", offset=1 << 33)
-    decision = resolve_start(cursor=far, start="earliest", source=log)
-    assert decision.read_from == far.position == decision.position
+def test_p3_what_a_dump_by_set_would_pass_over_is_read_by_offset_first() -> None:
+    """The second journal begins after the cursor's set: the server would begin there."""
+    log = source(heads_are_local=False)
+    end_of_first = offset_of(log, 1, 19) + 31  # behind its last XID
+    at_end = cursor(offset=end_of_first, gtid_set=f"{UUID}:1-3")
+    asked: list[tuple[Position, Position]] = []
+    read = log.chunks
+    log.chunks = lambda start, end: (asked.append((start, end)), read(start, end))[1]  # type: ignore[method-assign]
+    resolve_start(cursor=at_end, start="latest", source=log)
+    assert (by_offset(at_end.position), Position("binlog.000002", 4)) in asked
+    asked.clear()
+    resolve_start(cursor=cursor(gtid_set=f"{UUID}:1-2"), start="latest", source=log)
+    assert all(start.offset == 4 for start, _ in asked), "it begins in the cursor's own journal: nothing is passed over"
 
 
 def test_a_cursor_at_the_end_says_that_nothing_is_new() -> None:
@@ -128,17 +134,20 @@ def test_p5_a_purged_journal_without_a_set_is_missing() -> None:
 
 
 def test_p7_after_rows_without_a_table_map_the_start_goes_back_to_a_begin() -> None:
-    log = source()
+    log = source(end_gtid_set="")
     begin, inside = offset_of(log, 1, 8), offset_of(log, 1, 11)
     rules = replace(ALONE, dump_errors=DumpErrors(count=1, table_id_not_found=True))
-    decision = resolve_start(cursor=cursor(offset=inside), start="earliest", source=log, rules=rules)
-    assert decision.position.offset == begin
-    assert decision.position.gtid_set == f"{UUID}:1"
+    mine = cursor(offset=inside, gtid_set="")
+    decision = resolve_start(cursor=mine, start="earliest", source=log, rules=rules)
+    assert (decision.position.offset, decision.position.gtid_set) == (begin, "")
     assert any(reason.startswith("P7: ") for reason in decision.reasons)
-    whole = resolve_start(cursor=cursor(offset=begin), start="earliest", source=log, rules=rules)
+    whole = resolve_start(cursor=cursor(offset=begin, gtid_set=""), start="earliest", source=log, rules=rules)
     assert whole.position.offset == begin
-    untouched = resolve_start(cursor=cursor(offset=inside), start="earliest", source=log)
+    untouched = resolve_start(cursor=mine, start="earliest", source=log)
     assert untouched.position.offset == inside
+    # With a set there is nothing to go back to: a dump by set sends whole transactions.
+    by_set = resolve_start(cursor=cursor(offset=inside), start="earliest", source=source(), rules=rules)
+    assert by_set.position == cursor(offset=inside).position
 
 
 # -- history, another server ------------------------------------------------------------------------------------------
