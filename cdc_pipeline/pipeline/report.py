@@ -72,7 +72,7 @@ class CaptureObserver(Protocol):
         """From time to time while reading."""
 
     def reached(self, joint: str) -> None:
-        """A joint of K2: staging, parking, before_record, after_record, between_merges, before_cut, before_cursor ..."""
+        """A joint of K2, as `DeltaSink` names them, and before_cursor and before_ack."""
 
     def published(self, cut: Cut) -> None:
         """A batch's cut was written; its cursor comes next."""
