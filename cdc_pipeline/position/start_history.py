@@ -42,6 +42,7 @@ def stay(question: Question) -> StartDecision:
         notes = ("the server does not use GTIDs any more: the cursor's set is left behind",)
     source.validate_position(position)
     if not by_offset:
+        _check_same_log(question)
         _check_nothing_is_passed_over(question)
     return StartDecision(position, (*_stands(question), *notes, _what_is_new(question)), by_offset=by_offset)
 
@@ -211,6 +212,28 @@ def name_of(identity: ServerIdentity) -> str:
     """A server for people."""
     where = f" at {identity.address}" if identity.address else ""
     return f"{identity} (server id {identity.server_id}){where}"
+
+
+def _check_same_log(question: Question) -> None:
+    """Raise if the cursor's journal is another one by now: after RESET the server gives the same GTIDs again.
+
+    Raises:
+        SourceIdentityError: the journal of that name was created at another time.
+    """
+    cursor, source = question.cursor, question.source
+    if not cursor.journal_created_s or cursor.journal not in {info.journal for info in source.journals()}:
+        return
+    created_s = source.journal_created_s(cursor.journal)
+    if created_s == cursor.journal_created_s:
+        return
+    raise SourceIdentityError(
+        f"the cursor's journal is another one on {name_of(question.identity)}: its log was reset",
+        journal=cursor.journal,
+        offset=cursor.offset,
+        expected=f"a journal created at {cursor.journal_created_s} (seconds since 1970)",
+        got=f"one created at {created_s}",
+        next_step="wipe the cursor and the lake of this source and load it anew",
+    )
 
 
 def _stands(question: Question) -> tuple[str, ...]:
