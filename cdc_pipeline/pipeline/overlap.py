@@ -189,10 +189,11 @@ def build_overlap(config: PipelineConfig, source: Source, cursor: CursorState) -
 
     def overlap(found: Position) -> OverlapResult:
         history = read_history(history_path(config)).up_to(*cursor.position.order)
-        until_us = cursor.timestamp_s * 1_000_000 + 999_999
+        is_complete = bool(len(history.entries)) and (history.journal, history.offset) == cursor.position.order
+        # Header timestamps have whole seconds; a history that reaches the cursor knows better.
+        until_us = -1 if is_complete else cursor.timestamp_s * 1_000_000 + 999_999
         if len(history.entries):
             until_us = max(until_us, int(history.entries["commit_us"].max()))
-        is_complete = bool(len(history.entries)) and (history.journal, history.offset) == cursor.position.order
         if not len(history.entries):
             reason = f"no history of the last transactions: all from {found} on are applied once more"
             return OverlapResult(found, until_us, reason)

@@ -54,6 +54,9 @@ class Log:
         executed = f"{SOURCE_UUID}:1-{len(self.told)}" if self.told else ""
         return Position(last.journal, last.end_offset, gtid_set=executed)
 
+    def ends_closed(self, position: Position) -> bool:
+        return any((log.journal, log.end_offset) == (position.journal, position.offset) for log in self.journals)
+
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         for whole in self.journals:
             offsets = whole.events["offset"]
