@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks import search
 from benchmarks.report import Figure, report
 from benchmarks.store_journal import TRANSACTION_EVENTS, small_transactions
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, EventSlice, JournalFormat
@@ -53,7 +54,7 @@ def main() -> int:
         *memory_rows(),
         *file_rows(),
         *large_transaction_row(),
-        *timestamp_search_row(),
+        *search.figures(),
     ]
     return report("store and transactions, rows not decoded", figures)
 
@@ -290,11 +291,6 @@ def _peak_bytes() -> int:
 
 
 # -- search by time ---------------------------------------------------------------------------------------------------
-
-
-def timestamp_search_row() -> list[Figure]:
-    """The search by time over 1,000 journals is measured here."""
-    return []
 
 
 def _cpu_seconds(work: Callable[[], None]) -> float:
