@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.pipeline.catch_up import CatchUp
-from cdc_pipeline.pipeline.commit import Committer, cursor_metadata, cursor_state
+from cdc_pipeline.pipeline.commit import Committer, before_begin, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.pipeline.overlap import history_writer, overlap_of
@@ -49,6 +49,7 @@ from cdc_pipeline.schema.ddl_session import canonical_xid
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.sink.suspending import suspension
+from cdc_pipeline.sink.xa import oldest_begin
 from cdc_pipeline.source.protocol import Source
 
 
@@ -209,7 +210,7 @@ class _Run:
             name: suspension(
                 error,
                 batch_number=cursor.batch_number + 1,
-                at=cursor.position,
+                at=before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch)),
                 epoch=cursor.epoch,
                 needs_reload=True,
             )
