@@ -87,12 +87,14 @@ def test_lake_follows_the_server(server: Server, fresh_database: str, make_confi
 
 
 def test_bounded_runs_join(
-    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
     """Runs of a few transactions each cover the log without a gap, and end where one run would."""
-    config = make_config(live(server), include=[f"{fresh_database}.{table}" for table in COLUMNS], start=here(server))
-    create_tables(server, fresh_database)
-    workload = Workload(server, fresh_database, seed=2)
+    config = make_config(
+        live(mysql_server), include=[f"{mysql_database}.{table}" for table in COLUMNS], start=here(mysql_server)
+    )
+    create_tables(mysql_server, mysql_database)
+    workload = Workload(mysql_server, mysql_database, seed=2)
     workload.run(12)
     workload.close()
     cursors = MemoryCursorStore()
@@ -112,7 +114,7 @@ def test_bounded_runs_join(
             before.interval.end_journal,
             before.interval.end_offset,
         )
-    assert_equal(spark, config, server, fresh_database)
+    assert_equal(spark, config, mysql_server, mysql_database)
 
 
 def test_archive_gives_the_same_lake(
