@@ -21,8 +21,10 @@ _database_numbers = itertools.count(1)
 
 @contextmanager
 def temporary_database(server: Server) -> Iterator[str]:
-    """A new, empty database on `server`, in a journal that no other test has written to; dropped at the end."""
+    """A new, empty database on `server`, in a journal that no other test has written to, and a new session of the
+    server's own connection; dropped at the end."""
     name = f"test_{next(_database_numbers)}"
+    server.new_session()
     server.flush_journal()
     server.execute(f"CREATE DATABASE `{name}`")
     yield name

@@ -306,6 +306,9 @@ class _Before(Targets):
     def names_in(self, database: str) -> list[str]:
         return self._now.names_in(database)
 
+    def is_suspended(self, database: str, table: str) -> bool:
+        return self._now.is_suspended(database, table)
+
 
 def decide_in_overlap(rules: StatementRules, query: Query, *, targets: Targets, journal: str, offset: int) -> Decision:
     """As `rules.decide`; a statement whose columns or table the targets have already is recorded as applied.

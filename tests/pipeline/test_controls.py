@@ -83,7 +83,7 @@ def test_k8_t4_a_prepared_transaction_in_pieces_is_known_before_its_first_row(fl
         assert is_xa or not (piece.events["role"] == Role.ROWDATA).any()
     (group,) = prepared_groups(pieces[-1])
     assert (group.xid, group.tx_offset) == ("X'61',X'',1", 4)
-    assert last_ackable_row(pieces[-1]) == pieces[-1].event_count - 1
+    assert last_ackable_row(pieces[-1], 0, pieces[-1].event_count) == pieces[-1].event_count - 1
     reader.reset()
     plain = slices_of(JournalBuilder().gtid().query("BEGIN").rows(6).xid(), slice_events_max=2)
     assert not any(reader.read_piece(piece, stated(piece)) for piece in plain)
@@ -94,4 +94,4 @@ def test_s8_an_xa_prepare_is_a_place_for_a_cursor() -> None:
         JournalBuilder().transaction().gtid().query("XA START X'61',X'',1").rows().add(EventType.XA_PREPARE, PREPARE)
     )
     (piece,) = slices_of(builder)
-    assert last_ackable_row(piece) == piece.event_count - 1
+    assert last_ackable_row(piece, 0, piece.event_count) == piece.event_count - 1

@@ -228,6 +228,11 @@ class Server:
         for statement in statements:
             self.execute(statement)
 
+    def new_session(self) -> None:
+        """Forget what statements have set in the session of the server's own root connection."""
+        with self._lock:
+            self._drop_admin()
+
     def query(self, sql: str, args: object = None) -> list[tuple[Any, ...]]:
         """Run one statement on the server's own root connection; its rows."""
         with self._lock, self._connection().cursor() as cursor:
