@@ -11,7 +11,21 @@ import pytest
 from cdc_pipeline.config import PipelineConfig, SparkConfig
 from cdc_pipeline.sink.spark import SparkProvider
 
-SPARK = {"master": "local[2]", "driver_memory": "1g"}
+# A merge of a few rows costs half without code generation, re-planning and checksums of Delta's log. The product's own
+# settings are those of tests/sink, tests/cli and the demo.
+SPARK = {
+    "master": "local[2]",
+    "driver_memory": "1g",
+    "settings": {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.databricks.delta.snapshotPartitions": "1",
+        "spark.databricks.delta.writeChecksumFile.enabled": "false",
+        "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    },
+}
 
 
 @pytest.fixture(scope="session")

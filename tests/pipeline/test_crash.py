@@ -23,6 +23,7 @@ import yaml
 
 from cdc_pipeline.sink.manifest import Cut
 from tests.pipeline.comparison import lake_rows, server_rows
+from tests.pipeline.conftest import SPARK
 from tests.pipeline.test_end_to_end import here, live
 from tests.pipeline.workload import COLUMNS, Workload, create_tables
 from tests.servers import Server
@@ -64,7 +65,7 @@ class Project:
             "store": {"kind": "mixed", "ring_events": 128, "memory_unit_bytes": 64, "directory": str(folder / "spill")},
             "sink": {
                 "lake_path": str(self.lake),
-                "spark": {"master": "local[2]", "driver_memory": "1g"},
+                "spark": SPARK,
             },
         }
 
