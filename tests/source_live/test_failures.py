@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
+import pymysql
 import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk
@@ -89,11 +90,20 @@ def test_a_killed_dump_is_a_lost_connection(start_server: Callable[..., Server],
 
 @pytest.mark.mariadb
 def test_an_orderly_stop_of_mariadb_is_a_lost_connection(start_server: Callable[..., Server]) -> None:
-    """It says EOF as well."""
+    """It says EOF as well. It waits for a reader that stands still: the reading goes on once the shutdown has begun."""
     server = start_server("mariadb")
     source = live_source(server)
     start, end = big_log(server)
-    chunks, error = read_failing(source, start, end, after_first=server.stop)
+    idle = server.root_connection()
+
+    def begin_stop() -> None:
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGTERM)
+        with pytest.raises(pymysql.Error):
+            idle._read_packet()  # connections are closed first, dumps last
+
+    chunks, error = read_failing(source, start, end, after_first=begin_stop)
+    server.stop()
     assert isinstance(error, ServerUnreachableError)
     assert delivered_before(chunks, server, start) > 5
 
