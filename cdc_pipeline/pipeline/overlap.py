@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from cdc_pipeline.binlog.query import Query
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.pipeline.limits import transaction_end_rows
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState
@@ -40,7 +40,7 @@ from cdc_pipeline.position.overlap_result import OverlapResult
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.schema.changes import Decision, KnownTable
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.lake import LakePaths, sync_folder
+from cdc_pipeline.sink.lake import LakePaths, replace_file
 from cdc_pipeline.source.protocol import Source
 
 ENTRY_DTYPE: Final = np.dtype(
@@ -110,14 +110,7 @@ def write_history(path: Path, history: History) -> None:
     """Replace the file at `path` atomically and durably."""
     body = history.entries.tobytes()
     fields = {"journal": history.journal, "offset": history.offset, "sha256": hashlib.sha256(body).hexdigest()}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.new")
-    with temporary.open("wb") as stream:
-        stream.write(_MAGIC + json.dumps(fields).encode() + b"\n" + body)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
+    replace_file(path, _MAGIC + json.dumps(fields).encode() + b"\n" + body)
 
 
 class HistoryWriter:
@@ -145,7 +138,7 @@ class HistoryWriter:
             if piece.kind is SliceKind.ABANDONED:
                 self._hasher.reset()
                 continue
-            hashed = self._hasher.feed(piece.chunk, piece.first, piece.stop, _ends(piece))
+            hashed = self._hasher.feed(piece.chunk, piece.first, piece.stop, transaction_end_rows(piece) + piece.first)
             if len(hashed.rows):
                 self._entries.append(_entries(piece.chunk, hashed.rows, hashed.hashes))
                 self._is_changed = True
@@ -264,16 +257,6 @@ def _stream(source: Source, found: Position, *, stop_us: int) -> tuple[Transacti
         ),
         places,
     )
-
-
-def _ends(piece: EventSlice) -> NDArray[np.int64]:
-    """Rows of the chunk that are the last of a transaction that ends in the slice."""
-    transaction = piece.events["tx_offset"]
-    following = np.append(transaction[1:], -1)
-    ends = np.flatnonzero((transaction >= 0) & (transaction != following))
-    if piece.kind is SliceKind.OPEN_PIECE and len(ends) and ends[-1] == piece.event_count - 1:
-        ends = ends[:-1]
-    return ends + piece.first
 
 
 def _entries(chunk: Chunk, rows: NDArray[np.int64], hashes: NDArray[np.uint64]) -> np.ndarray:

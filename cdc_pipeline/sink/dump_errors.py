@@ -7,15 +7,13 @@ Rules:
 
 from __future__ import annotations
 
-import os
-import uuid
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.position.dump_errors import DumpErrors
-from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, read_json, sync_folder
+from cdc_pipeline.sink.lake import read_json, replace_file
 
 
 class DumpErrorFile:
@@ -45,14 +43,4 @@ class DumpErrorFile:
         """Replace the state; nothing is written where it stays the same."""
         if errors == self.read():
             return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self._path.parent / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
-        try:
-            with temporary.open("x", encoding="utf-8") as stream:
-                stream.write(errors.model_dump_json(indent=1))
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(self._path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_folder(self._path.parent)
+        replace_file(self._path, errors.model_dump_json(indent=1).encode())

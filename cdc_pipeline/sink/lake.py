@@ -178,6 +178,21 @@ def read_json(path: Path) -> str:
     return text
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Write `content` durably in place of what is at `path`, as a whole. Only for the holder of the source's lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}"  # one name: a crash leaves at most one
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
