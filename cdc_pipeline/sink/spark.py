@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.config import SparkConfig
 from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.sink import class_archive
 from cdc_pipeline.sink.jars import jar_paths
 from cdc_pipeline.sink.java import find_java_home
 
@@ -119,12 +120,17 @@ def session_settings(config: SparkConfig, *, warehouse: str) -> dict[str, str]:
     options = (
         f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize={CODE_CACHE_MB}m -Dlog4j2.configurationFile={log_settings}"
     )
+    if config.master.startswith("local"):
+        options += class_archive.java_options()
+        jars = {"spark.driver.extraClassPath": class_archive.class_path(config)}
+    else:  # executors on other machines are sent the jars
+        own = config.settings.get("spark.jars", "")
+        jars = {"spark.jars": ",".join([*(jar.as_uri() for jar in jar_paths()), *([own] if own else [])])}
     return {
         "spark.app.name": "cdc_pipeline",
         "spark.master": config.master,
         "spark.driver.memory": config.driver_memory,
         "spark.driver.extraJavaOptions": options,
-        "spark.jars": ",".join(jar.as_uri() for jar in jar_paths()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalogImplementation": "in-memory",
@@ -140,4 +146,5 @@ def session_settings(config: SparkConfig, *, warehouse: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **config.settings,
+        **jars,
     }
