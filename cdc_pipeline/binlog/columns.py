@@ -20,13 +20,12 @@ from cdc_pipeline.binlog import columns_wire as wire
 from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type
 from cdc_pipeline.binlog.charsets import find_charset
 from cdc_pipeline.binlog.columns_invalid import temporal_text
+from cdc_pipeline.binlog.columns_tiled import COLUMN_BYTES_MAX, gather_tiled
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels import jsonb, numbers, temporal, text
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import BinlogError
-
-COLUMN_BYTES_MAX: Final = (1 << 31) - 1  # Arrow's 32-bit offsets
 
 _TIME_TEXT_BYTES_MAX: Final = 20
 _TRANSCODE_FACTOR: Final = 3  # one byte of text becomes at most three of UTF-8
@@ -134,8 +133,16 @@ def build_columns(
     Raises:
         BinlogError: a column holds more bytes than Arrow's offsets can tell.
     """
+    tiled = {}
+    if present:
+        tiled = gather_tiled(
+            schema, blocks, image=image, rows=rows, value_bytes=value_bytes, nulls=nulls, is_mariadb=is_mariadb
+        )
     arrays = []
     for index, column in enumerate(schema.columns):
+        if index in tiled:
+            arrays.append(tiled[index])
+            continue
         kind = arrow_type(column)
         if not present or nulls[index] == rows:
             arrays.append(pa.nulls(rows, kind))

@@ -25,6 +25,7 @@ from cdc_pipeline.binlog.columns_wire import type_name, width_rules
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.event_types import HEADER_BYTES, ROWS_TYPES, EventType, event_name
 from cdc_pipeline.binlog.kernels import walk
+from cdc_pipeline.binlog.scratch import Scratch
 from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, seq_array
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import BinlogError, DamagedJournalError, SchemaError, UnsupportedEventError
@@ -36,6 +37,8 @@ _OPS: Final = np.zeros(256, np.uint8)
 _OPS[[EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS_V2]] = INSERT
 _OPS[[EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS_V2]] = UPDATE
 _OPS[[EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS_V2]] = DELETE
+
+_scratch = Scratch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
         BinlogError: an event stands outside a transaction, or a column holds more than 2 GiB.
     """
     rules = width_rules(schema)
+    _scratch.reset()
     pieces = _joined_pieces(pieces)
     columns = len(rules)
     sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
@@ -215,9 +219,9 @@ def _walk(
     while status == walk.FULL:
         # An estimate: rows of NULLs are shorter, and the walk then asks for another block.
         capacity = max(min(left_bytes // row_bytes_min + len(events), BLOCK_ROWS_MAX, BLOCK_CELLS_MAX // columns), 16)
-        base, event, ordinal = (np.empty(capacity, np.int64) for _ in range(3))
-        before = np.empty((columns, capacity if has_before else 0), np.int32)
-        after = np.empty((columns, capacity if has_after else 0), np.int32)
+        base, event, ordinal = (_scratch.empty((capacity,), np.int64) for _ in range(3))
+        before = _scratch.empty((columns, capacity if has_before else 0), np.int32)
+        after = _scratch.empty((columns, capacity if has_after else 0), np.int32)
         status = walk.walk_rows(
             chunk.data, first, last, ops, id_bytes, version, rules, state, base, event, ordinal, before, after,
             sums.before_bytes, sums.after_bytes, sums.before_nulls, sums.after_nulls, before_bits, after_bits,
