@@ -83,7 +83,7 @@ def measure(workload: Workload, path: Path) -> Figure:
     ours = statistics.median(seconds)
     peer = peer_seconds(path, PEER_ROWS)
     return Figure(
-        workload=workload.title,
+        workload=workload.name,
         changes=workload.changes,
         journal_bytes=path.stat().st_size,
         ours_s=round(ours, 3),
