@@ -3,7 +3,8 @@
 Rules:
 - The answer equals what the table map of the same column says (K13): synonyms, implied signs, default sizes, and text
   in charset ``binary``, which the server stores as bytes.
-- MariaDB's UUID, INET4 and INET6 are BINARY(n) to the table map, which cannot tell them apart; so they are here.
+- MariaDB's UUID, INET4 and INET6 have kinds of their own; a table map, to which they are BINARY(n), is told by the
+  schema history which of its columns they are.
 - A type that is not known is None: its statement stops, or the target waits for its first table map.
 
 Source: MySQL 9.7 manual, chapter 13 and 13.9 (types of other products); MariaDB 10.11, "Data types".
@@ -70,10 +71,7 @@ def read_type(tokens: TokenReader) -> DeclaredType | None:
     name = tokens.next().key
     if oracle:
         name = _oracle_name(tokens, name)
-    declared = _numeric(tokens, name) or _temporal(tokens, name) or _textual(tokens, name) or _other(tokens, name)
-    if declared is None or tokens.at("COMPRESSED"):
-        return None
-    return declared
+    return _numeric(tokens, name) or _temporal(tokens, name) or _textual(tokens, name) or _other(tokens, name)
 
 
 def _column(kind: Kind, **sizes: object) -> Column:
@@ -183,12 +181,20 @@ def _textual(tokens: TokenReader, name: str) -> DeclaredType | None:
     sizes = _numbers(tokens)
     if sizes is None or len(sizes) > 1:
         return None
-    if tokens.at("COMPRESSED"):
-        return None
+    take_compressed(tokens)
     size = sizes[0] if sizes else (1 if is_char else 0)
     charset = _charset(tokens) or ("utf8mb3" if national else "")
     column = _column(Kind.TEXT, char_length_max=size, charset=charset)
     return DeclaredType(bytes_of_text(column, is_char=is_char), name, is_char=is_char)
+
+
+def take_compressed(tokens: TokenReader) -> bool:
+    """Pass over MariaDB's ``COMPRESSED [= method]``, which changes no value."""
+    if not tokens.is_mariadb or not tokens.take("COMPRESSED"):
+        return False
+    if tokens.take("="):
+        tokens.next()
+    return True
 
 
 def bytes_of_text(column: Column, *, is_char: bool) -> Column:
@@ -263,5 +269,5 @@ def _other(tokens: TokenReader, name: str) -> DeclaredType | None:
     if name == "VECTOR" and not tokens.is_mariadb:
         return None if _numbers(tokens) is None else DeclaredType(_column(Kind.VECTOR), name)
     if name in _FIXED_BYTES and tokens.is_mariadb:
-        return DeclaredType(_column(Kind.BINARY, pad_bytes=_FIXED_BYTES[name]), name)
+        return DeclaredType(_column(Kind(name.lower()), pad_bytes=_FIXED_BYTES[name]), name)
     return None

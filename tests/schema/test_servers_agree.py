@@ -226,6 +226,10 @@ JSON NOT NULL
 UUID
 INET4
 INET6
+VARCHAR(20) COMPRESSED DEFAULT 'ab  '
+VARCHAR(20) CHARACTER SET latin1 COMPRESSED=zlib DEFAULT 'x'
+TEXT COMPRESSED BYTE
+LONGBLOB COMPRESSED NOT NULL
 mariadb_schema.date DEFAULT '2024-01-02'
 refused: UUID NOT NULL
 refused: UUID DEFAULT '00000000-0000-0000-0000-000000000001'
@@ -238,7 +242,7 @@ refused: INT AS (id + 1) PERSISTENT
 _FIXED = {
     "double": "double", "float": "float", "date": "date", "datetime": "timestamp_ntz", "timestamp": "timestamp",
     "time": "string", "year": "smallint", "json": "string", "enum": "string", "set": "string", "vector": "array<float>",
-    "uuid": "binary", "inet4": "binary", "inet6": "binary",
+    "uuid": "string", "inet4": "string", "inet6": "string",
 }  # fmt: skip
 _GEOMETRIES = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"} | {
     "geometrycollection",

@@ -82,7 +82,7 @@ def timestamp_us(packed: Integer, fraction_bytes: Integer) -> Integer:
     bits = np.int64(8 * fraction_bytes)
     seconds = packed >> bits
     fraction_us = (packed & ((np.int64(1) << bits) - 1)) * fraction_unit_us(fraction_bytes)
-    return NO_TIME if seconds == 0 or fraction_us >= SECOND_US else seconds * SECOND_US + fraction_us
+    return NO_TIME if packed == 0 or fraction_us >= SECOND_US else seconds * SECOND_US + fraction_us
 
 
 @kernel
@@ -137,7 +137,8 @@ def old_datetimes(packed: NDArray[np.int64], out: NDArray[np.int64], state: NDAr
 def timestamps(
     packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> None:
-    """TIMESTAMP2 (or the old type with fraction_bytes 0) to microseconds since 1970, UTC. Second 0 is the zero date."""
+    """TIMESTAMP2 (or the old type with fraction_bytes 0) to microseconds since 1970, UTC. 0 is the zero date;
+    MariaDB also has the fractions of second 0."""
     for row in range(packed.shape[0]):
         out[row] = 0
         if state[row] == VALID:
