@@ -71,12 +71,12 @@ def test_b_rows_query_and_annotate_name_the_statement_of_every_rows_event(server
 
 @pytest.mark.mysql
 def test_b_rows_query_inside_a_payload_and_bytes_that_are_no_utf8(mysql_server: Server, mysql_database: str) -> None:
-    with mysql_server.root_connection(database=mysql_database, charset="latin1") as connection:
-        with connection.cursor() as cursor:
-            cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9)) ENGINE=InnoDB")
-            mysql_server.flush_journal()
-            cursor.execute("SET SESSION binlog_rows_query_log_events = ON, SESSION binlog_transaction_compression = ON")
-            cursor.execute("INSERT INTO t VALUES (1, 'é')")
+    connection = mysql_server.root_connection(database=mysql_database, charset="latin1")
+    with connection, connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9)) ENGINE=InnoDB")
+        mysql_server.flush_journal()
+        cursor.execute("SET SESSION binlog_rows_query_log_events = ON, SESSION binlog_transaction_compression = ON")
+        cursor.execute("INSERT INTO t VALUES (1, 'é')")
     mysql_server.flush_journal()
     chunks = list(read_journal(mysql_server.journals()[-2]))
     assert any(EventType.TRANSACTION_PAYLOAD in chunk.events["event_type"] for chunk in chunks)
