@@ -38,10 +38,8 @@ def _write(server: Server, database: str, seed: int) -> list[str]:
             if act < 0.4 or not ids:
                 values = {"id": number, "a": chosen.choice([None, 0, 7, number]), "note": f"note {number}" * 30}
                 values |= {"c": chosen.choice(["", "x", None])} if chosen.random() < 0.5 else {"b": b"\x00\xff" * 40}
-                names = ", ".join(values)
-                cursor.execute(
-                    f"INSERT INTO t ({names}) VALUES ({', '.join(['%s'] * len(values))})", [*values.values()]
-                )
+                marks = ", ".join(["%s"] * len(values))
+                done = cursor.execute(f"INSERT INTO t ({', '.join(values)}) VALUES ({marks})", [*values.values()])
                 ids.append(number)
             elif act < 0.85:
                 old = chosen.choice(ids)
