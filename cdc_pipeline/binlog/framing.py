@@ -34,6 +34,7 @@ from cdc_pipeline.binlog.framing_kernel import (
     count_events,
     frame,
 )
+from cdc_pipeline.binlog.incident import incident_text
 from cdc_pipeline.errors import (
     BinlogError,
     CdcError,
@@ -204,10 +205,8 @@ class EventFramer:
         return self.journal_format.checksum_bytes, format_description.table_id_bytes(self.journal_format)
 
     def _count_ignored(self, event_types: NDArray[np.uint8] | list[int]) -> None:
-        types, counts = np.unique(event_types, return_counts=True)
-        for event_type, count in zip(types.tolist(), counts.tolist(), strict=True):
-            if EVENT_CLASSES[event_type] == 0:
-                self.ignored_events[event_type] = self.ignored_events.get(event_type, 0) + count
+        for event_type, count in unknown_types(event_types).items():
+            self.ignored_events[event_type] = self.ignored_events.get(event_type, 0) + count
 
     def _begin_journal(self, header: EventHeader, event: bytes) -> None:
         if header.event_type != EventType.FORMAT_DESCRIPTION:
@@ -289,7 +288,7 @@ class EventFramer:
                 f"a {name} event cannot be applied",
                 journal=self.journal,
                 offset=self.offset,
-                got=f"{header.event_length} bytes",
+                got=self._stopped(header, data[position + HEADER_BYTES : position + header.event_length]),
                 next_step=STOP_REASONS[EventType(header.event_type)],
             )
         if status is Status.BAD_CHECKSUM:
@@ -316,6 +315,13 @@ class EventFramer:
             next_step=_FETCH_AGAIN,
         )
 
+    def _stopped(self, header: EventHeader, body: NDArray[np.uint8]) -> str:
+        """What an event that stops the run says of itself: its length, and the text of an incident."""
+        said = f"{header.event_length} bytes"
+        if header.event_type == EventType.INCIDENT:
+            return f"{said}: {incident_text(body[: len(body) - max(self._widths()[0], 0)].tobytes())}"
+        return said
+
     def _damaged(self, what: str, header: EventHeader, stored: int, computed: int | None = None) -> DamagedJournalError:
         return DamagedJournalError(
             what,
@@ -325,6 +331,13 @@ class EventFramer:
             got=f"{stored:#010x} ({event_name(header.event_type)}, {header.event_length} bytes)",
             next_step=_FETCH_AGAIN,
         )
+
+
+def unknown_types(event_types: NDArray[np.uint8] | list[int]) -> dict[int, int]:
+    """How many of some framed events are of each type that is not known: those carry the ignorable flag."""
+    types = np.asarray(event_types, dtype=np.uint8)
+    types, counts = np.unique(types[EVENT_CLASSES[types] == 0], return_counts=True)
+    return dict(zip(types.tolist(), counts.tolist(), strict=True))
 
 
 def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:

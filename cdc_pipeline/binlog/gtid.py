@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import gtid_kernel as kernel
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import EventType, event_name
+from cdc_pipeline.binlog.event_types import FLAG_COMMIT_ALTER, FLAG_ROLLBACK_ALTER, EventType, event_name
 from cdc_pipeline.binlog.gtid_kernel import gtid_commit_us
 from cdc_pipeline.errors import DamagedJournalError
 
@@ -29,6 +29,7 @@ FLAG_TRANSACTIONAL: Final = 0x04
 FLAG_DDL: Final = 0x20
 FLAG_PREPARED_XA: Final = 0x40
 FLAG_COMPLETED_XA: Final = 0x80
+FLAG_MULTI_ENGINE: Final = 0x01  # of the extra flags: a byte with the number of engines follows them
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,8 @@ class MariadbGtid:
         flags: FLAG_... bits.
         commit_id: id of the group commit; -1 where absent.
         xid: format id, global id and branch of an XA transaction; None for others.
+        extra_flags: 0x1 several engines, 0x2 START ALTER, 0x4 COMMIT ALTER, 0x8 ROLLBACK ALTER; 0 where absent.
+        alter_number: of the transaction that began the ALTER which this one ends; -1 for others.
     """
 
     domain: int
@@ -84,6 +87,8 @@ class MariadbGtid:
     flags: int
     commit_id: int = -1
     xid: tuple[int, bytes, bytes] | None = None
+    extra_flags: int = 0
+    alter_number: int = -1
 
     @property
     def key(self) -> str:
@@ -129,9 +134,13 @@ def parse_mariadb(body: bytes | memoryview, server_id: int, *, journal: str, off
             if len(text) < global_bytes + branch_bytes:
                 raise ValueError
             xid = (format_id, text[:global_bytes], text[global_bytes:])
+            at += 6 + global_bytes + branch_bytes
+        extra_flags, alter_number = raw[at] if at < len(raw) else 0, -1
+        if extra_flags & (FLAG_COMMIT_ALTER | FLAG_ROLLBACK_ALTER):
+            (alter_number,) = struct.unpack_from("<Q", raw, at + 1 + (extra_flags & FLAG_MULTI_ENGINE))
     except (struct.error, ValueError):
         raise _too_short(EventType.MARIADB_GTID, raw, journal, offset) from None
-    return MariadbGtid(domain, server_id, number, flags, commit_id, xid)
+    return MariadbGtid(domain, server_id, number, flags, commit_id, xid, extra_flags, alter_number)
 
 
 def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> str:
