@@ -221,9 +221,11 @@ def _bit(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def _real(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    values = cells.integers(signed=False)
-    if pa.types.is_float32(kind):
-        return cells.array(kind, [pa.py_buffer(values.astype(np.uint32))])
+    bits = cells.integers(signed=False)
+    values = bits.astype(np.uint32).view(np.float32) if pa.types.is_float32(kind) else bits.view(np.float64)
+    finite = np.isfinite(values)
+    if not finite.all():  # no server stores infinities and NaN, and JSON has no text for them
+        cells.state[~finite & (cells.state == VALID)] = INVALID
     return cells.array(kind, [pa.py_buffer(values)])
 
 
@@ -416,6 +418,8 @@ def _vector(cells: _Cells, kind: pa.DataType) -> pa.Array:
         data = data[keep]
         offsets = np.concatenate([[0], np.cumsum(np.where(odd, 0, lengths))]).astype(np.int32)
         cells.state[odd] = INVALID
+    strange = np.flatnonzero(~np.isfinite(data.view(np.float32)))
+    cells.state[np.searchsorted(offsets, 4 * strange, side="right") - 1] = INVALID
     elements = pa.Array.from_buffers(pa.float32(), len(data) // 4, [None, pa.py_buffer(data)])
     return cells.array(kind, [pa.py_buffer((offsets // 4).astype(np.int32))], [elements])
 
@@ -453,11 +457,13 @@ _REASONS: Final = {
     Kind.TIMESTAMP: "zero timestamp",
     Kind.TIME: "not a time",
     Kind.DECIMAL: "digits that are not decimal",
+    Kind.FLOAT: "no finite number",
+    Kind.DOUBLE: "no finite number",
     Kind.ENUM: "number above the column's labels",
     Kind.SET: "bit above the column's labels",
     Kind.JSON: "not a JSON document in the server's binary form",
     Kind.GEOMETRY: "shorter than its SRID",
-    Kind.VECTOR: "not a whole number of elements",
+    Kind.VECTOR: "not a whole number of elements, or one that is not finite",
     Kind.UUID: "longer than 16 bytes",
     Kind.INET4: "longer than 4 bytes",
     Kind.INET6: "longer than 16 bytes",

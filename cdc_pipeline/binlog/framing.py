@@ -185,11 +185,14 @@ class EventFramer:
 
     def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:
         """The chunk with its compressed events unpacked, and the bytes that it takes of those that were fed."""
-        unpacked = unpack(chunk)
+        # What a server made up in between is told once: such a chunk is not cut.
+        unpacked = unpack(chunk, whole=bool(self.artificial))
         self._count_ignored(unpacked.ignored)
-        if unpacked.error is None:
+        if unpacked.events_done == len(chunk.events):
             return unpacked.chunk, len(chunk.data)
-        # The framer stands where the error is, and its bytes stay with the feeder.
+        # The framer stands where the error is, or where the chunk was cut, and its bytes stay with the feeder.
+        if unpacked.error is None:
+            self._count_ignored(chunk.events["event_type"][unpacked.events_done :], sign=-1)  # they come again
         self._failure = unpacked.error
         self.journal, self.offset = chunk.journal, int(chunk.events["offset"][unpacked.events_done])
         good = unpacked.chunk if unpacked.events_done else None
@@ -204,9 +207,9 @@ class EventFramer:
             return -1, 6
         return self.journal_format.checksum_bytes, format_description.table_id_bytes(self.journal_format)
 
-    def _count_ignored(self, event_types: NDArray[np.uint8] | list[int]) -> None:
+    def _count_ignored(self, event_types: NDArray[np.uint8] | list[int], *, sign: int = 1) -> None:
         for event_type, count in unknown_types(event_types).items():
-            self.ignored_events[event_type] = self.ignored_events.get(event_type, 0) + count
+            self.ignored_events[event_type] = self.ignored_events.get(event_type, 0) + sign * count
 
     def _begin_journal(self, header: EventHeader, event: bytes) -> None:
         if header.event_type != EventType.FORMAT_DESCRIPTION:

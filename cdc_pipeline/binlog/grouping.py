@@ -193,7 +193,7 @@ class TransactionPass:
         event_type = int(chunk.events["event_type"][row])
         if code == kernel.SHORT_BODY:
             return DamagedJournalError(
-                "an event is shorter than its own fields",
+                "an event is shorter than its own fields, or they cannot be",
                 journal=chunk.journal,
                 offset=offset,
                 got=f"{event_name(event_type)} of {int(chunk.events['event_length'][row])} bytes",

@@ -19,7 +19,7 @@ import numpy as np
 from numba import njit
 
 from cdc_pipeline.binlog.event_types import FLAG_ROLLBACK_ALTER, FLAG_START_ALTER
-from cdc_pipeline.binlog.gtid_kernel import gtid_commit_us
+from cdc_pipeline.binlog.gtid_kernel import NO_TIME, gtid_commit_us
 
 # Indexes of the carried state, an int64 array of STATE_SIZE.
 OPEN: Final = 0  # 1 inside a transaction
@@ -259,6 +259,8 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
             state[BODY] = 1 if kind == 162 and flags & FL_STANDALONE == 0 else 0
             if kind != 162:
                 commit_us = gtid_commit_us(data, body, stop - body, kind)  # type: ignore[arg-type]
+                if commit_us == NO_TIME:
+                    return row, SHORT_BODY
                 if commit_us > 0:
                     state[COMMIT_US] = commit_us
             role = _ROLE_BEGIN

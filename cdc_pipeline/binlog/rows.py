@@ -28,13 +28,7 @@ from cdc_pipeline.binlog.kernels import walk
 from cdc_pipeline.binlog.scratch import Scratch
 from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, seq_array
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import (
-    BinlogError,
-    DamagedJournalError,
-    SchemaError,
-    UnknownColumnTypeError,
-    UnsupportedEventError,
-)
+from cdc_pipeline.errors import BinlogError, CdcError, DamagedJournalError, SchemaError, UnsupportedEventError
 
 BLOCK_ROWS_MAX: Final = 1 << 17
 BLOCK_CELLS_MAX: Final = 1 << 20
@@ -97,16 +91,21 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
         UnknownColumnTypeError: a column of an unknown type, or one that cannot be decoded.
         UnsupportedEventError: an event of another type.
         BinlogError: an event stands outside a transaction, or a column holds more than 2 GiB.
+        All with table, journal and offset; where no single event is meant, that of the first.
     """
-    _scratch.reset()
-    pieces = _joined_pieces(pieces)
     try:
-        rules = width_rules(schema)
-    except UnknownColumnTypeError as error:
-        if pieces:
-            chunk, first = pieces[0].chunk, pieces[0].rows[0]
-            error.journal, error.offset = chunk.journal, int(chunk.events["offset"][first])
+        return _decode(pieces, schema, epoch)
+    except CdcError as error:
+        if error.offset is None and any(len(piece.rows) for piece in pieces):
+            first = next(piece for piece in pieces if len(piece.rows))
+            error.journal, error.offset = first.chunk.journal, int(first.chunk.events["offset"][first.rows[0]])
         raise
+
+
+def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) -> DecodedRows:
+    _scratch.reset()
+    rules = width_rules(schema)
+    pieces = _joined_pieces(pieces)
     columns = len(rules)
     sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
     has_before, has_after = _images(pieces)
