@@ -31,7 +31,6 @@ from cdc_pipeline.binlog.framing_kernel import (
     EVENT_BYTES_MAX,
     EVENT_CLASSES,
     Status,
-    count_events,
     frame,
 )
 from cdc_pipeline.binlog.incident import incident_text
@@ -45,6 +44,8 @@ from cdc_pipeline.errors import (
 )
 
 _FETCH_AGAIN = "fetch the journal again from its server; what is before this offset is good"
+_EVENT_BYTES_GUESS = 128
+_SPARE_ROWS = 64
 _JOURNAL_NAME = re.compile(rb"[^/\0]+\.\d+")
 
 
@@ -100,6 +101,7 @@ class EventFramer:
         self.ignored_events: dict[int, int] = {}
         self.artificial: list[ArtificialEvent] = []
         self._failure: CdcError | None = None
+        self._event_bytes = _EVENT_BYTES_GUESS  # of the last chunk, a little less than the mean
 
     def feed(self, data: NDArray[np.uint8]) -> tuple[Chunk | None, int]:
         """Frame the whole events at the front of `data`.
@@ -119,7 +121,7 @@ class EventFramer:
         self._raise_failure()
         self.artificial = []
         journal, end_offset = self.journal, self.offset
-        events = np.empty(count_events(data, 0), dtype=EVENT_DTYPE)
+        events = np.empty(len(data) // self._event_bytes + _SPARE_ROWS, dtype=EVENT_DTYPE)
         position = row = packed_events = 0
         known_mark = -1
         while True:
@@ -135,6 +137,10 @@ class EventFramer:
                 self._count_ignored(events["event_type"][first_row:row])
             if status in (Status.DONE, Status.INCOMPLETE):
                 break
+            if status == Status.FULL:
+                more = (len(data) - position) * row // max(position, 1)
+                events = np.concatenate([events, np.empty(row // 4 + more + _SPARE_ROWS, dtype=EVENT_DTYPE)])
+                continue
             try:
                 if status != Status.MARK:
                     raise self._error(Status(status), data, position)
@@ -156,6 +162,7 @@ class EventFramer:
             end_offset = self.offset
         chunk: Chunk | None = None
         if row:
+            self._event_bytes = max(position * 7 // (row * 8), HEADER_BYTES)
             assert self.journal_format is not None
             # A failure or a rotation may have moved on: the chunk carries what was true for its rows.
             chunk = Chunk(journal, self.journal_format, data[:position], events[:row], end_offset)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel
-from cdc_pipeline.binlog.kernels.copying import copy_bytes
+from cdc_pipeline.binlog.kernels.memory import copy_bytes, prefetch
 from cdc_pipeline.binlog.kernels.numbers import decimal_words, integer_at
 from cdc_pipeline.binlog.kernels.temporal import NO_TIME, date_days, datetime_us, timestamp_us
 from cdc_pipeline.binlog.kernels.text import ASCII, BYTES, valid_utf8
@@ -101,6 +101,9 @@ def gather_tiles(
     """
     for low in range(0, base.shape[0], TILE_ROWS):
         high = min(low + TILE_ROWS, base.shape[0])
+        for row in range(high, min(high + TILE_ROWS, base.shape[0])):
+            prefetch(data, base[row])
+            prefetch(data, base[row] + 64)
         for line in range(program.shape[0]):
             column = program[line, COLUMN]
             op = program[line, OP]
@@ -135,8 +138,8 @@ def gather_tiles(
                         source += width
                         is_ascii = copy_bytes(data, source, length, bytes_, end)
                         if not is_ascii and first != BYTES:
-                            if first == ASCII or not valid_utf8(data, source, source + length, first):
-                                invalids += 1
+                            good = first != ASCII and valid_utf8(data, source, source + length, first)
+                            invalids += 0 if good else 1
                         end += length
                         for _ in range(length, second):
                             bytes_[end] = 0
@@ -155,7 +158,7 @@ def gather_tiles(
                         words64[2 * (out + row)] = np.int64(bottom)
                         words64[2 * (out + row) + 1] = np.int64(top)
                         invalids += 0 if good else 1
-            elif op == DATETIME or op == TIMESTAMP:
+            elif op in (DATETIME, TIMESTAMP):
                 for row in range(low, high):
                     value = np.int64(0)
                     if relative[column, row] < 0:
