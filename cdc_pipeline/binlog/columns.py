@@ -21,10 +21,12 @@ from cdc_pipeline.binlog import columns_wire as wire
 from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type
 from cdc_pipeline.binlog.charsets import find_charset
 from cdc_pipeline.binlog.columns_invalid import temporal_text
+from cdc_pipeline.binlog.columns_json import json_column, json_invalid
 from cdc_pipeline.binlog.columns_tiled import COLUMN_BYTES_MAX, gather_tiled
 from cdc_pipeline.binlog.decoded import InvalidValue
-from cdc_pipeline.binlog.kernels import addresses, jsonb, numbers, old_temporal, temporal, text
+from cdc_pipeline.binlog.kernels import addresses, numbers, old_temporal, temporal, text
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
+from cdc_pipeline.binlog.partial_rows import PartialRows
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import BinlogError
 
@@ -44,6 +46,7 @@ class Block:
         before, after: int32 (columns, >= rows): offset of each value from `base`; -1 for none.
         first_row: row of the result that the block's first row is.
         rows: count of rows.
+        partial: which JSON values of the after images are differences; None where none is.
     """
 
     data: NDArray[np.uint8]
@@ -54,6 +57,7 @@ class Block:
     after: NDArray[np.int32]
     first_row: int
     rows: int
+    partial: PartialRows | None = None
 
 
 @dataclass(slots=True)
@@ -368,31 +372,6 @@ def _set(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
-def _json(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    # The text of a document is seldom longer than twice its bytes; the kernel stops where it needs more room.
-    out = np.empty(max(2 * cells.value_bytes + 64 * 1024, 1 << 16), np.uint8)
-    offsets = np.zeros(cells.rows + 1, np.int32)
-    end = 0
-    powers = jsonb.powers_of_ten()
-    stack = np.empty(jsonb.STACK_SHAPE, np.int64)
-    for block, relative, rows in cells.parts():
-        done = 0
-        while done < block.rows:
-            part = offsets[rows.start + done : rows.stop + 1]
-            done_now, end = jsonb.gather_json(
-                block.data, block.base[done:], relative[done:], -cells.rule, powers, stack, out, end, part,
-                cells.state[rows.start + done : rows.stop],
-            )  # fmt: skip
-            done += done_now
-            if done < block.rows:
-                _fits(cells, end)
-                larger = np.empty(2 * len(out), np.uint8)
-                larger[:end] = out[:end]
-                out = larger
-    _fits(cells, end)
-    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
-
-
 def _geometry(cells: _Cells, kind: pa.DataType) -> pa.Array:
     srid_bytes = 4
     offsets, data = _gathered(cells, mode=text.BYTES, skip=srid_bytes)
@@ -443,7 +422,7 @@ _BUILDERS: Final[dict[Kind, Callable[[_Cells, pa.DataType], pa.Array]]] = {
     Kind.BINARY: _binary,
     Kind.ENUM: _enum,
     Kind.SET: _set,
-    Kind.JSON: _json,
+    Kind.JSON: json_column,
     Kind.GEOMETRY: _geometry,
     Kind.VECTOR: _vector,
     Kind.UUID: _address,
@@ -482,4 +461,6 @@ def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
             InvalidValue(int(row), cells.image, cells.index, reason, known[which])
             for row, which in zip(bad, inverse, strict=True)
         ]
+    if column.kind is Kind.JSON:
+        return json_invalid(cells, bad, reason)
     return [InvalidValue(int(row), cells.image, cells.index, reason, cells.raw(int(row)).hex()) for row in bad]

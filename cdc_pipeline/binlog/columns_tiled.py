@@ -90,7 +90,7 @@ def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
         size = arrow.bit_width // 8
         return _Line(index, tiles.INTEGER, rule, int(not column.unsigned), size, size, arrow)
     if (kind, wire_type) in ((Kind.FLOAT, _W.FLOAT), (Kind.DOUBLE, _W.DOUBLE)):
-        return _Line(index, tiles.INTEGER, rule, 1, rule, rule, arrow)
+        return _Line(index, tiles.REAL, rule, 0, 0, rule, arrow)
     if kind is Kind.DATE and rule == wire.DATE_BYTES:
         return _Line(index, tiles.DATE, rule, 0, 0, 4, arrow)
     if (kind, wire_type) == (Kind.DATETIME, _W.DATETIME2):

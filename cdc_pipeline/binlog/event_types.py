@@ -91,7 +91,7 @@ _T = EventType
 ROWS_TYPES: Final = frozenset(
     {
         _T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1,
-        _T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2,
+        _T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2, _T.PARTIAL_UPDATE_ROWS,
     }
 )  # fmt: skip
 
@@ -137,7 +137,6 @@ STOP_REASONS: Final[dict[EventType, str]] = {
     _T.PRE_GA_UPDATE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.PRE_GA_DELETE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.INCIDENT: "the server lost events here (see its error log); load the tables anew and start after the incident",
-    _T.PARTIAL_UPDATE_ROWS: "SET GLOBAL binlog_row_value_options = '' and start after these events",
     _T.MARIADB_START_ENCRYPTION: "an encrypted journal: read it from the running server, which sends it in the clear",
     _T.MARIADB_PARTIAL_ROW_DATA: "a rows event in fragments (MariaDB 12.3 and newer): SET GLOBAL "
     "binlog_row_event_fragment_threshold above the largest row, and start after these events",

@@ -24,7 +24,8 @@ from cdc_pipeline.binlog.columns import Block, build_columns
 from cdc_pipeline.binlog.columns_wire import type_name, width_rules
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType, event_name
-from cdc_pipeline.binlog.kernels import places, walk
+from cdc_pipeline.binlog.kernels import partial_rows, places, walk
+from cdc_pipeline.binlog.partial_rows import plain_bodies
 from cdc_pipeline.binlog.scratch import Scratch
 from cdc_pipeline.binlog.seq import SEQ_TYPE, check_places, epoch_and_journal, journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
@@ -35,7 +36,7 @@ BLOCK_CELLS_MAX: Final = 1 << 20
 
 _OPS: Final = np.zeros(256, np.uint8)
 _OPS[[EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS_V2]] = INSERT
-_OPS[[EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS_V2]] = UPDATE
+_OPS[[EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS_V2, EventType.PARTIAL_UPDATE_ROWS]] = UPDATE
 _OPS[[EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS_V2]] = DELETE
 
 _scratch = Scratch()
@@ -161,6 +162,10 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
             rules=rules, is_mariadb=is_mariadb, invalid=invalid,
         )  # fmt: skip
         images.append(pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema)))
+    after_present = after_bits.take(event_row, axis=0)
+    for block in blocks:
+        if block.partial is not None:
+            block.partial.clear_unchanged(after_present)
     return DecodedRows(
         schema=schema,
         op=op,
@@ -170,7 +175,7 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
         before=images[0],
         after=images[1],
         before_present=before_bits.take(event_row, axis=0),
-        after_present=after_bits.take(event_row, axis=0),
+        after_present=after_present,
         all_present=_is_full(before_bits[ops != INSERT], columns) and _is_full(after_bits[ops != DELETE], columns),
         invalid=invalid,
     )
@@ -230,10 +235,14 @@ def _walk(
     version = np.where(types >= EventType.WRITE_ROWS_V2, 2, 1).astype(np.uint8)
 
     columns = len(rules)
+    state = np.zeros(walk.STATE_WORDS, np.int64)
+    bodies = plain_bodies(chunk.data, first, last, types, id_bytes, rules, schema, state)
+    if bodies.status != walk.DONE:
+        raise _walk_error(bodies.status, state, piece, schema)
+    data, first, last = bodies.data, bodies.first, bodies.last
     before_bits = np.zeros((len(events), (columns + 7) // 8), np.uint8)
     after_bits = np.zeros_like(before_bits)
     scratch = np.empty((2, columns), np.int32)
-    state = np.zeros(walk.STATE_WORDS, np.int64)
     row_bytes_min = max(int(np.abs(rules).sum()) + (columns + 7) // 8, 1)
     left_bytes = int((last - first).sum())
     blocks: list[Block] = []
@@ -245,7 +254,7 @@ def _walk(
         before = _scratch.empty((columns, capacity if has_before else 0), np.int32)
         after = _scratch.empty((columns, capacity if has_after else 0), np.int32)
         status = walk.walk_rows(
-            chunk.data, first, last, ops, id_bytes, version, rules, state, base, event, ordinal, before, after,
+            data, first, last, ops, id_bytes, version, rules, state, base, event, ordinal, before, after,
             sums.before_bytes, sums.after_bytes, sums.before_nulls, sums.after_nulls, before_bits, after_bits,
             scratch,
         )  # fmt: skip
@@ -253,8 +262,9 @@ def _walk(
             raise _walk_error(status, state, piece, schema)
         count = int(state[walk.S_ROWS])
         if count:
+            partial = bodies.partial
             blocks.append(
-                Block(chunk.data, base[:count], event[:count], ordinal[:count], before, after, first_row, count)
+                Block(data, base[:count], event[:count], ordinal[:count], before, after, first_row, count, partial)
             )
             first_row += count
     return _Walked(blocks, ops, before_bits, after_bits)
@@ -307,6 +317,16 @@ def _walk_error(
             expected=f"{len(schema.columns)} columns",
             got=f"{int(state[walk.S_COUNT])} columns",
             next_step="the schema belongs to another version of the table: load the table anew",
+        )
+    if status == partial_rows.UNKNOWN_OPTIONS:
+        return DamagedJournalError(
+            "a rows event has options that no known server writes",
+            journal=journal,
+            offset=offset,
+            table=schema.full_name,
+            expected="option 1 (JSON differences) or none",
+            got=f"options {int(state[walk.S_COUNT]):#x}",
+            next_step="the journal is damaged, or the server is newer: SET GLOBAL binlog_row_value_options = ''",
         )
     index = int(state[walk.S_COLUMN])
     if index == walk.NO_ROWS:

@@ -26,6 +26,7 @@ DUMMY_TABLE_ID: Final = 0xFFFFFF
 _TABLE_MAP: Final = int(EventType.TABLE_MAP)
 _FIRST_V2: Final = int(EventType.WRITE_ROWS_V2)
 _LAST_V2: Final = int(EventType.DELETE_ROWS_V2)
+_PARTIAL: Final = int(EventType.PARTIAL_UPDATE_ROWS)
 _HEADER: Final = 19
 _MIX: Final = 0x9E3779B97F4A7C15
 _FIRST_BITS: Final = 8  # the hash tables are made larger when they are half full
@@ -44,7 +45,7 @@ def _is_end_marker(data: NDArray[np.uint8], event: Any, id_bytes: int, stop: int
     if event["table_id"] != DUMMY_TABLE_ID:
         return False
     at = event["start"] + _HEADER + id_bytes + 2
-    if _FIRST_V2 <= event["event_type"] <= _LAST_V2:
+    if _FIRST_V2 <= event["event_type"] <= _LAST_V2 or event["event_type"] == _PARTIAL:
         if at + 2 > stop:
             return True
         at += np.int64(data[at]) | np.int64(data[at + 1]) << 8

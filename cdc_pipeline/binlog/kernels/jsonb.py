@@ -41,7 +41,8 @@ from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
 __all__ = ["gather_json", "powers_of_ten"]
 
 _NULL = np.frombuffer(b"null", np.uint8)
-_TEXT_BYTES_PER_BYTE: Final = 6
+TEXT_BYTES_PER_BYTE: Final = 6
+TEXT_BYTES_MORE: Final = 2 * MARGIN_BYTES
 STACK_SHAPE: Final = (DEPTH_MAX, 7)
 
 # Columns of the stack of open containers. An entry stands for a container that another one interrupts.
@@ -51,7 +52,7 @@ _ORIGIN, _SIZE, _LEFT, _WIDTH, _IS_OBJECT, _KEY_AT, _VALUE_AT = 0, 1, 2, 3, 4, 5
 @helper
 def text_bytes_max(document_bytes: Integer) -> Integer:
     """Bytes that the text of a document of so many bytes has at most, with the room that its writers ask for."""
-    return _TEXT_BYTES_PER_BYTE * document_bytes + 2 * MARGIN_BYTES
+    return TEXT_BYTES_PER_BYTE * document_bytes + TEXT_BYTES_MORE
 
 
 @helper
@@ -64,7 +65,7 @@ def word_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> Integ
 def open_container(
     kind: Integer, data: NDArray[np.uint8], at: Integer, end: Integer
 ) -> tuple[Integer, Integer, Integer, Integer]:
-    """Container of type 0 to 3 at data[at:end]: (bytes of an offset, count, size, header's bytes); count -1: no such."""
+    """Container of type 0 to 3 at data[at:end]: (bytes of an offset, count, size, header's bytes); count -1: none."""
     width = np.int64(4) if kind & 1 else np.int64(2)
     if at + 2 * width > end:
         return width, np.int64(-1), np.int64(0), np.int64(0)

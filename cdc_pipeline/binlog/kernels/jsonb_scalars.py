@@ -243,7 +243,7 @@ def put_scalar(
     position: Integer,
     limit: Integer,
 ) -> Integer:
-    """Any value that is no container, whose bytes lie in data[at:stop]. Returns the position after it, BAD or NO_ROOM."""
+    """Any value that is no container, in data[at:stop]. Returns the position after it, BAD or NO_ROOM."""
     left = stop - at
     if kind == STRING:
         if left > 0 and byte_at(data, at) < 0x80:

@@ -4,8 +4,8 @@ Algorithm: Schubfach (R. Giulietti, "The Schubfach way to render doubles", 2020)
 interval of the double the shortest, and of those the closest. It needs no floating-point operation. Short numbers are
 found by one division before it.
 
-Layout (MySQL `my_gcvt`): plain where the decimal point falls -14 to 15 digits from the front, otherwise d.ddde[-]x; a
-number without point and exponent gets ".0", as JSON text does.
+Layout (MySQL `my_gcvt`): plain where the decimal point falls -14 to 15 digits from the front, or between two digits (16
+of 17 before it), otherwise d.ddde[-]x; a number without point and exponent gets ".0", as JSON text does.
 """
 
 from __future__ import annotations
@@ -185,7 +185,8 @@ def _few_digits(bits: Integer) -> tuple[Integer, Integer]:
     if value < 1e11:
         digits = np.uint64(value * 1e4 + 0.5)
         if digits and np.float64(digits) / 1e4 == value:
-            return _without_zeros(digits, np.int64(-4))
+            digits, exponent = _without_zeros(digits, np.int64(-4))
+            return digits, exponent
     return np.uint64(0), np.int64(0)
 
 
@@ -207,7 +208,7 @@ def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8]
         digits, exponent = _without_zeros(digits, exponent)
     count = _digit_count(digits)
     point = count + exponent  # digits before the decimal point
-    if point < _DIGITS_BEFORE_POINT_MIN or point > _DIGITS_BEFORE_POINT_MAX:
+    if point < _DIGITS_BEFORE_POINT_MIN or (point > _DIGITS_BEFORE_POINT_MAX and exponent >= 0):
         power = _POWERS[count - 1]
         first = digits // power
         out[position] = np.uint8(np.uint64(48) + first)

@@ -33,6 +33,7 @@ TIMESTAMP: Final = 3  # the same
 DECIMAL: Final = 4  # FIRST digits, SECOND of them behind the point
 NUMBER: Final = 5  # of ENUM: WIDTH bytes, at most FIRST
 TEXT: Final = 6  # WIDTH bytes of length; FIRST a mode of `text`, SECOND the length that is padded to
+REAL: Final = 7  # of WIDTH bytes; infinities and NaN are invalid
 
 # Fields of a program's lines, one line a column.
 COLUMN: Final = 0
@@ -125,6 +126,17 @@ def gather_tiles(
                         value = integer_at(data, base[row] + relative[column, row], width, False)
                         value = (value << shift) >> shift
                     _put_word(bytes_, words16, words32, words64, second, out + row, value)
+            elif op == REAL:
+                exponent = np.int64(0x7F800000) if width == 4 else np.int64(0x7FF0000000000000)
+                for row in range(low, high):
+                    value = np.int64(0)
+                    if relative[column, row] < 0:
+                        nulls += 1
+                        _clear_bit(bytes_, valid, first_row + row)
+                    else:
+                        value = integer_at(data, base[row] + relative[column, row], width, False)
+                        invalids += 1 if value & exponent == exponent else 0
+                    _put_word(bytes_, words16, words32, words64, width, out + row, value)
             elif op == TEXT:
                 end = program[line, END]
                 start = program[line, DATA]
