@@ -34,7 +34,8 @@ INSERT: Final = 1
 UPDATE: Final = 2
 DELETE: Final = 3
 
-_EVENTS_AHEAD: Final = 16
+_EVENTS_AHEAD: Final = 12  # events, and so many lines of 64 bytes of each, that are fetched before they are read
+_LINES_AHEAD: Final = 4
 
 NO_VALUE: Final = -1
 NO_ROWS: Final = -2  # as the column of OVERRUN: the event has no row at all
@@ -194,8 +195,8 @@ def walk_rows(
     row = 0
     for event in range(state[S_EVENT], first.shape[0]):
         if event + _EVENTS_AHEAD < first.shape[0]:
-            prefetch(data, first[event + _EVENTS_AHEAD])
-            prefetch(data, first[event + _EVENTS_AHEAD] + 64)
+            for line in range(_LINES_AHEAD):
+                prefetch(data, first[event + _EVENTS_AHEAD] + 64 * line)
         state[S_EVENT] = event
         state[S_COLUMN] = -1
         op = ops[event]
