@@ -73,7 +73,9 @@ class _Writer:
     def product(self, value: Any, factors: tuple[int, int], halves: int) -> Any:
         """Product of the half of `value` and the one of `factors` that `halves` (0x00, 0x11) choose."""
         constant = ir.Constant(_PAIR, [ir.Constant(_I64, factor) for factor in factors])
-        pair = self.builder.call(self.multiply, [self.builder.bitcast(value, _PAIR), constant, ir.Constant(_I8, halves)])
+        pair = self.builder.call(
+            self.multiply, [self.builder.bitcast(value, _PAIR), constant, ir.Constant(_I8, halves)]
+        )
         return self.builder.bitcast(pair, _I128)
 
     def fold(self, value: Any, next_block: Any, distance_bytes: int) -> Any:
