@@ -82,7 +82,9 @@ def resolve_maps(
     same_as = np.full(count, -1, dtype=np.int64)
     bits = _FIRST_BITS
     while True:
-        missing = _resolve(data, events, checksum_bytes, id_bytes, carried_ids, carried_tx_offset, bits, map_of, same_as)
+        missing = _resolve(
+            data, events, checksum_bytes, id_bytes, carried_ids, carried_tx_offset, bits, map_of, same_as
+        )
         if missing != _TOO_SMALL:
             return map_of, same_as, missing
         bits += 2

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from llvmlite import ir
 from numba import config, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -52,6 +53,18 @@ def _store_word(typing: Any, data: Any, position: Any, value: Any) -> Any:  # no
         return context.get_dummy_value()
 
     return types.void(data, types.int64, types.uint64), generate
+
+
+@_intrinsic
+def _move(typing: Any, data: Any, source: Any, length: Any, out: Any, target: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        from_array, source_at, count, to_array, target_at = arguments
+        source_pointer = _pointer(context, builder, signature.args[0], from_array, source_at)
+        target_pointer = _pointer(context, builder, signature.args[3], to_array, target_at)
+        cgutils.raw_memcpy(builder, target_pointer, source_pointer, count, 1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, types.int64, out, types.int64), generate
 
 
 @_intrinsic
@@ -101,6 +114,13 @@ def _copy_by_words(
     return (seen | word) & _TOP_BITS == 0
 
 
+def _copy_block(
+    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+) -> None:
+    """Copy data[source : source + length] to out[target:], which is other memory; for many bytes at once."""
+    _move(data, source, length, out, target)
+
+
 def _equal_by_bytes(data: NDArray[np.uint8], one: Integer, other: Integer, length: Integer) -> bool:
     index = 0
     while index < length and data[one + index] == data[other + index]:
@@ -133,4 +153,5 @@ def _do_prefetch(data: NDArray[np.uint8], position: Integer) -> None:
 
 copy_bytes: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_by_words)
 equal_bytes: Final = helper(_equal_by_bytes if _BY_BYTES else _equal_by_words)
+copy_block: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_block)
 prefetch: Final = helper(_no_prefetch if _BY_BYTES else _do_prefetch)

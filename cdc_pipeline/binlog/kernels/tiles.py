@@ -23,7 +23,7 @@ from cdc_pipeline.binlog.kernels.temporal import NO_TIME, date_days, datetime_us
 from cdc_pipeline.binlog.kernels.text import ASCII, BYTES, valid_utf8
 from cdc_pipeline.binlog.kernels.walk import unsigned_at
 
-TILE_ROWS: Final = 128
+TILE_ROWS: Final = 512
 
 # What is done with a column: values of OP.
 INTEGER: Final = 0  # little-endian: WIDTH bytes, FIRST 1 where signed, to SECOND bytes (16: zero-extended)
