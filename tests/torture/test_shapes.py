@@ -13,7 +13,7 @@ from tests.torture.evidence import Journal, printed, texts_of
 from tests.torture.test_charsets import SWEEP
 
 # The servers compare each label with each other: 65,535 take half a minute. MariaDB's labels fill 64 KiB at most.
-MEMBERS = {"mysql": 65_535 if SWEEP else 3000, "mariadb": 13_000 if SWEEP else 3000}
+MEMBERS = {"mysql": 65_535 if SWEEP else 600, "mariadb": 13_000 if SWEEP else 600}
 
 
 def test_enum_of_very_many_members(server: Server, fresh_database: str) -> None:
@@ -21,11 +21,11 @@ def test_enum_of_very_many_members(server: Server, fresh_database: str) -> None:
     members = ",".join(f"'{number:x}'" for number in range(1, count + 1))
     server.execute_all(
         f"USE `{fresh_database}`", f"CREATE TABLE t (id INT PRIMARY KEY, c ENUM({members}))",
-        f"INSERT INTO t VALUES (1, 1), (2, 255), (3, 256), (4, {count}), (5, 'abc'), (6, NULL)",
+        f"INSERT INTO t VALUES (1, 1), (2, 255), (3, 256), (4, {count}), (5, '1ab'), (6, NULL)",
     )  # fmt: skip
     selected = [value for (value,) in server.query("SELECT c FROM t ORDER BY id")]
     rows = Journal(server, fresh_database).rows("t")
-    assert rows.after.column("c").to_pylist() == selected == ["1", "ff", "100", f"{count:x}", "abc", None]
+    assert rows.after.column("c").to_pylist() == selected == ["1", "ff", "100", f"{count:x}", "1ab", None]
     assert len(rows.schema.columns[1].labels) == count
 
 
