@@ -108,6 +108,7 @@ class Evidence:
         }
         assert len(self._places) == len(chosen), "two cases of one name"
         self._selected: dict[str, list[tuple[Any, ...]]] = {}
+        self.rows_inserted: dict[str, int] = {}
         with closing(server.root_connection(database=database)) as connection, connection.cursor() as cursor:
             cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES', time_zone = '+00:00'")
             cursor.execute("SET NAMES utf8mb4")
@@ -126,13 +127,17 @@ class Evidence:
         shown = ", ".join(case.shown.format(c=f"c{index}") for index, case in enumerate(cases))
         cursor.execute(f"SELECT {shown} FROM {table} ORDER BY id")
         self._selected[table] = cursor.fetchall()
+        self.rows_inserted[table] = count
+        cursor.execute(f"UPDATE {table} SET id = -1 - id")
+        cursor.execute(f"DELETE FROM {table}")
 
     def tell(self, name: str) -> Told:
         """The case of this name."""
         table, index = self._places[name]
         expected = [row[index] for row in self._selected[table]]
         got, invalid = texts_of(self.journal.rows(table), index + 1)
-        return Told([printed(value) for value in expected], got, invalid)
+        count = self.rows_inserted[table]
+        return Told([printed(value) for value in expected], got[:count], [row for row in invalid if row < count])
 
     def values(self, name: str) -> list[Any]:
         """Our values of the case, as Python has them."""
