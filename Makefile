@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 export DAGSTER_DISABLE_TELEMETRY := yes
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 TEST_WORKERS ?= 2
 
 .PHONY: help
@@ -37,6 +38,14 @@ torture: setup ## every type and event at its edges, on both real servers
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
 	@$(BIN)/python -m tools.types_page
+
+.PHONY: fuzz
+fuzz: setup ## 20,000 damaged journals through the whole decode: an error or rows, nothing else
+	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
+.PHONY: fuzz-bounds
+fuzz-bounds: setup ## the same on fewer, with bounds checks compiled into the kernels
+	@$(BIN)/python -m tests.fuzz --bounds --count 4000 $(FUZZ_ARGS)
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import fence

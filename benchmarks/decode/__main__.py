@@ -10,12 +10,12 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.decode.peer import peer_seconds
 from benchmarks.decode.workloads import Workload, journals
+from cdc_pipeline.binlog.byte_buffer import ByteBuffer
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.binlog.event_types import MAGIC
 from cdc_pipeline.binlog.framing import EventFramer
@@ -46,20 +46,19 @@ def decode_file(path: Path) -> int:
     """Frame (CRC verified), group and decode a whole journal block by block; returns the count of changes."""
     framer, transactions, tables = EventFramer(path.name), TransactionPass(), TableMaps(lambda *_: True)
     changes = 0
-    rest = np.empty(0, np.uint8)
-    with path.open("rb") as file:
+    buffer = ByteBuffer(BLOCK_BYTES)
+    with path.open("rb", buffering=0) as file:
         file.seek(len(MAGIC))
-        while len(block := np.fromfile(file, np.uint8, BLOCK_BYTES)):
-            rest = np.concatenate([rest, block]) if len(rest) else block
-            while len(rest):
-                chunk, consumed = framer.feed(rest)
-                rest = rest[consumed:]
+        while count := file.readinto(buffer.room(BLOCK_BYTES)):  # type: ignore[arg-type]
+            buffer.commit(count)
+            consumed = -1
+            while consumed and len(buffer):
+                chunk, consumed = framer.feed(buffer.filled)
+                buffer.consume(consumed)
                 if chunk is not None:
                     transactions.apply(chunk)
                     changes += decode_slice(EventSlice(chunk, 0, len(chunk.events)), tables)
-                if not consumed:
-                    break
-    framer.finish(len(rest))
+    framer.finish(len(buffer))
     return changes
 
 
@@ -84,7 +83,7 @@ def measure(workload: Workload, path: Path) -> Figure:
     ours = statistics.median(seconds)
     peer = peer_seconds(path, PEER_ROWS)
     return Figure(
-        workload=workload.title,
+        workload=workload.name,
         changes=workload.changes,
         journal_bytes=path.stat().st_size,
         ours_s=round(ours, 3),

@@ -61,6 +61,7 @@ _FRACTIONAL: Final = {_W.TIMESTAMP2: 4, _W.DATETIME2: 5, _W.TIME2: 3}
 _LENGTH_BYTES_IN_META: Final = frozenset(
     {_W.VECTOR, _W.JSON, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB, _W.GEOMETRY, _W.BLOB_COMPRESSED}
 )
+DATE_BYTES: Final = _FIXED[_W.DATE]
 OLD_TEMPORAL: Final = frozenset({_W.TIMESTAMP, _W.TIME, _W.DATETIME})
 # Of MariaDB's old format with fraction digits 1 to 6 (probed on 10.11); the table map does not tell the digits.
 _OLD_FRACTIONAL: Final = {

@@ -134,6 +134,8 @@ def _parse(raw: bytes, name: TableName, is_mariadb: bool) -> TableSchema:
     reader = Reader(raw)
     reader.take(name.end)
     count = reader.number()
+    if count == 0:
+        raise ValueError("a table without columns")
     types = reader.take(count)
     meta_reader = Reader(reader.text())
     wires = [_wire(code, meta_reader) for code in types]

@@ -1,6 +1,6 @@
 """Every type at its edges: what the journal gives is what SELECT prints (types.md); and binlog-facts A, row by row.
 
-test_a01 to test_a18 are the rows of binlog-facts A, the values that other decoders get wrong. Rows 14, 19, 20 and 21 are
+test_a01 to test_a18 are the rows of binlog-facts A, the values that other decoders get wrong. Rows 14 and 19 to 21 are
 in the files beside this one; rows 15 to 17 and 24 are JSON's, rows 22 and 23 those of journals with less than full row
 metadata.
 """

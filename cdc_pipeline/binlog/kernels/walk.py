@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
+from cdc_pipeline.binlog.kernels.memory import prefetch
 
 DONE: Final = 0
 FULL: Final = 1  # the output is full: call again with the same state
@@ -32,6 +33,8 @@ STATE_WORDS: Final = 6
 INSERT: Final = 1
 UPDATE: Final = 2
 DELETE: Final = 3
+
+_EVENTS_AHEAD: Final = 16
 
 NO_VALUE: Final = -1
 NO_ROWS: Final = -2  # as the column of OVERRUN: the event has no row at all
@@ -174,6 +177,9 @@ def walk_rows(
     after_columns = scratch[1]
     row = 0
     for event in range(state[S_EVENT], first.shape[0]):
+        if event + _EVENTS_AHEAD < first.shape[0]:
+            prefetch(data, first[event + _EVENTS_AHEAD])
+            prefetch(data, first[event + _EVENTS_AHEAD] + 64)
         state[S_EVENT] = event
         state[S_COLUMN] = -1
         op = ops[event]
