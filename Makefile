@@ -30,6 +30,15 @@ test: setup ## fetch real servers and a browser, then run every test
 	@$(BIN)/python -m tests.browser.install
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
+.PHONY: torture
+torture: setup ## every type and event at its edges, on both real servers
+	@$(BIN)/python -m tests.servers.install
+	@TORTURE_SWEEP=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m torture $(PYTEST_ARGS)
+
+.PHONY: docs
+docs: setup ## write docs/types.md again from the conversion table
+	@$(BIN)/python -m tools.types_page
+
 .PHONY: fuzz
 fuzz: setup ## 20,000 damaged journals through the whole decode: an error or rows, nothing else
 	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)

@@ -44,7 +44,9 @@ _SIGN_BITS: Final = frozenset(
 _BLOBS: Final = frozenset({_W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB})
 _STRINGS: Final = frozenset({_W.STRING, _W.VARCHAR, _W.VAR_STRING})
 _TEXT: Final = _STRINGS | _BLOBS | COMPRESSED
-_CHARSET_LISTED: Final = _TEXT | {_W.VECTOR}  # MySQL lists VECTOR among the texts, with charset binary
+# Which columns the lists of charsets are about: MySQL lists VECTOR among the texts and MariaDB GEOMETRY, both
+# with charset binary.
+_CHARSETS_TOLD: Final = {False: _TEXT | {_W.VECTOR}, True: _TEXT | {_W.GEOMETRY}}  # by is_mariadb
 _LABELLED: Final = frozenset({_W.ENUM, _W.SET})
 _FRACTIONAL: Final = frozenset({_W.TIMESTAMP2, _W.DATETIME2, _W.TIME2})
 
@@ -141,7 +143,7 @@ def _parse(raw: bytes, name: TableName, is_mariadb: bool) -> TableSchema:
     counts = ColumnCounts(
         all=count,
         numeric=sum(wire.wire_type in _SIGN_BITS for wire in wires),
-        text=sum(wire.wire_type in _CHARSET_LISTED for wire in wires),
+        text=sum(wire.wire_type in _CHARSETS_TOLD[is_mariadb] for wire in wires),
         labelled=sum(wire.wire_type in _LABELLED for wire in wires),
     )
     metadata = parse_metadata(raw[reader.at :], counts)
@@ -222,7 +224,7 @@ class _ColumnBuilder:
             return Column(
                 name, _PLAIN_KINDS[_W(code)], code, meta, nullable, charset=charset, labels=labels, visible=visible
             )
-        if code in _CHARSET_LISTED:
+        if code in _CHARSETS_TOLD[self._is_mariadb]:
             next(self._charsets)
         unsigned = code in _SIGN_BITS and next(self._unsigned)
         return Column(
