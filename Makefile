@@ -60,6 +60,11 @@ record-demo: setup ## record the shop's journals again from a real MySQL
 	@$(BIN)/python -m tests.servers.install mysql
 	@$(BIN)/python -m tools.record_demo
 
+.PHONY: record-golden
+record-golden: setup ## record the golden journals of tests/golden again from real servers
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tools.record_golden
+
 .PHONY: lock
 lock: setup ## resolve requirements.lock again from pyproject.toml (needs uv)
 	@uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --no-strip-extras \
