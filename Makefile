@@ -47,6 +47,10 @@ bench-decode: setup ## CPU-seconds per million rows from a journal to Arrow
 bench-idle: setup ## CPU-seconds of a run that finds nothing new
 	@$(BIN)/python -m benchmarks.idle
 
+.PHONY: bench-large
+bench-large: setup ## events of a gigabyte on real servers: lengths, hashes and memory (8 GB of memory, 10 GB of disk)
+	@$(BIN)/python -m benchmarks.large_events
+
 .PHONY: bench-memory
 bench-memory: setup ## resident memory of a capture against its budget
 	@$(BIN)/python -m benchmarks.memory
