@@ -28,7 +28,7 @@ def _family(server: Server, database: str) -> None:
 
 
 @pytest.mark.mysql
-def test_b8_mysql_logs_the_rows_of_a_cascade(mysql_server: Server, mysql_database: str) -> None:
+def test_b09_mysql_logs_the_rows_of_a_cascade(mysql_server: Server, mysql_database: str) -> None:
     _family(mysql_server, mysql_database)
     mysql_server.flush_journal()
     rows = decode_journal(mysql_server.journals()[-2], f"{mysql_database}.child")
@@ -39,7 +39,7 @@ def test_b8_mysql_logs_the_rows_of_a_cascade(mysql_server: Server, mysql_databas
 
 
 @pytest.mark.mariadb
-def test_b8_mariadb_does_not_log_a_cascade_and_the_plan_names_the_constraint(
+def test_b09_mariadb_does_not_log_a_cascade_and_the_plan_names_the_constraint(
     mariadb_server: Server, mariadb_database: str
 ) -> None:
     _family(mariadb_server, mariadb_database)
