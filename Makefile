@@ -65,6 +65,10 @@ bench-decode: setup ## CPU-seconds per million rows from a journal to Arrow
 bench-idle: setup ## CPU-seconds of a run that finds nothing new
 	@$(BIN)/python -m benchmarks.idle
 
+.PHONY: bench-large
+bench-large: setup ## events of a gigabyte on real servers: lengths, hashes and memory (8 GB of memory, 10 GB of disk)
+	@$(BIN)/python -m benchmarks.large_events
+
 .PHONY: bench-memory
 bench-memory: setup ## resident memory of a capture against its budget
 	@$(BIN)/python -m benchmarks.memory
@@ -77,6 +81,11 @@ bench-store: setup ## event store and transactions, from a journal to acked batc
 record-demo: setup ## record the shop's journals again from a real MySQL
 	@$(BIN)/python -m tests.servers.install mysql
 	@$(BIN)/python -m tools.record_demo
+
+.PHONY: record-golden
+record-golden: setup ## record the golden journals of tests/golden again from real servers
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tools.record_golden
 
 .PHONY: lock
 lock: setup ## resolve requirements.lock again from pyproject.toml (needs uv)

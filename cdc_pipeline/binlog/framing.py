@@ -307,6 +307,16 @@ class EventFramer:
             return self._damaged(
                 f"the checksum of a {name} event is wrong", header, stored, zlib.crc32(data[position:end].tobytes())
             )
+        end = (self.offset + header.event_length) & 0xFFFFFFFF
+        if status is Status.BAD_LENGTH and header.event_length > EVENT_BYTES_MAX and header.log_position == end:
+            return UnsupportedEventError(
+                f"a {name} event is larger than can be read",
+                journal=self.journal,
+                offset=self.offset,
+                expected=f"at most {EVENT_BYTES_MAX} bytes",
+                got=f"{header.event_length} bytes",
+                next_step="start after its transaction, and load the tables that it changed",
+            )
         if status is Status.BAD_LENGTH:
             return DamagedJournalError(
                 "an event's length cannot be",

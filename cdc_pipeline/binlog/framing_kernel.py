@@ -28,7 +28,9 @@ from cdc_pipeline.binlog.event_types import (
     EventType,
 )
 
-EVENT_BYTES_MAX: Final = (1 << 30) + (1 << 20)  # max_allowed_packet ends at 1 GiB; nothing larger can be an event
+# A value and a dump's packet end at 1 GiB (max_allowed_packet), but both images of an update are in one event of the
+# file. The decoder's places inside an event are 32-bit numbers with a sign.
+EVENT_BYTES_MAX: Final = (1 << 31) - 1
 
 
 class Status(IntEnum):

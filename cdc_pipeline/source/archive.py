@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,6 +127,10 @@ class ArchiveSource:
     def tables(self) -> None:
         """An archive cannot tell."""
         return
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
+        """An archive cannot tell."""
+        return ()
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         files = {journal_number(file.name): file for file in self._files()}

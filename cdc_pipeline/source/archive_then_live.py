@@ -15,7 +15,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,6 +145,10 @@ class ArchiveThenLive:
     def tables(self) -> list[str] | None:
         """Of the server."""
         return self.live.tables()
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """Of the server."""
+        return self.live.warnings(tables)
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Chunks from `start` up to `end`; see the protocol."""

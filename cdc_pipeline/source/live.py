@@ -20,7 +20,7 @@ import re
 import socket
 import threading
 import uuid
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -42,6 +42,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.source import server_errors, server_positions
+from cdc_pipeline.source.cascades import cascade_warnings
 from cdc_pipeline.source.live_handover import DumpRequest, DumpSocket, ReplicaName, open_dump
 from cdc_pipeline.source.protocol import JournalInfo
 from cdc_pipeline.source.replica_id import check_replica_id, thrown_out
@@ -134,6 +135,10 @@ class LiveSource:
     def tables(self) -> list[str] | None:
         """Base tables that the account can see."""
         return self.server.tables()
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """Foreign keys whose cascades the server does not log."""
+        return cascade_warnings(self.server, tables)
 
     def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
         """Chunks from `start` up to `end`; see the protocol.

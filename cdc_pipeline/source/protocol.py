@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -78,6 +78,9 @@ class Source(Protocol):
 
     def tables(self) -> list[str] | None:
         """Names ``schema.table`` of the base tables that the account can see; None where the source cannot tell."""
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """What of `tables` (captured, ``schema.table``) cannot be seen in the log: a sentence each; mostly nothing."""
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Chunks of all events from `start` up to `end`.

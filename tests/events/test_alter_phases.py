@@ -45,7 +45,7 @@ def _slices(chunk: Chunk) -> list[EventSlice]:
     return taken
 
 
-def test_b3_an_alter_in_two_phases_takes_effect_at_its_commit(mariadb_server: Server, mariadb_database: str) -> None:
+def test_b05_an_alter_in_two_phases_takes_effect_at_its_commit(mariadb_server: Server, mariadb_database: str) -> None:
     """Rows that another session writes meanwhile stand between the phases, and are rows of the old table."""
     rows = 20_000
     while True:
@@ -89,7 +89,7 @@ def test_b3_an_alter_in_two_phases_takes_effect_at_its_commit(mariadb_server: Se
     assert maps[0] < row < maps[1]
 
 
-def test_b3_an_alter_that_fails_in_its_second_phase_changes_nothing(
+def test_b05_an_alter_that_fails_in_its_second_phase_changes_nothing(
     mariadb_server: Server, mariadb_database: str
 ) -> None:
     with mariadb_server.root_connection(database=mariadb_database) as connection:

@@ -51,7 +51,7 @@ def _texts(chunks: list[Chunk]) -> list[str | None]:
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_b_rows_query_and_annotate_name_the_statement_of_every_rows_event(server: Server, fresh_database: str) -> None:
+def test_b01_b02_annotations_name_the_statement_of_every_rows_event(server: Server, fresh_database: str) -> None:
     server.flush_journal()
     expected = _session(server, fresh_database)
     server.flush_journal()
@@ -70,7 +70,7 @@ def test_b_rows_query_and_annotate_name_the_statement_of_every_rows_event(server
 
 
 @pytest.mark.mysql
-def test_b_rows_query_inside_a_payload_and_bytes_that_are_no_utf8(mysql_server: Server, mysql_database: str) -> None:
+def test_b01_rows_query_inside_a_payload_and_bytes_that_are_no_utf8(mysql_server: Server, mysql_database: str) -> None:
     connection = mysql_server.root_connection(database=mysql_database, charset="latin1")
     with connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9)) ENGINE=InnoDB")

@@ -72,7 +72,7 @@ def _replayed(rows: DecodedRows) -> dict[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_b13_images_that_switch_in_mid_stream_replay_to_the_servers_rows(
+def test_b15_images_that_switch_in_mid_stream_replay_to_the_servers_rows(
     server: Server, fresh_database: str, seed: int
 ) -> None:
     images = _write(server, fresh_database, seed)

@@ -53,7 +53,7 @@ def _prepare(server: Server, database: str) -> None:
 
 
 @pytest.mark.parametrize("binlog_format", ["STATEMENT", "MIXED"])
-def test_b15_statement_format_changes_of_a_captured_table_stop_with_kind_and_setting(
+def test_b14_statement_format_changes_of_a_captured_table_stop_with_kind_and_setting(
     server: Server, fresh_database: str, lines: Path, binlog_format: str
 ) -> None:
     _prepare(server, fresh_database)
@@ -89,7 +89,7 @@ def test_b15_statement_format_changes_of_a_captured_table_stop_with_kind_and_set
         } <= types  # fmt: skip
 
 
-def test_b_truncate_is_ddl_in_every_format(server: Server, fresh_database: str) -> None:
+def test_b14_truncate_is_ddl_in_every_format(server: Server, fresh_database: str) -> None:
     _prepare(server, fresh_database)
     server.flush_journal()
     server.execute_all(f"USE `{fresh_database}`", "SET SESSION binlog_format = STATEMENT", "TRUNCATE TABLE t")
@@ -100,7 +100,7 @@ def test_b_truncate_is_ddl_in_every_format(server: Server, fresh_database: str) 
     assert outcome.statement.verb.startswith("TRUNCATE")
 
 
-def test_b_load_data_in_several_blocks_is_one_statement(
+def test_b14_load_data_in_several_blocks_is_one_statement(
     server: Server, fresh_database: str, tmp_path: Path, lines: Path
 ) -> None:
     """A file larger than a block: BEGIN_LOAD_QUERY, APPEND_BLOCK ..., EXECUTE_LOAD_QUERY."""
