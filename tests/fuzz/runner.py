@@ -54,6 +54,8 @@ def judge_mutants(folder: Path) -> Callable[[int], tuple[str, str]]:
     from tests.fuzz import judge
     from tests.fuzz.journal import seed_names
 
+    if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
+        _assert_bounds_checks()
     for seed in seed_names():
         judge.load_seed(seed, folder)
         judge.judge(Mutant(seed, [], []), folder)
@@ -159,6 +161,19 @@ def _work(numbers: list[int], job: Job, connection: Connection, at: Any, since: 
             connection.send((number, *judge(number), peak_bytes() - start_bytes))
     connection.send(None)
     connection.close()
+
+
+def _assert_bounds_checks() -> None:
+    """Kernels from a cache without bounds checks would read beyond their arrays in silence."""
+    import numpy as np
+
+    from cdc_pipeline.binlog.gtid_kernel import gtid_commit_us
+
+    try:
+        gtid_commit_us(np.zeros(1, np.uint8), 0, 60, 33)
+    except IndexError:
+        return
+    raise RuntimeError("the kernels were compiled without bounds checks: give them an empty NUMBA_CACHE_DIR")
 
 
 def peak_bytes() -> int:
