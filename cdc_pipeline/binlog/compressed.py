@@ -39,7 +39,7 @@ _WRONG: Final = {
 }
 _HEAD, _AT, _PACKED, _UNPACKED, _ALGORITHM, _IS_SIZED = range(6)
 _CODEC: Final = pa.Codec("zstd")
-UNPACKED_BYTES_MAX: Final = 128 << 20  # of one chunk, if it has more than one compressed event
+UNPACKED_BYTES_MAX: Final = 64 << 20  # of one chunk, if it has more than one compressed event
 _SMALL_BYTES: Final = 64 << 10  # payloads up to this size are unpacked together
 
 

@@ -64,6 +64,7 @@ _META_BYTES: Final[dict[WireType, int]] = (
     )
 )  # fmt: skip
 
+_COLUMNS_MAX: Final = 4096  # of both servers
 _STORED_BEFORE: Final = "SET GLOBAL binlog_row_metadata = 'FULL' and start after the events written before it"
 
 
@@ -134,8 +135,8 @@ def _parse(raw: bytes, name: TableName, is_mariadb: bool) -> TableSchema:
     reader = Reader(raw)
     reader.take(name.end)
     count = reader.number()
-    if count == 0:
-        raise ValueError("a table without columns")
+    if not 1 <= count <= _COLUMNS_MAX:
+        raise ValueError(f"a table of {count} columns")
     types = reader.take(count)
     meta_reader = Reader(reader.text())
     wires = [_wire(code, meta_reader) for code in types]

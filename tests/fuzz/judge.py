@@ -1,7 +1,7 @@
 """What becomes of a damaged journal: the whole decode of it, and everything else that reads raw bytes.
 
 Allowed are two ends: a CdcError that names the journal and the offset, or rows. Anything else is a finding:
-- another exception, a dead process, a hang, more memory than MEMORY_BYTES_MAX (the last three are the caller's);
+- another exception, a dead process, a hang, more memory than a gigabyte (the last three are the caller's);
 - an Arrow array that is not valid, or a line that is no JSON;
 - a wrong checksum that went through;
 - rows of transactions that ended before the damage, changed or missing although the decode ended without error, or
@@ -41,7 +41,6 @@ from cdc_pipeline.transaction.table_maps import TableMaps
 from tests.fuzz import journal as wire
 from tests.fuzz.mutations import Mutant
 
-MEMORY_BYTES_MAX: Final = 1 << 30
 JOURNAL: Final = "binlog.000001"
 _GTIDS: Final = (EventType.GTID, EventType.ANONYMOUS_GTID, EventType.GTID_TAGGED)
 _SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
@@ -80,19 +79,18 @@ def _decoded(mutant: Mutant, folder: Path) -> str:
     data = mutant.journal()
     file = folder / JOURNAL
     file.write_bytes(data)
-    others = [_arrow, _other_readers, _archive, _dump]
-    for read in others:
+    for read in READERS:
         try:
             read(file, data)
         except CdcError as error:
-            _check_error(error)
+            check_error(error)
     lines: list[str] = []
     failure: CdcError | None = None
     try:
         lines.extend(changes([file]))
     except CdcError as error:
         failure = error
-        _check_error(error)
+        check_error(error)
     if failure is None:
         wrong = wire.wrong_checksum(data)
         if wrong is not None:
@@ -101,11 +99,16 @@ def _decoded(mutant: Mutant, folder: Path) -> str:
     return "rows" if failure is None else type(failure).__name__
 
 
-def _check_error(error: CdcError) -> None:
+def check_error(error: CdcError) -> None:
+    """An error must say where, and what to do.
+
+    Raises:
+        FindingError: it does not.
+    """
     json.dumps(error.as_dict())
     str(error)
-    if error.journal is None or error.offset is None:
-        _found(f"an error without journal and offset: {error.as_dict()}")
+    if error.journal is None or error.offset is None or not error.next_step:
+        _found(f"an error without journal, offset or next step: {error.as_dict()}")
 
 
 def _found(what: str) -> NoReturn:
@@ -250,12 +253,12 @@ def _other_readers(file: Path, data: bytes) -> None:
             try:
                 _read_event(chunk, row)
             except CdcError as error:
-                _check_error(error)
+                check_error(error)
         for read in (gtid.executed, gtid.gtid_texts):
             try:
                 read(chunk, 0, len(chunk.events))
             except CdcError as error:
-                _check_error(error)
+                check_error(error)
         grouped = transactions.step(chunk)
         hasher.feed(chunk, 0, grouped.rows, grouped.bounds.ends)
         failure = failure or grouped.error
@@ -308,3 +311,6 @@ def _dump(file: Path, data: bytes) -> None:
             buffer.consume(consumed)
             if chunk is None and not consumed:
                 break
+
+
+READERS: Final = (_arrow, _other_readers, _archive, _dump)

@@ -1,6 +1,7 @@
 """Workers that judge mutants by number, and a watch over them: one that dies, hangs or grows too large is a finding.
 
 Rules:
+- What is done with a number is a job: a function that is called once in the worker and returns the one that judges.
 - A worker tells the number that it is about to judge through shared memory; so its death can be blamed on a mutant. The
   next worker goes on behind it.
 - The address space of a worker ends MEMORY_BYTES_MAX above what it had after it decoded every seed once.
@@ -21,13 +22,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tests.fuzz.mutations import Mutant, mutant
 
 MUTANT_S_MAX: Final = 20.0
 START_S_MAX: Final = 900.0  # bounds-checked kernels compile for minutes the first time
+MEMORY_BYTES_MAX: Final = 1 << 30
 _AT_START: Final = -1
+
+Job: TypeAlias = Callable[[Path], Callable[[int], tuple[str, str]]]
 
 
 @dataclass(slots=True)
@@ -45,11 +49,30 @@ class Findings:
     peak_bytes: int = 0
 
 
+def judge_mutants(folder: Path) -> Callable[[int], tuple[str, str]]:
+    """The job of a run: outcome and detail of the mutant of a number."""
+    from tests.fuzz import judge
+    from tests.fuzz.journal import seed_names
+
+    if os.environ.get("NUMBA_BOUNDSCHECK") == "1":
+        _assert_bounds_checks()
+    for seed in seed_names():
+        judge.load_seed(seed, folder)
+        judge.judge(Mutant(seed, [], []), folder)
+
+    def one(number: int) -> tuple[str, str]:
+        verdict = judge.judge(mutant(number), folder)
+        return verdict.outcome, verdict.detail
+
+    return one
+
+
 def run(
     first: int,
     count: int,
     *,
     workers: int,
+    job: Job = judge_mutants,
     tell: Callable[[int], None] = lambda _done: None,
     mutant_s_max: float = MUTANT_S_MAX,
 ) -> Findings:
@@ -57,7 +80,7 @@ def run(
     context = multiprocessing.get_context("spawn")
     result = Findings()
     shares = [list(range(first + index, first + count, workers)) for index in range(workers)]
-    running = [_Worker(context, share) for share in shares if share]
+    running = [_Worker(context, share, job) for share in shares if share]
     done = 0
     while running:
         wait([worker.connection for worker in running], timeout=0.5)
@@ -77,7 +100,7 @@ def run(
                 result.outcomes["finding"] += 1
                 result.found[number] = f"the process {what}"
                 rest = worker.numbers[worker.numbers.index(number) + 1 :]
-                running[running.index(worker)] = worker = _Worker(context, rest)
+                running[running.index(worker)] = worker = _Worker(context, rest, job)
             if worker.is_done:
                 worker.process.join()
                 running.remove(worker)
@@ -86,16 +109,16 @@ def run(
 
 
 class _Worker:
-    def __init__(self, context: Any, numbers: list[int]) -> None:
+    def __init__(self, context: Any, numbers: list[int], job: Job) -> None:
         self.numbers = numbers
         self.at = context.Value("q", _AT_START, lock=False)
         self.since = context.Value("d", time.monotonic(), lock=False)
         self.connection: Connection
         self.connection, child = context.Pipe(duplex=False)
-        self.process = context.Process(target=_work, args=(numbers, child, self.at, self.since), daemon=True)
+        self.process = context.Process(target=_work, args=(numbers, job, child, self.at, self.since), daemon=True)
         self.process.start()
         child.close()
-        self.is_done = False
+        self.is_done = self.has_hung_up = False
 
     def received(self) -> Iterator[tuple[int, str, str, int]]:
         """Verdicts that have come."""
@@ -107,14 +130,14 @@ class _Worker:
                     return
                 yield message
         except (EOFError, OSError):
-            return
+            self.has_hung_up = True
 
     def failure(self, mutant_s_max: float) -> str | None:
         """What became of the process, if it cannot go on."""
         if self.is_done:
             return None
         if not self.process.is_alive():
-            if self.connection.poll():
+            if not self.has_hung_up:
                 return None  # its last words first
             code = self.process.exitcode or 0
             return f"died by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
@@ -126,25 +149,31 @@ class _Worker:
         return None
 
 
-def _work(numbers: list[int], connection: Connection, at: Any, since: Any) -> None:
-    from tests.fuzz import judge
-    from tests.fuzz.journal import seed_names
-
+def _work(numbers: list[int], job: Job, connection: Connection, at: Any, since: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with tempfile.TemporaryDirectory(prefix="cdc-fuzz-") as name:
-        folder = Path(name)
-        for seed in seed_names():
-            judge.load_seed(seed, folder)
-            judge.judge(Mutant(seed, [], []), folder)
+        judge = job(Path(name))
         start_bytes = peak_bytes()
-        resource.setrlimit(resource.RLIMIT_AS, (address_space_bytes() + judge.MEMORY_BYTES_MAX,) * 2)
+        resource.setrlimit(resource.RLIMIT_AS, (address_space_bytes() + MEMORY_BYTES_MAX,) * 2)
         for number in numbers:
             since.value = time.monotonic()
             at.value = number
-            verdict = judge.judge(mutant(number), folder)
-            connection.send((number, verdict.outcome, verdict.detail, peak_bytes() - start_bytes))
+            connection.send((number, *judge(number), peak_bytes() - start_bytes))
     connection.send(None)
     connection.close()
+
+
+def _assert_bounds_checks() -> None:
+    """Kernels from a cache without bounds checks would read beyond their arrays in silence."""
+    import numpy as np
+
+    from cdc_pipeline.binlog.gtid_kernel import gtid_commit_us
+
+    try:
+        gtid_commit_us(np.zeros(1, np.uint8), 0, 60, 33)
+    except IndexError:
+        return
+    raise RuntimeError("the kernels were compiled without bounds checks: give them an empty NUMBA_CACHE_DIR")
 
 
 def peak_bytes() -> int:
