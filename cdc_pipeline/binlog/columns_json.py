@@ -38,10 +38,11 @@ class _Writer:
         self._resize_scratch(256)
 
     def documents(self, block: Block, relative: NDArray[np.int32], rows: slice) -> None:
+        data = _read_only(block.data)
         done = 0
         while done < block.rows:
             done_now, self.end = jsonb.gather_json(
-                block.data, block.base[done:], relative[done:], -self._cells.rule, self._powers, self._stack, self.out,
+                data, block.base[done:], relative[done:], -self._cells.rule, self._powers, self._stack, self.out,
                 self.end, self.offsets[rows.start + done : rows.stop + 1],
                 self._cells.state[rows.start + done : rows.stop],
             )  # fmt: skip
@@ -51,10 +52,11 @@ class _Writer:
 
     def changes(self, block: Block, relative: NDArray[np.int32], rows: slice, what: NDArray[np.uint8]) -> None:
         before = block.before[self._cells.index, : block.rows]
+        data = _read_only(block.data)
         done = 0
         while done < block.rows:
             done_now, self.end, code = json_changes.gather_changed_json(
-                block.data, block.base[done:], before[done:], relative[done:], -self._cells.rule, what[done:],
+                data, block.base[done:], before[done:], relative[done:], -self._cells.rule, what[done:],
                 self._nodes, self._children, self._names, self._tops, self._powers, self._stack, self._walk, self.out,
                 self.end, self.offsets[rows.start + done : rows.stop + 1],
                 self._cells.state[rows.start + done : rows.stop],
@@ -68,7 +70,7 @@ class _Writer:
     def _resize_scratch(self, nodes: int) -> None:
         """Room for so many nodes, and for children and names in proportion."""
         self._nodes = np.empty((nodes, json_diff.NODE_WORDS), np.int64)
-        self._children = np.empty(8 * nodes, np.int64)
+        self._children = np.empty(32 * nodes, np.int64)
         self._names = np.empty(16 * nodes, np.uint8)
 
     def _grow(self) -> None:
@@ -162,6 +164,13 @@ def _text_of(document: bytes) -> bytes:
     if state[0] != VALID:
         raise ValueError("no document")
     return out[: int(offsets[1])].tobytes()
+
+
+def _read_only(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A view of chunk bytes that is read-only whatever they are: numba compiles once, and not for each of both."""
+    view = data.view()
+    view.setflags(write=False)
+    return view
 
 
 def _kinds(cells: _Cells, block: Block) -> NDArray[np.uint8] | None:

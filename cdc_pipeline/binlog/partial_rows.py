@@ -108,4 +108,5 @@ def plain_bodies(
         if status != walk.DONE:
             return PlainBodies(data, first, last, None, status)
     state[:] = 0
+    out.setflags(write=data.flags.writeable)  # the kernels of the walk are compiled for one of both
     return PlainBodies(out, new_first, new_last, PartialRows(first_row, bits, json_number))

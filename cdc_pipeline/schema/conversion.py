@@ -85,7 +85,7 @@ CONVERSIONS: Final = (
                      "VARCHAR(5) CHARACTER SET binary")),
     Conversion("ENUM, SET", "the label, '' for the number 0; labels joined by commas in the order of the definition",
                _each("string", "ENUM('a','b')", "SET('a','b')")),
-    Conversion("JSON", "MariaDB's JSON is a LONGTEXT", _each("string", "JSON")),
+    Conversion("JSON", "the text that MySQL's CAST(doc AS CHAR) prints; JSON null is `null`; MariaDB's JSON is a LONGTEXT", _each("string", "JSON")),
     Conversion("GEOMETRY, POINT and kin", "", _each(GEOMETRY_TYPE, "GEOMETRY", "POINT", "POLYGON")),
     Conversion("VECTOR (MySQL 9)", "", _each("array<float>", "VECTOR(3)"), flavor="mysql"),
     Conversion("UUID, INET4, INET6 (MariaDB)",

@@ -39,6 +39,8 @@ _OPAQUE_PREFIX = np.frombuffer(b'"base64:type', np.uint8)
 # Letter after the backslash by control character; 0 for those that are written as \u00xx.
 _ESCAPES = np.zeros(32, np.uint8)
 _ESCAPES[[8, 9, 10, 12, 13]] = np.frombuffer(b"btnfr", np.uint8)
+# Inside a document a DECIMAL may be declared with more digits than a column can have: whole groups of nine.
+_DECIMAL_DIGITS_MAX: Final = 81
 _SIGN_BIT_16: Final = 1 << 15
 _SIGN_BIT_32: Final = 1 << 31
 
@@ -192,7 +194,7 @@ def _put_opaque(
             return np.int64(BAD)
         precision, scale = byte_at(data, first), byte_at(data, first + 1)
         whole = precision - scale
-        if precision < 1 or precision > 65 or whole < 0:
+        if precision < 1 or precision > _DECIMAL_DIGITS_MAX or whole < 0:
             return np.int64(BAD)
         need = 4 * (whole // GROUP_DIGITS + scale // GROUP_DIGITS)
         need += DIGIT_BYTES[whole % GROUP_DIGITS] + DIGIT_BYTES[scale % GROUP_DIGITS]
