@@ -127,6 +127,6 @@ PEERS = (
         "the same, JSON rendered by its own JsonBinary",
     ),
     Peer("mysql_common 0.38.0", "text", "no", _mysql_common, "Rust crate; JSON by its parse() and serde_json"),
-    Peer("mysqlbinlog -v", "text", "yes", _mysqlbinlog, "of the same MySQL; prints pseudo-SQL; no warm-up"),
+    Peer("mysqlbinlog -v", "text", "no", _mysqlbinlog, "of the same MySQL; prints pseudo-SQL; no warm-up"),
     Peer("pymysqlreplication", "objects", "no", _pymysqlreplication, "1.0.17, PyPI; the first 10,000 changes only"),
 )  # fmt: skip
