@@ -58,7 +58,7 @@ lint: setup ## ruff, mypy and the import fence
 bench: bench-decode bench-idle bench-memory bench-store ## all benchmarks with their targets
 
 .PHONY: bench-decode
-bench-decode: setup ## CPU-seconds per million rows from a journal to Arrow
+bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory
 	@$(BIN)/python -m benchmarks.decode
 
 .PHONY: bench-idle

@@ -172,7 +172,8 @@ def write_wide(cursor: Cursor) -> None:
     for first in range(0, WIDE_ROWS, _WIDE_STATEMENT_ROWS):
         cursor.execute(f"INSERT INTO wide SELECT {row} FROM (SELECT {first} + n AS id FROM numbers) AS numbered")
         cursor.execute(
-            "UPDATE wide SET tiny1 = tiny1 + 1, whole2 = whole2 + 1, exact1 = exact1 + 1.5, named2 = CONCAT('!', named2),"
-            " wall1 = wall1 + INTERVAL 1 DAY, doc1 = JSON_SET(doc1, '$.changed', TRUE), note3 = 'changed'"
+            "UPDATE wide SET tiny1 = tiny1 + 1, whole2 = whole2 + 1, exact1 = exact1 + 1.5,"
+            " named2 = CONCAT('!', named2), wall1 = wall1 + INTERVAL 1 DAY,"
+            " doc1 = JSON_SET(doc1, '$.changed', TRUE), note3 = 'changed'"
             f" WHERE id > {first} AND id <= {first + _WIDE_STATEMENT_ROWS}"
         )
