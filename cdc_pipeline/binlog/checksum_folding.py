@@ -1,8 +1,8 @@
 """CRC32 by carry-less multiplication, for processors that have it: several times as fast as zlib's.
 
-Method: a message is a polynomial over GF(2), and its CRC the remainder of it, times x**32, by P. A block of 128 bits that
-stands n bits before another one may be replaced by its product with x**n mod P, added to that one. So 64 bytes are
-folded into the next 64 until 16 bytes are left, and those reduced to 32 bits by the quotient's inverse (Barrett).
+Method: a message is a polynomial over GF(2), and its CRC the remainder of it, times x**32, by P. A block of 128 bits
+that stands n bits before another one may be replaced by its product with x**n mod P, added to that one. So 64 bytes
+are folded into the next 64 until 16 bytes are left, and those reduced to 32 bits by P's inverse (Barrett).
 
 Rules:
 - Bits are reflected, as CRC32 has them: the first byte is the lowest, and holds the highest powers. A product of two

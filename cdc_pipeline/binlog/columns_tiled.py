@@ -153,19 +153,17 @@ def gather_tiled(
             arena.view(np.int64),
         )  # fmt: skip
     arrays = {}
-    at, end, bad, missing = (
-        starts.tolist(),
-        program[:, tiles.END].tolist(),
-        program[:, tiles.INVALIDS],
-        program[:, tiles.NULLS],
-    )
-    for index in np.flatnonzero(bad == 0).tolist():
-        line = plan.lines[chosen[index]]
-        null_count = int(missing[index])
-        validity = buffer.slice(at[index], (rows + 7) // 8) if null_count else None
-        buffers = [validity, buffer.slice(at[count + index], int(lengths[count + index]))]
+    bitmaps_at, values_at, data_at = starts[:-1].reshape(3, count).tolist()
+    value_lengths = lengths[count : 2 * count].tolist()
+    ends, null_counts, invalids = program[:, [tiles.END, tiles.NULLS, tiles.INVALIDS]].T.tolist()
+    for index, chosen_line in enumerate(chosen.tolist()):
+        if invalids[index]:
+            continue
+        line = plan.lines[chosen_line]
+        validity = buffer.slice(bitmaps_at[index], (rows + 7) // 8) if null_counts[index] else None
+        buffers = [validity, buffer.slice(values_at[index], value_lengths[index])]
         if line.op == tiles.TEXT:
-            buffers.append(buffer.slice(at[2 * count + index], end[index] - at[2 * count + index]))
-        array = pa.Array.from_buffers(line.kind, rows, buffers, null_count)
+            buffers.append(buffer.slice(data_at[index], ends[index] - data_at[index]))
+        array = pa.Array.from_buffers(line.kind, rows, buffers, null_counts[index])
         arrays[line.column] = array if line.labels is None else line.labels.take(array)
     return arrays

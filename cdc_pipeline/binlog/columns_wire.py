@@ -6,6 +6,7 @@ Source: MySQL `field_types.h` (codes) and `Field::pack`; MariaDB's codes above 1
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -130,8 +131,9 @@ def width_rule(column: Column) -> int:
     raise _unknown(column, "a column type that is not known", "leave the table out of the capture")
 
 
+@lru_cache(maxsize=1024)
 def width_rules(schema: TableSchema) -> NDArray[np.int32]:
-    """Width rules of all columns, int32 (columns,).
+    """Width rules of all columns, int32 (columns,); shared, so nobody may write to them.
 
     Raises:
         UnknownColumnTypeError: see `width_rule`; the table's name is in it.

@@ -207,11 +207,12 @@ def _place(piece: RowsSelection, schema: TableSchema) -> _Placed:
     lengths = np.zeros(256, np.uint8)
     post_headers = chunk.journal_format.post_header_lengths[:255]
     lengths[1 : len(post_headers) + 1] = post_headers
-    placed = _Placed(*(np.empty(count, np.int64) for _ in range(2)), *(np.empty(count, np.uint8) for _ in range(3)))
+    first, last = (np.empty(count, np.int64) for _ in range(2))
+    types, ops, id_bytes = (np.empty(count, np.uint8) for _ in range(3))
+    placed = _Placed(first, last, types, ops, id_bytes)
     bad = places.place_events(
         chunk.data, chunk.events, piece.rows, chunk.journal_format.checksum_bytes, _OPS,
-        np.where(lengths == 6, 4, 6).astype(np.uint8), placed.first, placed.last, placed.types, placed.ops,
-        placed.id_bytes,
+        np.where(lengths == 6, 4, 6).astype(np.uint8), first, last, types, ops, id_bytes,
     )  # fmt: skip
     if bad >= 0:
         _raise_bad_event(chunk, chunk.events[piece.rows[bad]], schema)

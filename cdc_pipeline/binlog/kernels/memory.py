@@ -26,6 +26,8 @@ _BY_BYTES: bool = bool(config.DISABLE_JIT or config.BOUNDSCHECK)  # type: ignore
 
 _intrinsic: Any = intrinsic  # its type stub does not know that the typing context is not an argument
 
+_raw_memcpy: Any = cgutils.raw_memcpy
+
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
     data = context.make_array(array_type)(context, builder, array).data
@@ -61,7 +63,7 @@ def _move(typing: Any, data: Any, source: Any, length: Any, out: Any, target: An
         from_array, source_at, count, to_array, target_at = arguments
         source_pointer = _pointer(context, builder, signature.args[0], from_array, source_at)
         target_pointer = _pointer(context, builder, signature.args[3], to_array, target_at)
-        cgutils.raw_memcpy(builder, target_pointer, source_pointer, count, 1)
+        _raw_memcpy(builder, target_pointer, source_pointer, count, 1)
         return context.get_dummy_value()
 
     return types.void(data, types.int64, types.int64, out, types.int64), generate
@@ -102,7 +104,7 @@ def _copy_by_words(
             value = data[np.uint64(source + index)]
             out[np.uint64(target + index)] = value
             few |= value
-        return few < 128
+        return bool(few < 128)
     seen = np.uint64(0)
     for index in range(0, length - _WORD_BYTES, _WORD_BYTES):
         word = _load_word(data, source + index)
@@ -111,7 +113,7 @@ def _copy_by_words(
     last = length - _WORD_BYTES
     word = _load_word(data, source + last)
     _store_word(out, target + last, word)
-    return (seen | word) & _TOP_BITS == 0
+    return bool((seen | word) & _TOP_BITS == 0)
 
 
 def _copy_block(
@@ -134,12 +136,12 @@ def _equal_by_words(data: NDArray[np.uint8], one: Integer, other: Integer, lengt
         index = 0
         while index < length and data[one + index] == data[other + index]:
             index += 1
-        return index == length
+        return bool(index == length)
     last = length - _WORD_BYTES
     for index in range(0, last, _WORD_BYTES):
         if _load_word(data, one + index) != _load_word(data, other + index):
             return False
-    return _load_word(data, one + last) == _load_word(data, other + last)
+    return bool(_load_word(data, one + last) == _load_word(data, other + last))
 
 
 def _no_prefetch(data: NDArray[np.uint8], position: Integer) -> None:

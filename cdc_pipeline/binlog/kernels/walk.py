@@ -71,10 +71,10 @@ def _copy_bitmap(data: NDArray[np.uint8], position: Integer, columns: Integer, b
 
 @helper
 def _same_bitmap(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
-    for index in range(one.shape[0]):
-        if one[index] != other[index]:
-            return False
-    return True
+    index = 0
+    while index < one.shape[0] and one[index] == other[index]:
+        index += 1
+    return bool(index == one.shape[0])
 
 
 @routine
@@ -188,10 +188,10 @@ def walk_rows(
     before_columns = scratch[0]
     after_columns = scratch[1]
     # The lists of present columns are made anew only where an event's bitmap is not that of the event before it.
-    before_of = np.int64(-1)
-    after_of = np.int64(-1)
-    before_listed = np.int64(0)
-    after_listed = np.int64(0)
+    before_of: Integer = np.int64(-1)
+    after_of: Integer = np.int64(-1)
+    before_listed: Integer = np.int64(0)
+    after_listed: Integer = np.int64(0)
     row = 0
     for event in range(state[S_EVENT], first.shape[0]):
         if event + _EVENTS_AHEAD < first.shape[0]:
