@@ -38,6 +38,9 @@ _PLAIN: Final = {
     Kind.JSON: pa.string(),
     Kind.GEOMETRY: GEOMETRY,
     Kind.VECTOR: VECTOR,
+    Kind.UUID: pa.string(),
+    Kind.INET4: pa.string(),
+    Kind.INET6: pa.string(),
 }
 
 

@@ -51,6 +51,7 @@ class Query:
         time_zone: of the session; "" where the event does not tell.
         explicit_defaults_for_timestamp: of the session (MySQL only); None where the event does not tell.
         charset: name of the client charset; "" where the event does not tell.
+        server_charset: charset of `collation_server` in the session; "" where the event does not tell.
         raw: bytes of the text.
         is_exact: False where `sql` could not be decoded without loss.
     """
@@ -65,6 +66,7 @@ class Query:
     charset: str
     raw: bytes
     is_exact: bool
+    server_charset: str = ""
 
 
 def parse_query(chunk: Chunk, row: int) -> Query:
@@ -111,8 +113,9 @@ def parse(
         )
     variables = _status_variables(raw[post_header_bytes:database_at])
     text = raw[sql_at:]
-    charset = ""
+    charset = server_charset = ""
     if _CHARSET in variables:
+        server_charset = CHARSET_BY_COLLATION.get(int.from_bytes(variables[_CHARSET][4:6], "little"), "")
         charset = CHARSET_BY_COLLATION.get(int.from_bytes(variables[_CHARSET][:2], "little"), "")
     is_told = not is_mariadb and _EXPLICIT_TIMESTAMP in variables
     sql, is_exact = _decode(text, charset or "utf8mb4", is_mariadb)
@@ -127,6 +130,7 @@ def parse(
         charset=charset,
         raw=text,
         is_exact=is_exact,
+        server_charset=server_charset,
     )
 
 

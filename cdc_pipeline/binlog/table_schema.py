@@ -38,6 +38,9 @@ class Kind(StrEnum):
     JSON = "json"
     GEOMETRY = "geometry"
     VECTOR = "vector"
+    UUID = "uuid"  # MariaDB's; on the wire BINARY(16), which a table map cannot tell from these three
+    INET4 = "inet4"  # BINARY(4)
+    INET6 = "inet6"  # BINARY(16)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 Rules:
 - The answer equals what the table map of the same column says (K13): synonyms, implied signs, default sizes, and text
   in charset ``binary``, which the server stores as bytes.
-- MariaDB's UUID, INET4 and INET6 are BINARY(n) to the table map, which cannot tell them apart; so they are here.
+- MariaDB's UUID, INET4 and INET6 have kinds of their own; a table map, to which they are BINARY(n), is told by the
+  schema history which of its columns they are.
 - A type that is not known is None: its statement stops, or the target waits for its first table map.
 
 Source: MySQL 9.7 manual, chapter 13 and 13.9 (types of other products); MariaDB 10.11, "Data types".
@@ -263,5 +264,5 @@ def _other(tokens: TokenReader, name: str) -> DeclaredType | None:
     if name == "VECTOR" and not tokens.is_mariadb:
         return None if _numbers(tokens) is None else DeclaredType(_column(Kind.VECTOR), name)
     if name in _FIXED_BYTES and tokens.is_mariadb:
-        return DeclaredType(_column(Kind.BINARY, pad_bytes=_FIXED_BYTES[name]), name)
+        return DeclaredType(_column(Kind(name.lower()), pad_bytes=_FIXED_BYTES[name]), name)
     return None

@@ -40,6 +40,9 @@ _FIXED: Final[dict[Kind, str]] = {
     Kind.JSON: "string",
     Kind.GEOMETRY: GEOMETRY_TYPE,
     Kind.VECTOR: "array<float>",
+    Kind.UUID: "string",
+    Kind.INET4: "string",
+    Kind.INET6: "string",
 }
 _SIGNED: Final[dict[Kind, str]] = {
     Kind.INT8: "tinyint",

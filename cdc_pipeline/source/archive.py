@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -127,6 +127,9 @@ class ArchiveSource:
     def tables(self) -> None:
         """An archive cannot tell."""
         return
+
+    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> None:
+        """No server to ask: CREATE TABLE in the journals tells columns."""
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         files = {journal_number(file.name): file for file in self._files()}

@@ -238,7 +238,7 @@ refused: INT AS (id + 1) PERSISTENT
 _FIXED = {
     "double": "double", "float": "float", "date": "date", "datetime": "timestamp_ntz", "timestamp": "timestamp",
     "time": "string", "year": "smallint", "json": "string", "enum": "string", "set": "string", "vector": "array<float>",
-    "uuid": "binary", "inet4": "binary", "inet6": "binary",
+    "uuid": "string", "inet4": "string", "inet6": "string",
 }  # fmt: skip
 _GEOMETRIES = {"geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon"} | {
     "geometrycollection",

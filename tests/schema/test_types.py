@@ -53,6 +53,9 @@ TABLE = [
     (column(Kind.JSON), "string"),
     (column(Kind.GEOMETRY), "struct<srid:int,wkb:binary>"),
     (column(Kind.VECTOR), "array<float>"),
+    (column(Kind.UUID, pad_bytes=16), "string"),
+    (column(Kind.INET4, pad_bytes=4), "string"),
+    (column(Kind.INET6, pad_bytes=16), "string"),
 ]
 
 
