@@ -9,19 +9,20 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog import columns_compressed as compressed
 from cdc_pipeline.binlog import columns_wire as wire
 from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type
 from cdc_pipeline.binlog.charsets import find_charset
 from cdc_pipeline.binlog.columns_invalid import temporal_text
 from cdc_pipeline.binlog.decoded import InvalidValue
-from cdc_pipeline.binlog.kernels import jsonb, numbers, temporal, text
+from cdc_pipeline.binlog.kernels import addresses, jsonb, numbers, old_temporal, temporal, text
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import BinlogError
@@ -70,9 +71,12 @@ class _Cells:
     is_mariadb: bool
     state: NDArray[np.uint8]
     packed: NDArray[np.int64] | None = None
+    unpacked: list[tuple[Block, NDArray[np.int32], slice]] | None = None
 
     def parts(self) -> list[tuple[Block, NDArray[np.int32], slice]]:
         """Per block: the block, its offsets of this column, and its rows in the result."""
+        if self.unpacked is not None:
+            return self.unpacked
         found = []
         for block in self.blocks:
             matrix = block.before if self.image == "before" else block.after
@@ -94,7 +98,7 @@ class _Cells:
     def integers(self, *, signed: bool) -> NDArray[np.int64]:
         """All values as int64 bit patterns, kept for the texts of invalid ones."""
         out = np.empty(self.rows, np.int64)
-        big_endian = self.column.wire_type in wire.BIG_ENDIAN
+        big_endian = wire.is_big_endian(self.column)
         for block, relative, rows in self.parts():
             numbers.gather_integers(
                 block.data, block.base, relative, self.rule, big_endian, signed, out[rows], self.state[rows]
@@ -145,6 +149,8 @@ def build_columns(
             rule=int(rules[index]), is_mariadb=is_mariadb, state=np.empty(rows, np.uint8),
         )  # fmt: skip
         try:
+            if column.wire_type in wire.COMPRESSED:
+                invalid.extend(_unpack(cells))
             arrays.append(_BUILDERS[column.kind](cells, kind))
         except BinlogError as error:
             error.table = schema.full_name
@@ -164,6 +170,25 @@ def _fits(cells: _Cells, total_bytes: int) -> int:
             next_step="decode fewer events at a time",
         )
     return total_bytes
+
+
+def _unpack(cells: _Cells) -> list[InvalidValue]:
+    """Let `cells` hold the plain values of a COMPRESSED column; those that cannot be unpacked are null and listed."""
+    column, rule, places = cells.column, cells.rule, cells.parts()
+    inputs = [(block.data, block.base, relative) for block, relative, _ in places]
+    total_bytes = sum(compressed.unpacked_bytes(column, *values, rule=rule) for values in inputs)
+    cells.value_bytes = _fits(cells, total_bytes)
+    damaged = np.zeros(cells.rows, np.uint8)
+    unpacked = []
+    for values, (block, _, rows) in zip(inputs, places, strict=True):
+        data, base, relative, damaged[rows] = compressed.unpack(column, *values, rule=rule)
+        unpacked.append((replace(block, data=data, base=base), relative, rows))
+    reported = [
+        InvalidValue(int(row), cells.image, cells.index, compressed.REASON, cells.raw(int(row)).hex())
+        for row in np.flatnonzero(damaged)
+    ]
+    cells.unpacked, cells.rule = unpacked, compressed.RULE
+    return reported
 
 
 def _integer(cells: _Cells, kind: pa.DataType) -> pa.Array:
@@ -209,18 +234,23 @@ def _date(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 def _datetime(cells: _Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
-    if cells.column.wire_type in wire.OLD_TEMPORAL:
-        temporal.old_datetimes(cells.integers(signed=True), out, cells.state)
+    digits = cells.column.fraction_digits
+    if cells.column.wire_type not in wire.OLD_TEMPORAL:
+        temporal.datetimes(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
+    elif digits:
+        old_temporal.fractional_datetimes(cells.integers(signed=False), digits, out, cells.state)
     else:
-        digits = wire.fraction_bytes(cells.column.fraction_digits)
-        temporal.datetimes(cells.integers(signed=False), digits, out, cells.state)
+        temporal.old_datetimes(cells.integers(signed=True), out, cells.state)
     return cells.array(kind, [pa.py_buffer(out)])
 
 
 def _timestamp(cells: _Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
-    digits = wire.fraction_bytes(cells.column.fraction_digits)
-    temporal.timestamps(cells.integers(signed=False), digits, out, cells.state)
+    digits = cells.column.fraction_digits
+    if digits and cells.column.wire_type in wire.OLD_TEMPORAL:
+        old_temporal.fractional_timestamps(cells.integers(signed=False), digits, out, cells.state)
+    else:
+        temporal.timestamps(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
     return cells.array(kind, [pa.py_buffer(out)])
 
 
@@ -229,8 +259,11 @@ def _time(cells: _Cells, kind: pa.DataType) -> pa.Array:
     digits = cells.column.fraction_digits
     out = np.empty(_fits(cells, cells.rows * _TIME_TEXT_BYTES_MAX), np.uint8)
     offsets = np.empty(cells.rows + 1, np.int32)
-    packed = cells.integers(signed=old)
-    end = temporal.times(packed, wire.fraction_bytes(digits), digits, old, out, offsets, cells.state)
+    packed = cells.integers(signed=old and not digits)
+    if old and digits:
+        end = old_temporal.fractional_times(packed, digits, out, offsets, cells.state)
+    else:
+        end = temporal.times(packed, wire.fraction_bytes(digits), digits, old, out, offsets, cells.state)
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
@@ -269,6 +302,22 @@ def _gathered(cells: _Cells, *, mode: int, skip: int = 0) -> tuple[NDArray[np.in
 def _binary(cells: _Cells, kind: pa.DataType) -> pa.Array:
     offsets, data = _gathered(cells, mode=text.BYTES)
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+_ADDRESS_FORMS: Final = {Kind.UUID: addresses.UUID, Kind.INET4: addresses.INET4, Kind.INET6: addresses.INET6}
+
+
+def _address(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    form = _ADDRESS_FORMS[cells.column.kind]
+    out = np.empty(_fits(cells, cells.rows * addresses.TEXT_BYTES_MAX), np.uint8)
+    offsets = np.zeros(cells.rows + 1, np.int32)
+    end = 0
+    for block, relative, rows in cells.parts():
+        end = addresses.gather_addresses(
+            block.data, block.base, relative, -cells.rule, form, out, end,
+            offsets[rows.start : rows.stop + 1], cells.state[rows],
+        )  # fmt: skip
+    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
 def _text(cells: _Cells, kind: pa.DataType) -> pa.Array:
@@ -386,6 +435,9 @@ _BUILDERS: Final[dict[Kind, Callable[[_Cells, pa.DataType], pa.Array]]] = {
     Kind.JSON: _json,
     Kind.GEOMETRY: _geometry,
     Kind.VECTOR: _vector,
+    Kind.UUID: _address,
+    Kind.INET4: _address,
+    Kind.INET6: _address,
 }
 
 _REASONS: Final = {
@@ -399,6 +451,9 @@ _REASONS: Final = {
     Kind.JSON: "not a JSON document in the server's binary form",
     Kind.GEOMETRY: "shorter than its SRID",
     Kind.VECTOR: "not a whole number of elements",
+    Kind.UUID: "longer than 16 bytes",
+    Kind.INET4: "longer than 4 bytes",
+    Kind.INET6: "longer than 16 bytes",
 }
 
 

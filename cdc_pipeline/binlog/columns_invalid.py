@@ -19,6 +19,8 @@ def temporal_text(column: Column, packed: int) -> str:
         return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
     if column.kind is Kind.TIME:
         return f"{packed:#x}"  # no time at all: the server itself would not print it
+    if column.wire_type in OLD_TEMPORAL and digits:
+        return _old_fractional(column.kind, packed, digits)
     if column.wire_type in OLD_TEMPORAL:
         if column.kind is Kind.TIMESTAMP:
             return _ZERO_DATETIME
@@ -33,3 +35,16 @@ def temporal_text(column: Column, packed: int) -> str:
     months, day = whole >> 22, whole >> 17 & 31
     hour, minute, second = whole >> 12 & 31, whole >> 6 & 63, whole & 63
     return f"{months // 13:04d}-{months % 13:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}{tail}"
+
+
+def _old_fractional(kind: Kind, packed: int, digits: int) -> str:
+    """Text of a value of MariaDB's old types with a fraction (see `kernels.old_temporal`)."""
+    if kind is Kind.TIMESTAMP:
+        return f"{_ZERO_DATETIME}.{0:0{digits}d}"
+    whole, fraction = divmod(packed, 10**digits)
+    parts = []
+    for radix in (60, 60, 24, 32, 13):
+        whole, part = divmod(whole, radix)
+        parts.append(part)
+    second, minute, hour, day, month = parts
+    return f"{whole:04d}-{month:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}.{fraction:0{digits}d}"

@@ -59,10 +59,15 @@ _FIXED: Final = {
 }  # fmt: skip
 _FRACTIONAL: Final = {_W.TIMESTAMP2: 4, _W.DATETIME2: 5, _W.TIME2: 3}
 _LENGTH_BYTES_IN_META: Final = frozenset(
-    {_W.VECTOR, _W.JSON, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB, _W.GEOMETRY}
+    {_W.VECTOR, _W.JSON, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB, _W.GEOMETRY, _W.BLOB_COMPRESSED}
 )
 OLD_TEMPORAL: Final = frozenset({_W.TIMESTAMP, _W.TIME, _W.DATETIME})
-BIG_ENDIAN: Final = frozenset({_W.BIT, _W.TIMESTAMP2, _W.DATETIME2, _W.TIME2})
+# Of MariaDB's old format with fraction digits 1 to 6 (probed on 10.11); the table map does not tell the digits.
+_OLD_FRACTIONAL: Final = {
+    _W.TIMESTAMP: (5, 5, 6, 6, 7, 7), _W.DATETIME: (6, 6, 7, 7, 7, 8), _W.TIME: (4, 4, 5, 5, 5, 6),
+}  # fmt: skip
+COMPRESSED: Final = frozenset({_W.BLOB_COMPRESSED, _W.VARCHAR_COMPRESSED})
+_BIG_ENDIAN: Final = frozenset({_W.BIT, _W.TIMESTAMP2, _W.DATETIME2, _W.TIME2})
 
 
 def type_name(wire_type: int) -> str:
@@ -71,6 +76,12 @@ def type_name(wire_type: int) -> str:
         return f"{WireType(wire_type).name} ({wire_type})"
     except ValueError:
         return f"type {wire_type}"
+
+
+def is_big_endian(column: Column) -> bool:
+    """Whether the column's numbers stand with their highest byte first."""
+    wire = column.wire_type
+    return wire in _BIG_ENDIAN or (wire in OLD_TEMPORAL and column.fraction_digits > 0)
 
 
 def fraction_bytes(digits: int) -> int:
@@ -92,12 +103,15 @@ def width_rule(column: Column) -> int:
         UnknownColumnTypeError: an unknown type, or one whose width the table map does not tell.
     """
     wire, meta = column.wire_type, column.wire_meta
-    if wire in OLD_TEMPORAL and column.fraction_digits != 0:
+    if wire in OLD_TEMPORAL and not 0 <= column.fraction_digits <= 6:
         raise _unknown(
             column,
-            "a fractional temporal column in MariaDB's old format, whose width the table map does not tell",
-            "SET GLOBAL mysql56_temporal_format = ON and rebuild the table (ALTER TABLE ... FORCE)",
+            "a temporal column in MariaDB's old format, whose fraction digits the table map does not tell",
+            "SET GLOBAL mysql56_temporal_format = ON and rebuild the table (ALTER TABLE ... FORCE), or take the "
+            "column's fraction digits from the catalog",
         )
+    if wire in OLD_TEMPORAL and column.fraction_digits:
+        return _OLD_FRACTIONAL[_W(wire)][column.fraction_digits - 1]
     if wire in _FIXED:
         return _FIXED[_W(wire)]
     if wire in _FRACTIONAL and 0 <= column.fraction_digits <= 6:
@@ -108,12 +122,10 @@ def width_rule(column: Column) -> int:
         return (column.bits + 7) // 8
     if wire in (_W.ENUM, _W.SET) and 1 <= meta <= 8:
         return meta
-    if wire in (_W.VARCHAR, _W.VAR_STRING, _W.STRING):
+    if wire in (_W.VARCHAR, _W.VAR_STRING, _W.STRING, _W.VARCHAR_COMPRESSED):
         return -1 if meta < 256 else -2
     if wire in _LENGTH_BYTES_IN_META and 1 <= meta <= 4:
         return -meta
-    if wire in (_W.BLOB_COMPRESSED, _W.VARCHAR_COMPRESSED):
-        raise _unknown(column, "a COMPRESSED column", "ALTER TABLE ... MODIFY the column without COMPRESSED")
     raise _unknown(column, "a column type that is not known", "leave the table out of the capture")
 
 

@@ -27,7 +27,13 @@ from cdc_pipeline.binlog.event_types import HEADER_BYTES, ROWS_TYPES, EventType,
 from cdc_pipeline.binlog.kernels import walk
 from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, seq_array
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import BinlogError, DamagedJournalError, SchemaError, UnsupportedEventError
+from cdc_pipeline.errors import (
+    BinlogError,
+    DamagedJournalError,
+    SchemaError,
+    UnknownColumnTypeError,
+    UnsupportedEventError,
+)
 
 BLOCK_ROWS_MAX: Final = 1 << 17
 BLOCK_CELLS_MAX: Final = 1 << 20
@@ -89,8 +95,14 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
         UnsupportedEventError: an event of another type.
         BinlogError: an event stands outside a transaction, or a column holds more than 2 GiB.
     """
-    rules = width_rules(schema)
     pieces = _joined_pieces(pieces)
+    try:
+        rules = width_rules(schema)
+    except UnknownColumnTypeError as error:
+        if pieces:
+            chunk, first = pieces[0].chunk, pieces[0].rows[0]
+            error.journal, error.offset = chunk.journal, int(chunk.events["offset"][first])
+        raise
     columns = len(rules)
     sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
     has_before, has_after = _images(pieces)

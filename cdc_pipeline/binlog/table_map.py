@@ -13,11 +13,11 @@ Source: MySQL `Table_map_event`; `Field::save_field_metadata` for the metadata o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple
 
 from cdc_pipeline.binlog.charsets import decode_text
 from cdc_pipeline.binlog.collations import BINARY_COLLATION, CHARACTER_BYTES_MAX, CHARSET_BY_COLLATION
-from cdc_pipeline.binlog.columns_wire import OLD_TEMPORAL, WireType, type_name
+from cdc_pipeline.binlog.columns_wire import COMPRESSED, OLD_TEMPORAL, WireType, type_name
 from cdc_pipeline.binlog.table_map_completion import FIXED_KIND_BYTES, START_AFTER, Listed, completed, finished
 from cdc_pipeline.binlog.table_map_metadata import ColumnCounts, Reader, TableMapMetadata
 from cdc_pipeline.binlog.table_map_metadata import parse as parse_metadata
@@ -45,8 +45,7 @@ _SIGN_BITS: Final = frozenset(
 )
 _BLOBS: Final = frozenset({_W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB})
 _STRINGS: Final = frozenset({_W.STRING, _W.VARCHAR, _W.VAR_STRING})
-_COMPRESSED: Final = frozenset({_W.BLOB_COMPRESSED, _W.VARCHAR_COMPRESSED})
-_TEXT: Final = _STRINGS | _BLOBS | _COMPRESSED
+_TEXT: Final = _STRINGS | _BLOBS | COMPRESSED
 _CHARSET_LISTED: Final = _TEXT | {_W.VECTOR}  # MySQL lists VECTOR among the texts, with charset binary
 _LABELLED: Final = frozenset({_W.ENUM, _W.SET})
 _FRACTIONAL: Final = frozenset({_W.TIMESTAMP2, _W.DATETIME2, _W.TIME2})
@@ -262,15 +261,6 @@ class _ColumnBuilder:
         name = self._names[index].decode("utf-8")
         visible = self._visible is None or self._visible[index]
         code, meta = wire.wire_type, wire.meta
-        if code in _COMPRESSED:
-            _refuse(name, "a COMPRESSED column", code, "ALTER TABLE ... MODIFY the column without COMPRESSED")
-        if code in OLD_TEMPORAL and self._is_mariadb:
-            _refuse(
-                name,
-                "a temporal column in MariaDB's old format, whose fraction the table map does not tell",
-                code,
-                "SET GLOBAL mysql56_temporal_format = ON and rebuild the table (ALTER TABLE ... FORCE)",
-            )
         if code in _TEXT:
             return self._text(name, code, meta, nullable=nullable, visible=visible)
         if code in _LABELLED:
@@ -291,14 +281,15 @@ class _ColumnBuilder:
             unsigned=unsigned and code != _W.YEAR,
             precision=meta >> 8 if code == _W.NEWDECIMAL else 0,
             scale=meta & 0xFF if code == _W.NEWDECIMAL else 0,
-            fraction_digits=meta if code in _FRACTIONAL else 0,
+            fraction_digits=meta if code in _FRACTIONAL else -1 if code in OLD_TEMPORAL and self._is_mariadb else 0,
             bits=meta if code == _W.BIT else 0,
             visible=visible,
         )
 
     def _text(self, name: str, code: int, meta: int, *, nullable: bool, visible: bool) -> Column:
         collation = next(self._charsets)
-        declared = meta if code in _STRINGS else 0
+        # The metadata of a compressed VARCHAR counts the byte in front of each value, too.
+        declared = meta if code in _STRINGS else meta - 1 if code == _W.VARCHAR_COMPRESSED else 0
         if collation == BINARY_COLLATION:
             return Column(
                 name,
@@ -344,12 +335,3 @@ class _ColumnBuilder:
                 next_step="change the column's collation, or leave the table out of the capture",
             )
         return charset
-
-
-def _refuse(column: str, what: str, code: int, next_step: str) -> NoReturn:
-    raise UnknownColumnTypeError(
-        f"column {column!r} is {what}",
-        expected="a type of docs/types.md",
-        got=type_name(code),
-        next_step=next_step,
-    )

@@ -60,7 +60,8 @@ class Column:
         charset: server charset name for TEXT, ENUM and SET (``utf8mb4``, ``latin1`` ...), "" for others.
         labels: of ENUM and SET, already decoded to text; index 0 is the first label.
         precision, scale: of DECIMAL.
-        fraction_digits: of DATETIME, TIMESTAMP and TIME, 0 to 6.
+        fraction_digits: of DATETIME, TIMESTAMP and TIME, 0 to 6; -1 where only the catalog knows them (a table map of
+            MariaDB's old temporal format).
         bits: of BIT, 1 to 64.
         pad_bytes: n of BINARY(n), to which values are padded with zero bytes; 0 for others.
         char_length_max: declared length in characters or bytes where the wire tells it, else 0.

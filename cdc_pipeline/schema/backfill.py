@@ -54,7 +54,7 @@ def backfill(definition: ColumnDefinition, *, modes: SqlModes = UNKNOWN_MODES) -
         if literal.kind is LiteralKind.NULL:
             return NULL
         if definition.declared in _CATALOG_TYPES:
-            return Backfill(refused=f"a {definition.declared} constant is stored in the server's own byte order")
+            return Backfill(refused=f"a {definition.declared} constant may have another form in the server")
         return _constant(definition, literal, modes)
     if not definition.not_null:
         return NULL
@@ -86,7 +86,7 @@ def _implicit(definition: ColumnDefinition) -> Backfill:
     column = definition.column
     kind = column.kind
     if definition.declared in _CATALOG_TYPES:
-        return Backfill(refused=f"the implicit default of {definition.declared} is in the server's own byte order")
+        return Backfill(refused=f"the implicit default of {definition.declared} is not certain")
     if kind is Kind.TEXT or kind is Kind.SET:
         return Backfill(_text(""))
     if kind is Kind.BINARY:

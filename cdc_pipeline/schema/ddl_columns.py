@@ -16,7 +16,7 @@ from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.ddl_tokens import TokenKind, TokenReader
-from cdc_pipeline.schema.ddl_types import bytes_of_text, charset_of_collation, read_type
+from cdc_pipeline.schema.ddl_types import bytes_of_text, charset_of_collation, read_type, take_compressed
 
 _NOW: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
 
@@ -181,6 +181,8 @@ def _harmless(tokens: TokenReader) -> bool:
         return tokens.string() is not None
     if tokens.take("REF_SYSTEM_ID", "="):
         return tokens.next().kind is TokenKind.NUMBER
+    if take_compressed(tokens):
+        return True
     return tokens.take("WITHOUT", "SYSTEM", "VERSIONING") or tokens.take("WITH", "SYSTEM", "VERSIONING")
 
 

@@ -71,10 +71,7 @@ def read_type(tokens: TokenReader) -> DeclaredType | None:
     name = tokens.next().key
     if oracle:
         name = _oracle_name(tokens, name)
-    declared = _numeric(tokens, name) or _temporal(tokens, name) or _textual(tokens, name) or _other(tokens, name)
-    if declared is None or tokens.at("COMPRESSED"):
-        return None
-    return declared
+    return _numeric(tokens, name) or _temporal(tokens, name) or _textual(tokens, name) or _other(tokens, name)
 
 
 def _column(kind: Kind, **sizes: object) -> Column:
@@ -184,12 +181,20 @@ def _textual(tokens: TokenReader, name: str) -> DeclaredType | None:
     sizes = _numbers(tokens)
     if sizes is None or len(sizes) > 1:
         return None
-    if tokens.at("COMPRESSED"):
-        return None
+    take_compressed(tokens)
     size = sizes[0] if sizes else (1 if is_char else 0)
     charset = _charset(tokens) or ("utf8mb3" if national else "")
     column = _column(Kind.TEXT, char_length_max=size, charset=charset)
     return DeclaredType(bytes_of_text(column, is_char=is_char), name, is_char=is_char)
+
+
+def take_compressed(tokens: TokenReader) -> bool:
+    """Pass over MariaDB's ``COMPRESSED [= method]``, which changes no value."""
+    if not tokens.is_mariadb or not tokens.take("COMPRESSED"):
+        return False
+    if tokens.take("="):
+        tokens.next()
+    return True
 
 
 def bytes_of_text(column: Column, *, is_char: bool) -> Column:

@@ -14,7 +14,7 @@ from cdc_pipeline.binlog.collations import CHARACTER_BYTES_MAX, CHARSET_BY_COLLA
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.framing import EventFramer
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.errors import DamagedJournalError, MetadataMissingError, UnknownColumnTypeError
+from cdc_pipeline.errors import DamagedJournalError, MetadataMissingError
 from tests.servers import Server
 
 StartServer = Callable[..., Server]
@@ -235,36 +235,6 @@ def test_metadata_below_full_names_the_statement(start_server: StartServer) -> N
         schemas(server)
     assert caught.value.table == "g.t"
     assert "binlog_row_metadata = 'FULL'" in str(caught.value)
-
-
-@pytest.mark.mariadb
-@pytest.mark.parametrize(
-    ("column", "named"), [("VARCHAR(100) COMPRESSED", "COMPRESSED"), ("TEXT COMPRESSED", "COMPRESSED")]
-)
-def test_compressed_columns_stop_by_name(
-    mariadb_server: Server, mariadb_database: str, column: str, named: str
-) -> None:
-    mariadb_server.execute_all(
-        f"CREATE TABLE `{mariadb_database}`.t (a INT, odd {column})",
-        f"INSERT INTO `{mariadb_database}`.t VALUES (1, 'x')",
-    )
-    chunk = chunk_of(mariadb_server.journals()[-1])
-    row = rows_of_type(chunk, EventType.TABLE_MAP)[-1]
-    with pytest.raises(UnknownColumnTypeError) as caught:
-        table_map.parse(chunk.body(row), journal="j", offset=9, is_mariadb=True)
-    assert "'odd'" in str(caught.value)
-    assert named in str(caught.value)
-    assert caught.value.table == f"{mariadb_database}.t"
-
-
-@pytest.mark.mariadb
-def test_old_temporal_columns_stop_by_name(start_server: StartServer) -> None:
-    server = start_server("mariadb", mysql56_temporal_format="OFF")
-    server.execute_all(
-        "CREATE DATABASE g", "CREATE TABLE g.t (a INT, odd TIME(3))", "INSERT INTO g.t VALUES (1, '1:2:3')"
-    )
-    with pytest.raises(UnknownColumnTypeError, match="odd"):
-        schemas(server)
 
 
 def test_every_cut_of_a_table_map_is_an_error_and_no_crash(server: Server, fresh_database: str) -> None:

@@ -111,8 +111,10 @@ versioning | DROP SYSTEM VERSIONING
 versioning | ADD PERIOD FOR SYSTEM_TIME (a, b)
 unknown | ADD a GIZMO
 unknown | ADD a INT FROBNICATED
-unknown | ADD a VARCHAR(10) COMPRESSED
-unknown | ADD a TEXT COMPRESSED=zlib
+add_column | ADD a VARCHAR(10) COMPRESSED
+add_column | ADD a TEXT COMPRESSED=zlib NOT NULL
+add_column | ADD a BLOB NOT NULL COMPRESSED
+unknown | ADD a VARCHAR(10) COMPRESSED('zlib')
 unknown | FROBNICATE a
 unknown | ADD a INT DEFAULT 'x
 unknown | ADD (a INT

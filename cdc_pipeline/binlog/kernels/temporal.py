@@ -109,7 +109,8 @@ def old_datetimes(packed: NDArray[np.int64], out: NDArray[np.int64], state: NDAr
 def timestamps(
     packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> None:
-    """TIMESTAMP2 (or the old type with fraction_bytes 0) to microseconds since 1970, UTC. Second 0 is the zero date."""
+    """TIMESTAMP2 (or the old type with fraction_bytes 0) to microseconds since 1970, UTC. 0 is the zero date;
+    MariaDB also has the fractions of second 0."""
     mask = (np.int64(1) << np.int64(8 * fraction_bytes)) - 1
     unit_us = np.int64(1) if fraction_bytes == 3 else (np.int64(100) if fraction_bytes == 2 else np.int64(10_000))
     for row in range(packed.shape[0]):
@@ -118,7 +119,7 @@ def timestamps(
             continue
         seconds = packed[row] >> np.int64(8 * fraction_bytes)
         fraction_us = (packed[row] & mask) * unit_us
-        if seconds == 0 or fraction_us >= SECOND_US:
+        if packed[row] == 0 or fraction_us >= SECOND_US:
             state[row] = INVALID
         else:
             out[row] = seconds * SECOND_US + fraction_us
