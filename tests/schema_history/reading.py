@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.query import parse_query
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import TablesConfig
@@ -34,6 +35,7 @@ class Reading:
     Attributes:
         rows: (table, values by column) of the after images of all runs, in the order of the log, table by table.
         schemas: of each decoded table map, in order.
+        changes: as they were decoded, in order.
     """
 
     def __init__(self, server: Server, database: str, folder: Path, *, asks: bool = True) -> None:
@@ -44,6 +46,7 @@ class Reading:
         self.recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None
         self.rows: list[tuple[str, dict[str, Any]]] = []
         self.schemas: list[TableSchema] = []
+        self.changes: list[DecodedRows] = []
         self.at = Position(*server.end_position())
         self.notes: list[str] = []
 
@@ -102,6 +105,7 @@ class Reading:
                 self._apply(piece, schemas, is_mariadb=is_mariadb)
                 for table in decoder.decode([piece]).tables:
                     self.schemas.append(table.rows.schema)
+                    self.changes.append(table.rows)
                     self.rows += [(table.rows.schema.table, row) for row in table.rows.after.to_pylist()]
             slices.clear()
         self.notes += [note.text for note in schemas.notes]
