@@ -6,6 +6,8 @@ Rules:
 - An ALTER TABLE is one change, in the server's order: first every column that exists is dropped, renamed or replaced in
   its place; then added and moved ones are placed, one by one, in the order of the text.
 - A statement that was applied at its place already is not applied again.
+- Names are taken as they are written. A statement about a table that is known only under another case may be about that
+  one (lower_case_table_names): it is unknown from there on.
 
 Source: MySQL 9.7 manual, 15.1.11 and 15.1.24; `mysql_prepare_alter_table` of both servers for the order of columns.
 """
@@ -90,6 +92,8 @@ class _Applied:
         self._captured = captured
 
     def run(self) -> None:
+        if self._statement.kind in TOUCHING - {_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT}:
+            self._doubt_other_case()
         statement, kind = self._statement, self._statement.kind
         if kind in (_K.CREATE_DATABASE, _K.ALTER_DATABASE):
             self._database()
@@ -120,6 +124,16 @@ class _Applied:
         """What holds right before the statement."""
         place = self._logged.place
         return self._history.at(*table, Place(place.epoch, place.journal, place.offset - 1))
+
+    def _doubt_other_case(self) -> None:
+        known = list(self._history.tables())
+        for table in self._statement.tables:
+            if table in known:
+                continue
+            folded = (table[0].lower(), table[1].lower())
+            for other in known:
+                if (other[0].lower(), other[1].lower()) == folded:
+                    self._set(other, None, why=f"{self._statement.verb} names it {table[0]}.{table[1]}")
 
     def _set(self, table: TableName, schema: TableSchema | None, *, charset: str = "", why: str = "") -> None:
         logged = self._logged

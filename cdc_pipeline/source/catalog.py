@@ -110,9 +110,17 @@ def _placed_catalog(
             seen[table] = max((met[name] for name in (table, _ALL) if name in met), key=lambda at: Position(*at).order)
         if not met:
             break
+    for table in found.tables.keys() - seen.keys():  # named in another case (lower_case_table_names)
+        for name, place in list(seen.items()):
+            if name not in found.tables and _folded(name) == _folded(table):
+                seen[table] = place
     certain = {table: told for table, told in found.tables.items() if table not in met and _ALL not in met}
     databases = {name: charset for name, charset in found.databases.items() if (name, "") not in met}
     return PlacedCatalog(Catalog(certain, databases), seen)
+
+
+def _folded(table: tuple[str, str]) -> tuple[str, str]:
+    return table[0].lower(), table[1].lower()
 
 
 def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -> None:

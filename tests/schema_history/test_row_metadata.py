@@ -253,3 +253,27 @@ def test_a21_uuid_and_addresses_are_told_by_the_catalog(
         assert reading.notes == ["column `u` is uuid at the source; its target was made with binary and keeps it"]
     finally:
         server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
+
+
+@pytest.mark.mysql
+def test_a22_a_generated_invisible_key_is_in_the_logged_text(
+    mysql_server: Server, mysql_database: str, tmp_path: Path
+) -> None:
+    server = mysql_server
+    server.execute_all("SET GLOBAL binlog_row_metadata = 'MINIMAL'", f"USE `{mysql_database}`")
+    try:
+        reading = Reading(server, mysql_database, tmp_path, asks=False)
+        server.execute_all(
+            "SET sql_generate_invisible_primary_key = ON", "CREATE TABLE i (a INT UNSIGNED)",
+            "SET sql_generate_invisible_primary_key = OFF", "INSERT INTO i VALUES (4294967295)",
+            "ALTER TABLE i ALTER COLUMN my_row_id SET VISIBLE, ADD b INT INVISIBLE", "INSERT INTO i (a, b) VALUES (1, 2)",
+        )  # fmt: skip
+        reading.run()
+        first, second = reading.schemas
+        assert first.key_names == second.key_names == ("my_row_id",)
+        assert [column.visible for column in first.columns] == [False, True]
+        assert [column.visible for column in second.columns] == [True, True, False]
+        rows = server.query(f"SELECT my_row_id, a FROM `{mysql_database}`.i ORDER BY 1")
+        assert [(row["my_row_id"], row["a"]) for row in reading.of("i")] == list(rows)
+    finally:
+        server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
