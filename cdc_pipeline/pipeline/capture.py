@@ -391,7 +391,6 @@ class _Run:
         committer.schemas = schemas = schemas_of(
             config, source=self._source, run=resolved, cursor=cursor, recorded=targets.known
         )
-        committer.keep_schemas_us = 2 * round(getattr(config.source, "fallback_interval_s", 0.0) * 1_000_000)
         if resolved.decision is not None:
             committer.hold_until_us = resolved.decision.overlap_until_us
         drain = Drain(
@@ -447,9 +446,7 @@ class _Run:
                 next_step="run again when it has caught up. Nothing was published, and the cursor has not moved",
             )
         if before is None:
-            schemas = schemas_of(self._config, source=self._source, run=resolved, cursor=None)
-            schemas.ask_catalog()
-            schemas.save(None, keep_since_us=-1)
+            schemas_of(self._config, source=self._source, run=resolved, cursor=None).begin()
         self._cursor = cursor_state(
             self._config.name,
             self._source.identity,

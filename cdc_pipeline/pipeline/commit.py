@@ -52,8 +52,6 @@ class Committer:
         schemas: written likewise.
     """
 
-    keep_schemas_us = 0  # how long versions stay that no position needs (K7)
-
     def __init__(
         self,
         *,
@@ -285,7 +283,7 @@ class Committer:
         if self.history is not None:
             self.history.save(self._place.position)
         if self.schemas is not None:
-            self.schemas.save(self.cursor, keep_since_us=self._place.source_time_us - self.keep_schemas_us)
+            self.schemas.save(self.cursor, source_time_us=self._place.source_time_us)
 
     def _ack(self) -> None:
         if self._place.ack_position is not None:

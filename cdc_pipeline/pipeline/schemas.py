@@ -76,6 +76,8 @@ def schemas_of(
         start=start,
         ask=lambda: source.catalog(captured, since=run.read_from),
         recorded=recorded,
+        # Twice the interval, as the history of the last transactions (pipeline/overlap.py).
+        kept_us=2 * round(getattr(config.source, "fallback_interval_s", 0.0) * 1_000_000),
     )
 
 
@@ -96,7 +98,9 @@ class Schemas:
         start: Position,
         ask: AskCatalog,
         recorded: Callable[[str, str], KnownTable | None],
+        kept_us: int = 0,
     ) -> None:
+        """`kept_us`: how long versions stay that no position needs any more."""
         self.notes: list[Note] = []
         self._history = history
         self._file = file
@@ -106,6 +110,7 @@ class Schemas:
         self._ask = ask
         self._is_asked = False
         self._recorded = recorded
+        self._kept_us = kept_us
         self._noted: set[tuple[str, str]] = set()
 
     # -- asked by table maps ------------------------------------------------------------------------------------------
@@ -211,15 +216,20 @@ class Schemas:
         )
         apply(self._history, logged, self._captured)
 
-    def save(self, cursor: CursorState | None, *, keep_since_us: int) -> None:
+    def begin(self) -> None:
+        """A first run has nothing to read: keep the catalog as it is at its start."""
+        self.ask_catalog()
+        self.save(None, source_time_us=-1)
+
+    def save(self, cursor: CursorState | None, *, source_time_us: int) -> None:
         """Write what has changed, without what neither the cursor nor a target that stands behind it needs.
 
         Args:
             cursor: the last one that was written.
-            keep_since_us: commit time since which every version is kept (K7).
+            source_time_us: commit time of the last transaction; every version of the time kept before it stays (K7).
         """
         if cursor is not None:
-            self._history = self._history.compacted(_oldest(cursor), keep_since_us=keep_since_us)
+            self._history = self._history.compacted(_oldest(cursor), keep_since_us=source_time_us - self._kept_us)
         if self._history.changed:
             self._file.write(self._history)
             self._history.changed = False

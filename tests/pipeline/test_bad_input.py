@@ -158,7 +158,10 @@ def test_a22_less_row_metadata_is_captured_with_catalog_and_history(
         with pytest.raises(CdcError, match="RENAME TABLE"):
             capture(config, cursors=cursors)
         lake = config.sink.lake_path
-        assert lake_rows(spark, lake, fresh_database, "t", columns) == server_rows(server, fresh_database, "t", columns)
+        found = lake_rows(spark, lake, fresh_database, "t", columns)
+        wanted = server_rows(server, fresh_database, "t", columns)
+        assert [tuple(map(str, row)) for row in found] == [tuple(map(str, row)) for row in wanted]
+        assert len(found) == 2
     finally:
         server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
 

@@ -68,8 +68,7 @@ class Reading:
         """What a first run with nothing to read does: the catalog at its start."""
         self.at = Position(*self._server.end_position())
         schemas = self._history(self.at, asks=True)
-        assert schemas.ask_catalog()
-        schemas.save(None, keep_since_us=-1)
+        schemas.begin()
 
     def run(self) -> None:
         """Read from where the last run ended to the log's end now."""
@@ -109,7 +108,7 @@ class Reading:
                     self.rows += [(table.rows.schema.table, row) for row in table.rows.after.to_pylist()]
             slices.clear()
         self.notes += [note.text for note in schemas.notes]
-        schemas.save(None, keep_since_us=-1)
+        schemas.save(None, source_time_us=-1)
 
     @staticmethod
     def _apply(piece: EventSlice, schemas: Schemas, *, is_mariadb: bool) -> None:
