@@ -81,6 +81,19 @@ def schemas_of(
     )
 
 
+def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
+    """A schema history of journals alone: what their own statements make is known, and nothing is stored."""
+    return Schemas(
+        SchemaHistory(),
+        file=None,
+        captured=captured,
+        epoch=1,
+        start=Position("journal.000000", 4),
+        ask=lambda: None,
+        recorded=lambda _database, _table: None,
+    )
+
+
 class Schemas:
     """Implements `transaction.table_maps.KnownSchemas`. In the drain's thread.
 
@@ -92,7 +105,7 @@ class Schemas:
         self,
         history: SchemaHistory,
         *,
-        file: SchemaHistoryFile,
+        file: SchemaHistoryFile | None,
         captured: Callable[[str, str], bool],
         epoch: int,
         start: Position,
@@ -230,7 +243,7 @@ class Schemas:
         """
         if cursor is not None:
             self._history = self._history.compacted(_oldest(cursor), keep_since_us=source_time_us - self._kept_us)
-        if self._history.changed:
+        if self._history.changed and self._file is not None:
             self._file.write(self._history)
             self._history.changed = False
 

@@ -37,12 +37,11 @@ def replay(table: dict[int, dict[str, Any]], rows: DecodedRows) -> set[tuple[boo
     return {tuple(row) for row in after_there.tolist()}
 
 
-@pytest.mark.parametrize("level", ["FULL", "MINIMAL"])
 def test_b_the_image_is_switched_inside_a_stream_and_a_transaction(
-    server: Server, fresh_database: str, tmp_path: Path, level: str
+    server: Server, fresh_database: str, tmp_path: Path
 ) -> None:
     server.execute_all(
-        f"SET GLOBAL binlog_row_metadata = '{level}'",
+        "SET GLOBAL binlog_row_metadata = 'MINIMAL'",
         f"USE `{fresh_database}`",
         "CREATE TABLE t (id INT PRIMARY KEY, a INT UNSIGNED, b VARCHAR(9) CHARACTER SET latin1, x TEXT, y BLOB)",
     )

@@ -17,10 +17,11 @@ from tests.servers import Server
 
 pytestmark = [pytest.mark.torture, pytest.mark.timeout(120)]
 
-LEVELS = [("mysql", "MINIMAL"), ("mariadb", "MINIMAL"), ("mariadb", "NO_LOG")]
+# The servers' defaults. MINIMAL carries the same on both; MariaDB's is in the test of UUID and addresses.
+LEVELS = [("mysql", "MINIMAL"), ("mariadb", "NO_LOG")]
 
 
-@pytest.fixture(params=LEVELS, ids=["mysql-minimal", "mariadb-minimal", "mariadb-no_log"])
+@pytest.fixture(params=LEVELS, ids=["mysql-minimal", "mariadb-no_log"])
 def below(request: pytest.FixtureRequest) -> Any:
     """(server, database): a shared server that logs less than full row metadata while the test runs."""
     flavor, level = request.param
@@ -266,7 +267,8 @@ def test_a22_a_generated_invisible_key_is_in_the_logged_text(
         server.execute_all(
             "SET sql_generate_invisible_primary_key = ON", "CREATE TABLE i (a INT UNSIGNED)",
             "SET sql_generate_invisible_primary_key = OFF", "INSERT INTO i VALUES (4294967295)",
-            "ALTER TABLE i ALTER COLUMN my_row_id SET VISIBLE, ADD b INT INVISIBLE", "INSERT INTO i (a, b) VALUES (1, 2)",
+            "ALTER TABLE i ALTER COLUMN my_row_id SET VISIBLE, ADD b INT INVISIBLE",
+            "INSERT INTO i (a, b) VALUES (1, 2)",
         )  # fmt: skip
         reading.run()
         first, second = reading.schemas
