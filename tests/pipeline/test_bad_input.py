@@ -129,17 +129,17 @@ def test_k4_what_fails_for_one_table_suspends_it_by_name(
 
 @pytest.mark.torture
 def test_a22_less_row_metadata_is_captured_with_catalog_and_history(
-    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
     """Over three runs: the first one has nothing to read and keeps the catalog of its start."""
-    level = "MINIMAL" if server.flavor == "mysql" else "NO_LOG"
+    server = mysql_server
     server.execute_all(
-        f"SET GLOBAL binlog_row_metadata = '{level}'",
-        f"USE `{fresh_database}`",
+        "SET GLOBAL binlog_row_metadata = 'MINIMAL'",
+        f"USE `{mysql_database}`",
         "CREATE TABLE t (a INT UNSIGNED, id BIGINT UNSIGNED PRIMARY KEY, l VARCHAR(9) CHARACTER SET latin1)",
     )
     try:
-        config = make_config(live(server), include=[f"{fresh_database}.*"], start=here(server))
+        config = make_config(live(server), include=[f"{mysql_database}.*"], start=here(server))
         cursors = MemoryCursorStore()
         assert capture(config, cursors=cursors).outcome == "nothing_new"
         columns = ["a", "id", "l", "e", "z"]
@@ -158,8 +158,8 @@ def test_a22_less_row_metadata_is_captured_with_catalog_and_history(
         with pytest.raises(CdcError, match="RENAME TABLE"):
             capture(config, cursors=cursors)
         lake = config.sink.lake_path
-        found = lake_rows(spark, lake, fresh_database, "t", columns)
-        wanted = server_rows(server, fresh_database, "t", columns)
+        found = lake_rows(spark, lake, mysql_database, "t", columns)
+        wanted = server_rows(server, mysql_database, "t", columns)
         assert [tuple(map(str, row)) for row in found] == [tuple(map(str, row)) for row in wanted]
         assert len(found) == 2
     finally:
