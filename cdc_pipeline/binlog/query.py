@@ -57,6 +57,7 @@ class Query:
         time_zone: of the session; "" where the event does not tell.
         explicit_defaults_for_timestamp: of the session (MySQL only); None where the event does not tell.
         charset: name of the client charset; "" where the event does not tell.
+        server_charset: charset of `collation_server` in the session; "" where the event does not tell.
         raw: bytes of the text.
         is_exact: False where `sql` could not be decoded without loss.
         unknown_variable: code of the status variable at which the scan of them ended; -1 where all are known.
@@ -73,6 +74,7 @@ class Query:
     raw: bytes
     is_exact: bool
     unknown_variable: int = -1
+    server_charset: str = ""
 
 
 def parse_query(chunk: Chunk, row: int) -> Query:
@@ -122,8 +124,9 @@ def parse(
         )
     variables, unknown = _status_variables(raw[post_header_bytes:database_at])
     text = raw[sql_at:]
-    charset = ""
+    charset = server_charset = ""
     if _CHARSET in variables:
+        server_charset = CHARSET_BY_COLLATION.get(int.from_bytes(variables[_CHARSET][4:6], "little"), "")
         charset = CHARSET_BY_COLLATION.get(int.from_bytes(variables[_CHARSET][:2], "little"), "")
     is_told = not is_mariadb and _EXPLICIT_TIMESTAMP in variables
     sql, is_exact = _decode(text, charset or "utf8mb4", is_mariadb)
@@ -139,6 +142,7 @@ def parse(
         raw=text,
         is_exact=is_exact,
         unknown_variable=unknown,
+        server_charset=server_charset,
     )
 
 

@@ -1,7 +1,8 @@
 """The table map event: names and columns of a table, as a TableSchema.
 
 Rules:
-- The schema comes from the event alone (full row metadata), never from what the server says today.
+- What the event carries decides, never what the server's variables say today. With full row metadata that is all; below
+  it (MINIMAL, NO_LOG) the rest comes from a known schema (`table_map_completion`), or the table stops by name.
 - What the wire calls STRING is unwrapped: ENUM, SET, and CHAR longer than 255 bytes hide in it.
 - Charset 63 (binary) makes bytes of what would be text; only the fixed-length BINARY(n) is padded.
 - A column type that is not known, or whose width the event does not tell, stops by name.
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 from cdc_pipeline.binlog.charsets import decode_text
 from cdc_pipeline.binlog.collations import BINARY_COLLATION, CHARACTER_BYTES_MAX, CHARSET_BY_COLLATION
 from cdc_pipeline.binlog.columns_wire import COMPRESSED, OLD_TEMPORAL, WireType, type_name
+from cdc_pipeline.binlog.table_map_completion import FIXED_KIND_BYTES, START_AFTER, Listed, completed, finished
 from cdc_pipeline.binlog.table_map_metadata import ColumnCounts, Reader, TableMapMetadata
 from cdc_pipeline.binlog.table_map_metadata import parse as parse_metadata
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
@@ -65,7 +67,8 @@ _META_BYTES: Final[dict[WireType, int]] = (
 )  # fmt: skip
 
 _COLUMNS_MAX: Final = 4096  # of both servers
-_STORED_BEFORE: Final = "SET GLOBAL binlog_row_metadata = 'FULL' and start after the events written before it"
+_STORED_BEFORE: Final = START_AFTER
+_FIXED_KIND_WIDTHS: Final = frozenset(FIXED_KIND_BYTES.values())
 
 
 class TableName(NamedTuple):
@@ -100,22 +103,31 @@ def table_name(body: bytes | memoryview, *, table_id_bytes: int = 6) -> TableNam
 
 
 def parse(
-    body: bytes | memoryview, *, journal: str, offset: int, is_mariadb: bool = False, table_id_bytes: int = 6
+    body: bytes | memoryview,
+    *,
+    journal: str,
+    offset: int,
+    is_mariadb: bool = False,
+    table_id_bytes: int = 6,
+    known: TableSchema | None = None,
 ) -> TableSchema:
     """Schema of a table map event, from its bytes between header and checksum.
 
+    Args:
+        known: the table's schema at this place of the log (schema history), for what the event does not carry.
+
     Raises:
         DamagedJournalError: the body ends too early.
-        MetadataMissingError: the server wrote less than full row metadata.
+        MetadataMissingError: the server wrote less than full row metadata, and `known` does not tell the rest.
         UnknownColumnTypeError: a column type that cannot be decoded.
-        SchemaError: a collation that is not known.
+        SchemaError: a collation that is not known; an event without names that contradicts `known`.
         All with table, journal and offset.
     """
     raw = bytes(body)
     name: TableName | None = None
     try:
         name = table_name(raw, table_id_bytes=table_id_bytes)
-        return _parse(raw, name, is_mariadb)
+        return _parse(raw, name, is_mariadb, known)
     except CdcError as error:
         error.journal, error.offset = journal, offset
         error.table = None if name is None else f"{name.database}.{name.table}"
@@ -131,9 +143,29 @@ def parse(
         ) from None
 
 
-def _parse(raw: bytes, name: TableName, is_mariadb: bool) -> TableSchema:
+def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id_bytes: int = 6) -> bool:
+    """Whether a table map alone cannot tell all of its columns, so that the schema history is to be asked.
+
+    True without names, and on MariaDB with a column that may be UUID, INET4 or INET6, or is in the old temporal format.
+    False where the event cannot be read: `parse` says why.
+    """
+    raw = bytes(body)
+    try:
+        wires, _, counts, reader = _columns_of(raw, table_name(raw, table_id_bytes=table_id_bytes).end, is_mariadb)
+        if counts.all and parse_metadata(raw[reader.at :], counts).names is None:
+            return True
+    except (ValueError, CdcError):
+        return False
+    return is_mariadb and any(
+        wire.wire_type in OLD_TEMPORAL or (wire.wire_type == _W.STRING and wire.meta in _FIXED_KIND_WIDTHS)
+        for wire in wires
+    )
+
+
+def _columns_of(raw: bytes, at: int, is_mariadb: bool) -> tuple[list[_Wire], bytes, ColumnCounts, Reader]:
+    """Types, null bits and counts of the columns; the reader stands at the optional metadata."""
     reader = Reader(raw)
-    reader.take(name.end)
+    reader.take(at)
     count = reader.number()
     if not 1 <= count <= _COLUMNS_MAX:
         raise ValueError(f"a table of {count} columns")
@@ -147,14 +179,31 @@ def _parse(raw: bytes, name: TableName, is_mariadb: bool) -> TableSchema:
         text=sum(wire.wire_type in _CHARSETS_TOLD[is_mariadb] for wire in wires),
         labelled=sum(wire.wire_type in _LABELLED for wire in wires),
     )
+    return wires, nulls, counts, reader
+
+
+def _parse(raw: bytes, name: TableName, is_mariadb: bool, known: TableSchema | None) -> TableSchema:
+    wires, nulls, counts, reader = _columns_of(raw, name.end, is_mariadb)
     metadata = parse_metadata(raw[reader.at :], counts)
+    is_full = metadata.names is not None
+    if known is not None and not is_full:
+        metadata = completed(metadata, _listed(wires, is_mariadb), count=counts.all, known=known)
     _require_full(metadata, counts)
     builder = _ColumnBuilder(metadata, is_mariadb)
     columns = tuple(
         builder.column(index, wire, nullable=bool(nulls[index // 8] >> index % 8 & 1))
         for index, wire in enumerate(wires)
     )
+    if known is not None:
+        columns = finished(columns, known=known, is_full=is_full)
     return TableSchema(name.database, name.table, columns, tuple(metadata.primary_key))
+
+
+def _listed(wires: list[_Wire], is_mariadb: bool) -> Listed:
+    def of(types: frozenset[_W]) -> tuple[int, ...]:
+        return tuple(index for index, wire in enumerate(wires) if wire.wire_type in types)
+
+    return Listed(of(_SIGN_BITS), of(_CHARSETS_TOLD[is_mariadb]), of(frozenset({_W.ENUM})), of(frozenset({_W.SET})))
 
 
 def _wire(code: int, meta: Reader) -> _Wire:

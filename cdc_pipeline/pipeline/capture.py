@@ -34,6 +34,7 @@ from cdc_pipeline.pipeline.report import (
     SilentObserver,
     needed_place,
 )
+from cdc_pipeline.pipeline.schemas import schemas_of
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, counted
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.summary import reason_of, table_reports, whole_interval
@@ -387,6 +388,9 @@ class _Run:
             epoch=resolved.epoch,
         )
         committer.history = history_writer(config, start=resolved.start, end=resolved.end, flavor=identity.flavor)
+        committer.schemas = schemas = schemas_of(
+            config, source=self._source, run=resolved, cursor=cursor, recorded=targets.known
+        )
         if resolved.decision is not None:
             committer.hold_until_us = resolved.decision.overlap_until_us
         drain = Drain(
@@ -394,7 +398,9 @@ class _Run:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=tables.captured, epoch=resolved.epoch, suspended=targets.is_suspended),
+            decoder=RunDecoder(
+                captured=tables.captured, epoch=resolved.epoch, suspended=targets.is_suspended, schemas=schemas
+            ),
             targets=targets,
             place=place,
             committer=committer,
@@ -402,6 +408,7 @@ class _Run:
             observer=self._observer,
             resolved=resolved,
             suspends=suspender,
+            schemas=schemas,
         )
         reader.start()
         try:
@@ -438,6 +445,8 @@ class _Run:
                 got="the end of its log",
                 next_step="run again when it has caught up. Nothing was published, and the cursor has not moved",
             )
+        if before is None:
+            schemas_of(self._config, source=self._source, run=resolved, cursor=None).begin()
         self._cursor = cursor_state(
             self._config.name,
             self._source.identity,

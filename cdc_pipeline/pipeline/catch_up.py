@@ -36,6 +36,7 @@ from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.schemas import schemas_of
 from cdc_pipeline.pipeline.starting import start_rules
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.suspension import publish_standing, standing, standing_plan
@@ -215,13 +216,16 @@ class CatchUp:
             epoch=epoch,
             start_reasons=(),
         )
+        committer.schemas = schemas = schemas_of(
+            config, source=source, run=resolved, cursor=self.cursor, recorded=targets.known
+        )
         committer.catch_up(name, end=self.cursor.position, source_time_us=self.cut.source_time_us)
         drain = Drain(
             config=config,
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=tables.captured, epoch=epoch),
+            decoder=RunDecoder(captured=tables.captured, epoch=epoch, schemas=schemas),
             targets=targets,
             place=place,
             committer=committer,
@@ -237,6 +241,7 @@ class CatchUp:
             observer=self._observer,
             resolved=resolved,
             suspends=lambda _error: False,
+            schemas=schemas,
         )
         reader.start()
         try:

@@ -22,6 +22,7 @@ from cdc_pipeline.errors import PositionError
 from cdc_pipeline.pipeline.overlap import HistoryWriter
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.schemas import Schemas
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
@@ -48,6 +49,7 @@ class Committer:
         cursor: the latest cursor; None before the first.
         hold_until_us: no cut is published and no cursor moved before a transaction with a later commit time (K7).
         history: written before the record or cursor that it belongs to; None where the log has GTIDs.
+        schemas: written likewise.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Committer:
         self.cursor = cursor
         self.hold_until_us: int | None = None
         self.history: HistoryWriter | None = None
+        self.schemas: Schemas | None = None
         self._source = source
         self._identity = identity
         self._limits = limits
@@ -279,6 +282,8 @@ class Committer:
     def _save_history(self) -> None:
         if self.history is not None:
             self.history.save(self._place.position)
+        if self.schemas is not None:
+            self.schemas.save(self.cursor, source_time_us=self._place.source_time_us)
 
     def _ack(self) -> None:
         if self._place.ack_position is not None:

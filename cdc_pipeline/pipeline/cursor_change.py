@@ -31,6 +31,7 @@ from cdc_pipeline.pipeline.commit import cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.parts import build_sink, build_source
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
+from cdc_pipeline.pipeline.schemas import history_file
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
@@ -144,6 +145,7 @@ def apply_set(
             notes=change.notes,
         )
         observer.reached("before_record")
+        history_file(config).forget()  # the cursor may pass over DDL
         record_cursor_set(sink, record)
         observer.reached("after_record")
         cut = sink.finish(record)

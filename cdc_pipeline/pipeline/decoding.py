@@ -26,7 +26,7 @@ from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
 from cdc_pipeline.transaction.savepoints import is_undone
-from cdc_pipeline.transaction.table_maps import TableMaps
+from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,11 @@ class RunDecoder:
         captured: Callable[[str, str], bool],
         epoch: int,
         suspended: Callable[[str, str], bool] = lambda _database, _table: False,
+        schemas: KnownSchemas | None = None,
     ) -> None:
-        self._maps = TableMaps(lambda database, table: captured(database, table) and not suspended(database, table))
+        self._maps = TableMaps(
+            lambda database, table: captured(database, table) and not suspended(database, table), schemas=schemas
+        )
         self._epoch = epoch
         self._suspended = suspended
         self.mark = self._maps.mark

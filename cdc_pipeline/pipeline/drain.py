@@ -31,11 +31,13 @@ from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.schemas import Schemas
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.pipeline.xa import XaControl
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.changes import Decision
+from cdc_pipeline.schema.history_ddl import SCHEMA_KINDS
 from cdc_pipeline.store.contract import EventStore
 
 _GET_TIMEOUT_S = 1.0
@@ -59,6 +61,7 @@ class Drain:
         observer: CaptureObserver,
         resolved: ResolvedRun,
         suspends: Callable[[CdcError], bool],
+        schemas: Schemas | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -72,6 +75,7 @@ class Drain:
         self._controls = ControlReader()
         self._observer = observer
         self._suspends = suspends
+        self._schemas = schemas
         self._end = resolved.end
         self._bytes_done = 0
         self._rows = 0
@@ -282,6 +286,14 @@ class Drain:
             offset=int(piece.chunk.events["offset"][row]),
         )
         self._targets.decided(decision)
+        if self._schemas is not None and decision.statement.kind in SCHEMA_KINDS:
+            self._schemas.apply(
+                query,
+                is_mariadb=piece.chunk.journal_format.is_mariadb,
+                journal=piece.chunk.journal,
+                offset=int(piece.chunk.events["offset"][row]),
+                time_us=int(piece.chunk.events["commit_ts_us"][row]),
+            )
         return decision
 
     def _apply(self, decision: Decision) -> None:
@@ -311,6 +323,10 @@ class Drain:
         notes = self._reader.notes
         while notes and Position(notes[0].journal, notes[0].offset).order <= self._place.position.order:
             self._committer.note(notes.popleft())
+        if self._schemas is not None:
+            for note in self._schemas.notes:
+                self._committer.note(note)
+            self._schemas.notes.clear()
 
 
 def _halve(run: list[EventSlice]) -> tuple[list[EventSlice], list[EventSlice]] | None:

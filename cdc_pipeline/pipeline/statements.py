@@ -12,6 +12,18 @@ from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.statement import StatementKind
 
 
+def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
+    """The modes of the session that ran a statement, as far as its event tells them."""
+    if query.sql_mode is None:
+        return UNKNOWN_MODES
+    return SqlModes.from_bits(
+        query.sql_mode,
+        is_mariadb=is_mariadb,
+        explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
+        time_zone=query.time_zone,
+    )
+
+
 class StatementRules:
     """The table filter applied to statements. Used by both threads: it keeps no state."""
 
@@ -29,14 +41,7 @@ class StatementRules:
         Raises:
             UnsupportedDdlError, UnsupportedEventError: it cannot be applied; with journal, offset and the way out.
         """
-        modes = UNKNOWN_MODES
-        if query.sql_mode is not None:
-            modes = SqlModes.from_bits(
-                query.sql_mode,
-                is_mariadb=self._is_mariadb,
-                explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
-                time_zone=query.time_zone,
-            )
+        modes = session_modes(query, is_mariadb=self._is_mariadb)
         captured = self._tables.captured
 
         def decide_for(concerned: Callable[[str, str], bool]) -> Decision:

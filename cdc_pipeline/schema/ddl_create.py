@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cdc_pipeline.schema.ddl import classify_tokens
-from cdc_pipeline.schema.ddl_alter import Action, ActionKind, added_key, at_key_part
+from cdc_pipeline.schema.ddl_alter import ActionKind, added_key, at_key_part
 from cdc_pipeline.schema.ddl_columns import ColumnDefinition, column_definition
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes, TokenKind, TokenReader
 from cdc_pipeline.schema.ddl_types import charset_of_collation
@@ -25,10 +25,12 @@ class CreatedTable:
 
     Attributes:
         primary_key: column names as they are written in the columns' own definitions; () without a primary key.
+        charset: the table's own default charset; "" where none is written.
     """
 
     columns: tuple[ColumnDefinition, ...]
     primary_key: tuple[str, ...]
+    charset: str = ""
 
 
 def create_columns(
@@ -54,7 +56,7 @@ def create_columns(
             if added is None:
                 return None
             if added.kind is ActionKind.ADD_PRIMARY_KEY:
-                key = _key_columns(added, tokens)
+                key = key_columns(added.text, modes=tokens.modes, is_mariadb=tokens.is_mariadb)
                 if not key:
                     return None
         else:
@@ -71,15 +73,22 @@ def create_columns(
     by_folded_name = {column.name.lower(): column.name for column in columns}
     if not columns or any(name.lower() not in by_folded_name for name in key):
         return None
-    return CreatedTable(tuple(columns), tuple(by_folded_name[name.lower()] for name in key))
+    return CreatedTable(tuple(columns), tuple(by_folded_name[name.lower()] for name in key), charset)
 
 
 def _table_charset(tokens: TokenReader) -> str | None:
     """The table's own charset, "" where none is written; None where an option adds columns (system versioning)."""
     here = tokens.index
-    charset = ""
     if not tokens.skip_group():
         return None
+    charset = table_charset(tokens)
+    tokens.index = here
+    return charset
+
+
+def table_charset(tokens: TokenReader) -> str | None:
+    """The charset among the options up to the end, "" where none is told; None where an option adds columns."""
+    charset = ""
     while not tokens.at_end():
         if tokens.at("WITH", "SYSTEM", "VERSIONING"):
             return None
@@ -92,13 +101,12 @@ def _table_charset(tokens: TokenReader) -> str | None:
             charset = charset or charset_of_collation(collation)
         elif not tokens.skip_group() and tokens.next().kind is TokenKind.BAD:
             return None
-    tokens.index = here
     return "" if charset == "default" else charset
 
 
-def _key_columns(action: Action, tokens: TokenReader) -> tuple[str, ...]:
-    """Columns of ``PRIMARY KEY [name] [USING ..] (a, b(10) DESC)``; () where one is not a column."""
-    reader = TokenReader(action.text, modes=tokens.modes, is_mariadb=tokens.is_mariadb)
+def key_columns(text: str, *, modes: SqlModes, is_mariadb: bool) -> tuple[str, ...]:
+    """Columns of ``[ADD] PRIMARY KEY [name] [USING ..] (a, b(10) DESC)``; () where one is not a column."""
+    reader = TokenReader(text, modes=modes, is_mariadb=is_mariadb)
     while not reader.at_end() and not reader.at("("):
         reader.next()
     names: list[str] = []

@@ -100,6 +100,10 @@ class LakePaths:
     def dump_errors(self) -> Path:
         return self.state / "dump_errors.json"
 
+    @property
+    def schema_history(self) -> Path:
+        return self.state / "schema_history.json"
+
     def staging(self, batch_number: int) -> Path:
         return self.staging_root / f"{batch_number:0{NUMBER_DIGITS}d}"
 

@@ -15,7 +15,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from cdc_pipeline.position.start import locate_gtid_set
 from cdc_pipeline.source.archive import ArchiveSource
 from cdc_pipeline.source.archive_ends import preceding_set, scan
 from cdc_pipeline.source.archive_files import JournalHead, journal_files, read_head
-from cdc_pipeline.source.protocol import JournalInfo, Source
+from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
 
 _SETTING: Final = "source.archive_directory"
 _FIRST_OFFSET: Final = 4
@@ -149,6 +149,14 @@ class ArchiveThenLive:
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Of the server."""
         return self.live.warnings(tables)
+
+    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
+        """The live server's; what is purged is looked through in the archive."""
+        from cdc_pipeline.source.live import LiveSource
+
+        if not isinstance(self.live, LiveSource):
+            return self.live.catalog(captured, since=since)
+        return self.live.catalog(captured, since=since, log=lambda live: ArchiveThenLive(live, self.directory))
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Chunks from `start` up to `end`; see the protocol."""

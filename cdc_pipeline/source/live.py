@@ -20,7 +20,7 @@ import re
 import socket
 import threading
 import uuid
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -43,11 +43,12 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.source import server_errors, server_positions
 from cdc_pipeline.source.cascades import cascade_warnings
+from cdc_pipeline.source.catalog import placed_catalog
 from cdc_pipeline.source.live_handover import DumpRequest, DumpSocket, ReplicaName, open_dump
-from cdc_pipeline.source.protocol import JournalInfo
+from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
 from cdc_pipeline.source.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.server import ServerConnection
-from cdc_pipeline.source.server_checks import check_server
+from cdc_pipeline.source.server_checks import check_server, setting_notes
 
 READ_BYTES: Final = 1 << 20
 CHUNK_BYTES: Final = 1 << 20  # a chunk is framed when at least this much is there; it holds at most READ_BYTES more
@@ -129,8 +130,8 @@ class LiveSource:
             server_positions.validate_offset(self.server, position, first_offset=self._first_offset)
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """A dump says nothing of its own."""
-        return ()
+        """A dump says nothing of its own; the server's settings may."""
+        return setting_notes(self.server)
 
     def tables(self) -> list[str] | None:
         """Base tables that the account can see."""
@@ -139,6 +140,22 @@ class LiveSource:
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Foreign keys whose cascades the server does not log."""
         return cascade_warnings(self.server, tables)
+
+    def catalog(
+        self, captured: Callable[[str, str], bool], *, since: Position, log: Callable[[Source], Source] | None = None
+    ) -> PlacedCatalog | None:
+        """Columns of the captured tables and the DDL since a place, over connections of its own: a dump goes on.
+
+        Args:
+            log: what the log is read from, given such a second source; that source itself by default.
+        """
+        # Another name gives another replica server id: with ours the server would end our own dump (pitfall 13).
+        config = self.config.model_copy(update={"replica_server_id": None})
+        second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/catalog")
+        try:
+            return placed_catalog(second.server, log(second) if log else second, captured, since=since)
+        finally:
+            second.close()
 
     def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
         """Chunks from `start` up to `end`; see the protocol.

@@ -10,12 +10,13 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.schema.catalog import Catalog
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,20 @@ class JournalInfo:
 
     journal: str
     size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCatalog:
+    """A catalog, and the DDL between the place that was asked for and its reading.
+
+    Attributes:
+        catalog: tables whose columns are certain.
+        last_ddl: journal and offset of the last DDL of a table since that place; tables without one are not in it. Of a
+            database under (database, "").
+    """
+
+    catalog: Catalog
+    last_ddl: dict[tuple[str, str], tuple[str, int]] = field(default_factory=dict)
 
 
 class Source(Protocol):
@@ -81,6 +96,12 @@ class Source(Protocol):
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """What of `tables` (captured, ``schema.table``) cannot be seen in the log: a sentence each; mostly nothing."""
+
+    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
+        """Columns of the captured tables, with the DDL between `since` and now; None where the source cannot tell.
+
+        May be called while `chunks` runs.
+        """
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Chunks of all events from `start` up to `end`.

@@ -5,7 +5,8 @@ Rules:
   mends it.
 - Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or SUPER.
 - What capture can work with is not refused: partial row images, JSON differences (but not of documents that
-  MINIMAL images leave out), compression, checksums off, GTIDs off.
+  MINIMAL images leave out), compression, checksums off, GTIDs off. Row metadata below FULL is a note: recommended,
+  since the columns then come from the catalog and the statements of the log.
 """
 
 from __future__ import annotations
@@ -51,8 +52,6 @@ _RULES: Final = (
           "set log_bin = binlog in the server's configuration and restart it"),
     _Rule("binlog_format", ("ROW",), "the server logs statements instead of row changes",
           "SET GLOBAL binlog_format = 'ROW'" + _AFTER),
-    _Rule("binlog_row_metadata", ("FULL",), "the server logs rows without the columns' names, keys and character sets",
-          "SET GLOBAL binlog_row_metadata = 'FULL'" + _AFTER),
     _Rule("binlog_row_value_options", ("",),
           "the server logs JSON changes as differences of documents that its MINIMAL row images leave out",
           "SET GLOBAL binlog_row_value_options = ''" + _AFTER, ("binlog_row_image", "MINIMAL")),
@@ -110,6 +109,17 @@ def setting_findings(server: ServerConnection) -> list[Finding]:
         # The other settings say nothing while there is no log.
         return [finding for finding in found if finding.setting == "log_bin"]
     return found
+
+
+def setting_notes(server: ServerConnection) -> tuple[str, ...]:
+    """What would make captures of a server surer, and is not required."""
+    value = server.variables(["binlog_row_metadata"]).get("binlog_row_metadata", "FULL")
+    if value.upper() == "FULL":
+        return ()
+    return (
+        f"binlog_row_metadata is {value}: columns come from the catalog and the log's own DDL; recommended is "
+        "SET GLOBAL binlog_row_metadata = 'FULL', which lets each table map tell them",
+    )
 
 
 def grant_findings(server: ServerConnection, replica_server_id: int) -> list[Finding]:

@@ -5,6 +5,8 @@ Rules:
   the exact bytes of a table map without its table id, so that a map that comes again is not parsed again.
 - A transaction that goes on in later slices takes its maps along.
 - A table that is not captured is never parsed beyond its name.
+- A map that does not tell all of its columns is completed by the schema history at its own place: the same content may
+  mean another schema behind a DDL. (A slice never spans a DDL of a captured table.)
 - Rows without a table map are an error that names where to start again (C3), never a guess.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +25,7 @@ from cdc_pipeline.binlog.event_types import EventType, event_name
 from cdc_pipeline.binlog.format_description import table_id_bytes
 from cdc_pipeline.binlog.table_map_resolution import CARRIED, resolve_maps
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import DamagedJournalError, TableIdNotFoundError
+from cdc_pipeline.errors import DamagedJournalError, MetadataMissingError, TableIdNotFoundError
 
 _CACHED_MAPS_MAX: Final = 4096
 _NO_TRANSACTION: Final = -2
@@ -47,12 +49,29 @@ class RowsGroup:
     rows: NDArray[np.int64]
 
 
+class KnownSchemas(Protocol):
+    """The schema history as table maps ask for it."""
+
+    def known(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
+        """The table's schema at a place of the log; None where it is not known."""
+
+    def why_unknown(self, database: str, table: str, journal: str, offset: int) -> str:
+        """Why it is not known."""
+
+    def observed(self, schema: TableSchema, journal: str, offset: int) -> None:
+        """Is told the schema of a captured table's map when its content is met first."""
+
+
 @dataclass(frozen=True, slots=True)
 class _KnownMap:
+    """`told`: what the schema history said, where `needs_schema`."""
+
     key: bytes
     database: str
     table: str
     schema: TableSchema | None
+    needs_schema: bool = False
+    told: TableSchema | None = None
 
 
 class TableMaps:
@@ -60,10 +79,12 @@ class TableMaps:
 
     Args:
         captured: whether a table is captured, by database and table name.
+        schemas: asked for tables whose maps do not tell all (row metadata below FULL; MariaDB's UUID, INET4, INET6).
     """
 
-    def __init__(self, captured: Callable[[str, str], bool]) -> None:
+    def __init__(self, captured: Callable[[str, str], bool], *, schemas: KnownSchemas | None = None) -> None:
         self._captured = captured
+        self._schemas = schemas
         self._known: dict[tuple[bool, bytes], _KnownMap] = {}
         self.reset()
 
@@ -159,9 +180,11 @@ class TableMaps:
         key = body[id_bytes:]
         cache_key = (journal_format.is_mariadb, key)
         known = self._known.get(cache_key)
-        if known is not None:
-            return known
         offset = int(chunk.events["offset"][row])
+        if known is not None and (
+            not known.needs_schema or known.told == self._told(known.database, known.table, chunk.journal, offset)
+        ):
+            return known
         try:
             name = table_map.table_name(body, table_id_bytes=id_bytes)
         except ValueError as error:
@@ -172,19 +195,37 @@ class TableMaps:
                 got=error,
                 next_step="fetch the journal again from its server",
             ) from None
-        schema = None
+        schema = told = None
+        needs_schema = False
+        is_mariadb = journal_format.is_mariadb
         if self._captured(name.database, name.table):
-            schema = table_map.parse(
-                body,
-                journal=chunk.journal,
-                offset=offset,
-                is_mariadb=journal_format.is_mariadb,
-                table_id_bytes=id_bytes,
-            )
+            if self._schemas is not None:
+                needs_schema = table_map.needs_schema(body, is_mariadb=is_mariadb, table_id_bytes=id_bytes)
+            if needs_schema:
+                told = self._told(name.database, name.table, chunk.journal, offset)
+            try:
+                schema = table_map.parse(
+                    body,
+                    journal=chunk.journal,
+                    offset=offset,
+                    is_mariadb=is_mariadb,
+                    table_id_bytes=id_bytes,
+                    known=told,
+                )
+            except MetadataMissingError as error:
+                if self._schemas is not None and told is None:
+                    why = self._schemas.why_unknown(name.database, name.table, chunk.journal, offset)
+                    error.got = f"{error.got}; the schema history does not know the table here: {why}"
+                raise
+            if self._schemas is not None:
+                self._schemas.observed(schema, chunk.journal, offset)
         if len(self._known) >= _CACHED_MAPS_MAX:
             self._known.clear()
-        known = self._known[cache_key] = _KnownMap(key, name.database, name.table, schema)
+        known = self._known[cache_key] = _KnownMap(key, name.database, name.table, schema, needs_schema, told)
         return known
+
+    def _told(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
+        return None if self._schemas is None else self._schemas.known(database, table, journal, offset)
 
     def _carry(self, events: np.ndarray, same_as: NDArray[np.int64], by_first: dict[int, _KnownMap]) -> None:
         """Keep the maps of the transaction that may go on after this slice; forget all others."""

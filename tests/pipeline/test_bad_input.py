@@ -14,7 +14,6 @@ from cdc_pipeline.errors import (
     DamagedJournalError,
     IncompleteRowsError,
     KeylessTableError,
-    MetadataMissingError,
     TargetSuspendedError,
     TruncatedJournalError,
     UnrepresentableValueError,
@@ -23,7 +22,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.comparison import lake_rows
+from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server
 
@@ -128,17 +127,43 @@ def test_k4_what_fails_for_one_table_suspends_it_by_name(
     assert cursors.cursor == before
 
 
-def test_metadata_below_full_names_the_statement(start_server: Any, make_config: MakeConfig) -> None:
-    """A session cannot change it, but old journals may hold events from before it was set."""
-    server = start_server("mysql", binlog_row_metadata="MINIMAL")
+@pytest.mark.torture
+def test_a22_less_row_metadata_is_captured_with_catalog_and_history(
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
+) -> None:
+    """Over three runs: the first one has nothing to read and keeps the catalog of its start."""
+    server = mysql_server
     server.execute_all(
-        "CREATE DATABASE m", "CREATE TABLE m.t (id INT PRIMARY KEY)", "INSERT INTO m.t VALUES (1)",
-        "SET GLOBAL binlog_row_metadata = 'FULL'", "INSERT INTO m.t VALUES (2)",
-    )  # fmt: skip
-    config = make_config(live(server), include=["m.*"])
-    with pytest.raises(MetadataMissingError, match=r"m\.t") as caught:
-        capture(config, cursors=MemoryCursorStore())
-    assert "binlog_row_metadata" in str(caught.value)
+        "SET GLOBAL binlog_row_metadata = 'MINIMAL'",
+        f"USE `{mysql_database}`",
+        "CREATE TABLE t (a INT UNSIGNED, id BIGINT UNSIGNED PRIMARY KEY, l VARCHAR(9) CHARACTER SET latin1)",
+    )
+    try:
+        config = make_config(live(server), include=[f"{mysql_database}.*"], start=here(server))
+        cursors = MemoryCursorStore()
+        assert capture(config, cursors=cursors).outcome == "nothing_new"
+        columns = ["a", "id", "l", "e", "z"]
+        rows = [
+            "INSERT INTO t VALUES (4294967295, 18446744073709551615, 'äß')",
+            "ALTER TABLE t ADD COLUMN e ENUM('x', 'ü') CHARACTER SET latin1 FIRST, ADD z TINYINT UNSIGNED AFTER id",
+            "INSERT INTO t (id, e, z) VALUES (2, 'ü', 255)",
+        ]
+        server.execute_all(*rows)
+        assert capture(config, cursors=cursors).outcome == "applied"
+        # The history is what makes these right: the catalog of now is that of another table.
+        server.execute_all(
+            "UPDATE t SET a = 7 WHERE id = 2", "RENAME TABLE t TO gone",
+            "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, z INT)", "DROP TABLE t", "RENAME TABLE gone TO t",
+        )  # fmt: skip
+        with pytest.raises(CdcError, match="RENAME TABLE"):
+            capture(config, cursors=cursors)
+        lake = config.sink.lake_path
+        found = lake_rows(spark, lake, mysql_database, "t", columns)
+        wanted = server_rows(server, mysql_database, "t", columns)
+        assert [tuple(map(str, row)) for row in found] == [tuple(map(str, row)) for row in wanted]
+        assert len(found) == 2
+    finally:
+        server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
 
 
 @pytest.mark.parametrize("damage", ["flip", "cut"])

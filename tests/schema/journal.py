@@ -10,6 +10,8 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.history import Place, SchemaHistory
+from cdc_pipeline.schema.history_ddl import LoggedStatement, apply
 from tests.binlog_rows.journals import read_chunk
 from tests.servers import Server
 
@@ -41,6 +43,7 @@ def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
     chunk = read_chunk(server.journals()[-2])
     is_mariadb = chunk.journal_format.is_mariadb
     schemas: dict[int, TableSchema] = {}
+    history = SchemaHistory()
     for row, event in enumerate(chunk.events):
         offset = int(event["offset"])
         if event["event_type"] == EventType.QUERY:
@@ -51,9 +54,20 @@ def read_journal(server: Server) -> Iterator[Said | TableSchema | Deleted]:
                 explicit_defaults_for_timestamp=True,
                 time_zone="+00:00",
             )
+            place = Place(1, 1, offset)
+            logged = LoggedStatement(said.sql, said.database, place, is_mariadb=is_mariadb, modes=modes)
+            apply(history, logged, lambda _database, _table: True)
             yield Said(said.sql, said.database, offset, modes)
         elif event["event_type"] == EventType.TABLE_MAP:
-            schema = table_map.parse(chunk.body(row), journal=chunk.journal, offset=offset, is_mariadb=is_mariadb)
+            name = table_map.table_name(chunk.body(row))
+            version = history.at(name.database, name.table, Place(1, 1, offset))
+            schema = table_map.parse(
+                chunk.body(row),
+                journal=chunk.journal,
+                offset=offset,
+                is_mariadb=is_mariadb,
+                known=None if version is None else version.schema,
+            )
             schemas[int(event["table_id"])] = schema
             yield schema
         elif event["event_type"] in _DELETES:

@@ -47,6 +47,13 @@ def test_p5_purged_journals_are_read_from_the_archive_and_then_the_server(log: L
         assert all(event.fields[6] in MARKS for event in everything[: -len(got)])
         inside = replace(log.sets[2], gtid_set="")
         assert events_of(source.chunks(log.start, inside)) == archived_events(log.all_files, log.start, inside)
+    # What the catalog says of now holds back to the start: the archive, too, is looked through for DDL.
+    log.keep(1)
+    for start, ddl in ((log.start, {}), (source.earliest_position(), {("shop", "t"): "binlog.000001"})):
+        placed = source.catalog(lambda database, _: database == "shop", since=start)
+        assert placed is not None
+        assert placed.catalog.tables["shop", "t"][0].column_names == ("a",)
+        assert {table: journal for table, (journal, _) in placed.last_ddl.items() if table[1]} == ddl
     # A start that the server can serve does not look into the archive.
     later = log.sets[3]
     shutil.rmtree(log.archive)

@@ -44,10 +44,7 @@ def test_a_good_server_passes(server: Server, fresh_database: str) -> None:
 SETTINGS = [
     ("mysql", "binlog_format", "STATEMENT", "SET GLOBAL binlog_format = 'ROW'"),
     ("mysql", "binlog_format", "MIXED", "SET GLOBAL binlog_format = 'ROW'"),
-    ("mysql", "binlog_row_metadata", "MINIMAL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
     ("mariadb", "binlog_format", "MIXED", "SET GLOBAL binlog_format = 'ROW'"),
-    ("mariadb", "binlog_row_metadata", "MINIMAL", "SET GLOBAL binlog_row_metadata = 'FULL'"),
-    ("mariadb", "binlog_row_metadata", "NO_LOG", "SET GLOBAL binlog_row_metadata = 'FULL'"),
 ]
 
 
@@ -88,6 +85,24 @@ def test_json_differences_are_no_obstacle_where_rows_hold_their_documents(start_
 @pytest.mark.mysql
 def test_partial_row_images_are_no_obstacle(start_server: Callable[..., Server]) -> None:
     live_source(start_server("mysql", binlog_row_image="MINIMAL")).check()
+
+
+@pytest.mark.mysql
+@pytest.mark.mariadb
+@pytest.mark.parametrize(("flavor", "level"), [("mysql", "MINIMAL"), ("mariadb", "NO_LOG")])
+def test_a22_less_row_metadata_is_a_note(request: pytest.FixtureRequest, flavor: Flavor, level: str) -> None:
+    server: Server = request.getfixturevalue(f"{flavor}_server")
+    source = live_source(server)
+    here = source.end_position()
+    assert source.reasons(here) == ()
+    server.execute(f"SET GLOBAL binlog_row_metadata = '{level}'")
+    try:
+        source.check()
+        (note,) = source.reasons(here)
+        assert level in note
+        assert "SET GLOBAL binlog_row_metadata = 'FULL'" in note
+    finally:
+        server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
 
 
 @pytest.mark.mysql
@@ -135,12 +150,12 @@ def test_missing_grants_are_named_with_their_statement(
 
 @pytest.mark.mysql
 def test_all_findings_come_at_once(start_server: Callable[..., Server]) -> None:
-    server = start_server("mysql", binlog_row_metadata="MINIMAL", binlog_format="MIXED")
+    server = start_server("mysql", binlog_format="MIXED")
     user, password = server.create_replication_user("poor", grants=("SELECT",))
     with pytest.raises(ServerSettingError) as caught:
         live_source(server, user=user, password=password).check()
     text = str(caught.value)
-    for part in ("4 findings", "binlog_format", "binlog_row_metadata", "GRANT REPLICATION SLAVE", "REPLICATION CLIENT"):
+    for part in ("3 findings", "binlog_format", "GRANT REPLICATION SLAVE", "REPLICATION CLIENT"):
         assert part in text
 
 

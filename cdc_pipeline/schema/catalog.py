@@ -1,0 +1,94 @@
+"""A server's catalog as table schemas: what information_schema says of columns, keys and default charsets.
+
+Rules:
+- Plain rows in, plain values out; reading them is the source's business.
+- A table with a column whose type is not known is left out: its table maps must then tell everything.
+
+Source: MySQL 9.7 manual, 28.3 (COLUMNS, STATISTICS, TABLES, SCHEMATA); MariaDB 10.11 marks its old temporal format with
+a comment behind COLUMN_TYPE.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.schema.ddl_tokens import SqlModes, TokenReader
+from cdc_pipeline.schema.ddl_types import bytes_of_text, read_type
+
+_MODES: Final = SqlModes(ansi_quotes=False)
+_COMMENT_AT_END: Final = re.compile(r"\s*/\*[^']*\*/\s*$")
+_HAS_CHARSET: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """What a server's tables are at one moment.
+
+    Attributes:
+        tables: schema and default charset by (database, table).
+        databases: default charset by database.
+    """
+
+    tables: dict[tuple[str, str], tuple[TableSchema, str]] = field(default_factory=dict)
+    databases: dict[str, str] = field(default_factory=dict)
+
+
+def catalog(
+    *,
+    columns: Iterable[Mapping[str, Any]],
+    keys: Iterable[Mapping[str, Any]],
+    charsets: Mapping[tuple[str, str], str],
+    databases: Mapping[str, str],
+    is_mariadb: bool,
+) -> Catalog:
+    """The catalog from rows with names in lower case.
+
+    Args:
+        columns: of information_schema.COLUMNS, by table in the order of ORDINAL_POSITION.
+        keys: of information_schema.STATISTICS, of primary keys, in the order of SEQ_IN_INDEX.
+        charsets: default charset of each table.
+        databases: default charset of each database.
+    """
+    found: dict[tuple[str, str], list[Column | None]] = {}
+    for row in columns:
+        table = str(row["table_schema"]), str(row["table_name"])
+        found.setdefault(table, []).append(column_of(row, is_mariadb=is_mariadb))
+    keyed: dict[tuple[str, str], list[str]] = {}
+    for row in keys:
+        keyed.setdefault((str(row["table_schema"]), str(row["table_name"])), []).append(str(row["column_name"]))
+    tables = {}
+    for table, listed in found.items():
+        known = [column for column in listed if column is not None]
+        names = [column.name for column in known]
+        key = keyed.get(table, [])
+        if len(known) == len(listed) and all(name in names for name in key):
+            schema = TableSchema(*table, tuple(known), tuple(names.index(name) for name in key))
+            tables[table] = schema, server_charset(charsets.get(table, ""))
+    return Catalog(tables, {name: server_charset(charset) for name, charset in databases.items()})
+
+
+def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:
+    """A column of information_schema.COLUMNS; None where its type is not known."""
+    tokens = TokenReader(_COMMENT_AT_END.sub("", str(row["column_type"])), modes=_MODES, is_mariadb=is_mariadb)
+    declared = read_type(tokens)
+    if declared is None or not tokens.at_end():
+        return None
+    column = declared.column
+    if column.kind in _HAS_CHARSET:
+        charset = server_charset(str(row["character_set_name"] or "binary"))
+        column = bytes_of_text(replace(column, charset=charset), is_char=declared.is_char)
+    return replace(
+        column,
+        name=str(row["column_name"]),
+        nullable=str(row["is_nullable"]).upper() == "YES",
+        visible="INVISIBLE" not in str(row["extra"] or "").upper().split(),
+    )
+
+
+def server_charset(name: str) -> str:
+    """A charset's own name: some servers call utf8mb3 utf8."""
+    return "utf8mb3" if name.lower() == "utf8" else name.lower()

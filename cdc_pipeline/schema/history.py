@@ -1,0 +1,201 @@
+"""The schema history of one source: which columns a table has at which place of its log.
+
+Rules:
+- A version holds from its place (epoch, journal number, offset) up to the table's next one. It is asked for by place,
+  so that what comes later never changes an answer.
+- It says where it came from: a table map with full metadata, a DDL, or the server's catalog. A version without a schema
+  says why nothing is known from there on; it is never skipped over.
+- Places of two servers cannot be compared: what an earlier epoch knew holds from where the new one begins, if it begins
+  at the very transaction where the old one ended; else it knows nothing.
+- A schema from DDL or catalog has no wire types: what the wire holds comes from each table map.
+- It is plain values: `to_json` and `from_json` are inverse; storing it is the sink's business.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.table_schema import TableSchema
+
+FORMAT: Final = 1
+
+
+class Place(NamedTuple):
+    """A place of the log; the parts compare in this order."""
+
+    epoch: int
+    journal: int
+    offset: int
+
+    @classmethod
+    def of(cls, epoch: int, journal: str, offset: int) -> Place:
+        """The place of an event by its journal's name."""
+        return cls(epoch, journal_number(journal), offset)
+
+
+class Origin(StrEnum):
+    TABLE_MAP = "table_map"
+    DDL = "ddl"
+    CATALOG = "catalog"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A table from one place on.
+
+    Attributes:
+        place: from where it holds.
+        origin: where it came from.
+        schema: its columns and key; None where they are not known (`why`), or there is no table.
+        charset: default charset of the table's text columns; "" where it is not known.
+        why: why there is no schema.
+        time_us: commit time at the source of what made it, microseconds since 1970; -1 where that is not known.
+    """
+
+    place: Place
+    origin: Origin
+    schema: TableSchema | None
+    charset: str = ""
+    why: str = ""
+    time_us: int = -1
+
+
+TableKey = tuple[str, str]  # database, table; ("db", "") holds a database's default charset
+
+
+@dataclass
+class SchemaHistory:
+    """Versions of all tables of a source, each table's in the order of their places.
+
+    Attributes:
+        begins: where each later epoch took over from the one before; one that did not is not in it.
+        changed: whether anything was added since it was read or saved.
+    """
+
+    begins: dict[int, Place] = field(default_factory=dict)
+    changed: bool = False
+    _versions: dict[TableKey, list[Version]] = field(default_factory=dict)
+
+    def at(self, database: str, table: str, place: Place) -> Version | None:
+        """The version that holds at `place`; None where none is known."""
+        versions = self._versions.get((database, table), ())
+        index = bisect_right(versions, place, key=lambda version: version.place)
+        if not index:
+            return None
+        version = versions[index - 1]
+        if version.place.epoch < place.epoch:
+            begin = self.begins.get(place.epoch)
+            if begin is None or place < begin:
+                return None
+        return version
+
+    def add(self, database: str, table: str, version: Version) -> None:
+        """A table's version from its place on; one that is there for this very place is replaced."""
+        versions = self._versions.setdefault((database, table), [])
+        index = bisect_right(versions, version.place, key=lambda known: known.place)
+        if index and versions[index - 1].place == version.place:
+            if versions[index - 1] == version:
+                return
+            versions[index - 1] = version
+        else:
+            versions.insert(index, version)
+        self.changed = True
+
+    def versions(self, database: str, table: str) -> tuple[Version, ...]:
+        """All versions of a table, oldest first."""
+        return tuple(self._versions.get((database, table), ()))
+
+    def tables(self) -> Iterator[TableKey]:
+        """Tables with at least one version."""
+        return (key for key in self._versions if key[1])
+
+    def begin_epoch(self, place: Place) -> None:
+        """What held at the end of the epoch before holds at `place`: the same transaction in another log."""
+        if place.epoch not in self.begins:
+            self.begins[place.epoch] = place
+            self.changed = True
+
+    def up_to(self, place: Place) -> SchemaHistory:
+        """Without what a run saw behind `place`: those versions are made again."""
+        return self._rebuilt({key: [v for v in known if v.place <= place] for key, known in self._versions.items()})
+
+    def compacted(self, oldest: Place, *, keep_since_us: int) -> SchemaHistory:
+        """Without versions that nothing asks for any more.
+
+        Args:
+            oldest: the earliest place that is read again (cursor, suspended targets, open XA transactions).
+            keep_since_us: commit time since which all versions are kept (fallback interval).
+
+        Of each table the version that holds at `oldest` stays, and whatever is later.
+        """
+        kept = {}
+        for key, known in self._versions.items():
+            first = bisect_right(known, oldest, key=lambda version: version.place) - 1
+            while first > 0 and known[first].time_us >= keep_since_us >= 0:
+                first -= 1
+            rest = known[max(first, 0) :]
+            # A table that was dropped before all of that is forgotten.
+            gone = len(rest) == 1 and rest[0].schema is None and rest[0].place <= oldest and rest[0].why == DROPPED
+            kept[key] = [] if gone else rest
+        return self._rebuilt(kept)
+
+    def _rebuilt(self, versions: dict[TableKey, list[Version]]) -> SchemaHistory:
+        kept = {key: known for key, known in versions.items() if known}
+        lost = sum(map(len, self._versions.values())) - sum(map(len, kept.values()))
+        return SchemaHistory(dict(self.begins), self.changed or lost > 0, kept)
+
+    def to_json(self) -> str:
+        """The history as JSON text; `from_json` is its inverse."""
+        tables = [
+            {
+                "database": database,
+                "table": table,
+                "versions": [
+                    {
+                        "place": list(version.place),
+                        "origin": version.origin.value,
+                        "schema": None if version.schema is None else json.loads(version.schema.to_json()),
+                        "charset": version.charset,
+                        "why": version.why,
+                        "time_us": version.time_us,
+                    }
+                    for version in versions
+                ],
+            }
+            for (database, table), versions in sorted(self._versions.items())
+        ]
+        begins = [list(place) for place in self.begins.values()]
+        return json.dumps({"format": FORMAT, "begins": begins, "tables": tables}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> SchemaHistory:
+        """A history from its text. Raises KeyError, TypeError or ValueError on any other."""
+        plain = json.loads(text)
+        if plain["format"] != FORMAT:
+            raise ValueError(f"format {plain['format']}")
+        history = cls()
+        for parts in plain["begins"]:
+            begin = Place(*parts)
+            history.begins[begin.epoch] = begin
+        for table in plain["tables"]:
+            history._versions[table["database"], table["table"]] = [
+                Version(
+                    place=Place(*known["place"]),
+                    origin=Origin(known["origin"]),
+                    schema=None if known["schema"] is None else TableSchema.from_json(json.dumps(known["schema"])),
+                    charset=known["charset"],
+                    why=known["why"],
+                    time_us=known["time_us"],
+                )
+                for known in table["versions"]
+            ]
+        return history
+
+
+DROPPED: Final = "the table was dropped"
