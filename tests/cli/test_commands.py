@@ -17,7 +17,7 @@ from cdc_pipeline.cli.app import COMMANDS, cli
 from cdc_pipeline.cli.report import ddl_table
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.schema.decisions import DdlDecision
-from tests.orchestration.conftest import ROOT, Project
+from tests.orchestration.conftest import Project
 from tests.orchestration.fakes import write_config
 
 
