@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, UPDATE, DecodedRows
 from cdc_pipeline.binlog.json_values import ValueBuffer, write_values
 from cdc_pipeline.binlog.kernels import json_lines as kernel
+from cdc_pipeline.binlog.kernels.json_text import NULL_BYTES
 from cdc_pipeline.binlog.table_schema import Column, TableSchema
 
 BLOCK_CELLS: Final = 1 << 17
@@ -65,12 +66,71 @@ class Lines:
     """Lines with their line ends.
 
     Attributes:
-        data: uint8 (bytes,).
-        ends: int64 (lines,): end of each line in `data`.
+        first: where they begin in their `LineBuffer`.
+        ends: int64 (lines,): end of each line there.
     """
 
-    data: NDArray[np.uint8]
+    first: int
     ends: NDArray[np.int64]
+
+    @property
+    def stop(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else self.first
+
+
+class LineBuffer:
+    """Memory for lines that is used again and again: fresh pages for every block would cost as much as the writing.
+
+    Attributes:
+        values: memory for the texts of one block's values.
+    """
+
+    def __init__(self) -> None:
+        self.values = ValueBuffer()
+        self._data: NDArray[np.uint8] = np.empty(1 << 16, np.uint8)
+        self._ordered: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.used = 0
+
+    def clear(self) -> None:
+        """Forget all lines; what `bytes_of` and `in_order` gave is overwritten."""
+        self.used = 0
+
+    def room(self, size_bytes: int) -> NDArray[np.uint8]:
+        """The buffer, with room for `size_bytes` behind what is used."""
+        if self.used + size_bytes > len(self._data):
+            larger = np.empty(max(2 * len(self._data), self.used + size_bytes), np.uint8)
+            larger[: self.used] = self._data[: self.used]
+            self._data = larger
+        return self._data
+
+    def append(self, texts: Sequence[bytes]) -> Lines:
+        """Add lines that were made elsewhere, with their line ends."""
+        first = self.used
+        ends = first + np.cumsum([len(text) for text in texts], dtype=np.int64)
+        raw = np.frombuffer(b"".join(texts), np.uint8)
+        self.room(len(raw))[first : first + len(raw)] = raw
+        self.used += len(raw)
+        return Lines(first, ends)
+
+    def bytes_of(self, lines: Lines) -> NDArray[np.uint8]:
+        """View of the bytes of some lines."""
+        return self._data[lines.first : lines.stop]
+
+    def in_order(self, parts: Sequence[Lines], keys: Sequence[NDArray[np.int64]]) -> NDArray[np.uint8]:
+        """Bytes of all lines by key; lines of equal key stay in their order.
+
+        Args:
+            parts: lines of several tables.
+            keys: for each part int64 (lines,).
+        """
+        if len(parts) == 1:
+            return self.bytes_of(parts[0])
+        starts = np.concatenate([np.concatenate([[part.first], part.ends])[: len(part.ends)] for part in parts])
+        ends = np.concatenate([part.ends for part in parts])
+        order = np.argsort(np.concatenate(keys), kind="stable")
+        if len(self._ordered) < self.used:
+            self._ordered = np.empty(len(self._data), np.uint8)
+        return self._ordered[: kernel.order_lines(self._data, starts, ends, order, self._ordered)]
 
 
 def jsonl_lines(
@@ -93,47 +153,28 @@ def jsonl_lines(
         np.array([-1 if gtid is None else place[gtid] for gtid in gtids], np.int32),
         np.full(len(gtids), -1, np.int64),
     )
-    for lines in jsonl_blocks(rows, journal=journal, offsets=np.asarray(offsets, np.int64), gtids=texts):
-        yield from bytes(lines.data).decode().split("\n")[:-1]
+    buffer = LineBuffer()
+    for lines in jsonl_blocks(rows, journal=journal, offsets=np.asarray(offsets, np.int64), gtids=texts, buffer=buffer):
+        yield from bytes(buffer.bytes_of(lines)).decode().split("\n")[:-1]
 
 
-def jsonl_blocks(rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64], gtids: RowGtids) -> Iterator[Lines]:
+def jsonl_blocks(
+    rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64], gtids: RowGtids, buffer: LineBuffer
+) -> Iterator[Lines]:
     """All changes as lines, in blocks.
 
     Args:
         journal: name that the lines carry.
         offsets: int64 (events,): of the events that were decoded, by `rows.event_row`.
         gtids: likewise.
+        buffer: gets the lines.
     """
-    writer = _BlockWriter(rows, journal, offsets, gtids)
+    writer = _BlockWriter(rows, journal, offsets, gtids, buffer)
     columns = max(len(rows.schema.columns), 1)
     bytes_per_row = max((rows.before.nbytes + rows.after.nbytes) // max(len(rows), 1), 1)
     step = max(1, min(BLOCK_CELLS // columns, BLOCK_BYTES // bytes_per_row))
     for first in range(0, len(rows), step):
         yield writer.write(first, min(first + step, len(rows)))
-
-
-def in_order(parts: Sequence[Lines], keys: Sequence[NDArray[np.int64]]) -> NDArray[np.uint8]:
-    """All lines by key; lines of equal key stay in their order.
-
-    Args:
-        parts: lines of several tables.
-        keys: for each part int64 (lines,).
-
-    Returns: the bytes of all lines.
-    """
-    if len(parts) == 1:
-        return parts[0].data
-    data = np.concatenate([part.data for part in parts])
-    starts, ends, base = [], [], 0
-    for part in parts:
-        ends.append(part.ends + base)
-        starts.append(np.concatenate([[base], part.ends[:-1] + base])[: len(part.ends)])
-        base += len(part.data)
-    order = np.argsort(np.concatenate(keys), kind="stable")
-    out = np.empty(len(data), np.uint8)
-    kernel.order_lines(data, np.concatenate(starts), np.concatenate(ends), order, out)
-    return out
 
 
 def iso_time(since_1970_us: int) -> str:
@@ -188,14 +229,17 @@ def _names(schema: TableSchema) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 class _BlockWriter:
     """Writes ranges of one DecodedRows."""
 
-    def __init__(self, rows: DecodedRows, journal: str, offsets: NDArray[np.int64], gtids: RowGtids) -> None:
+    def __init__(
+        self, rows: DecodedRows, journal: str, offsets: NDArray[np.int64], gtids: RowGtids, buffer: LineBuffer
+    ) -> None:
         self._rows = rows
         self._offsets = offsets
         self._gtids = gtids
         self._parts = _parts(rows.schema, journal)
         self._names = _names(rows.schema)
         self._keys = _joined(list(gtids.keys))
-        self._buffer = ValueBuffer()
+        self._lines = buffer
+        self._buffer = buffer.values
         self._has = {"before": bool((rows.op != INSERT).any()), "after": bool((rows.op != DELETE).any())}
         # By image and column, in the order of the rows.
         self._invalid: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
@@ -211,20 +255,23 @@ class _BlockWriter:
         parts, part_offsets = self._parts
         names, name_offsets = self._names
         keys, key_offsets = self._keys
-        texts = sum(int((ends - starts).sum()) for starts, ends in (before, after))
+        # Texts that stand for themselves, and the one that stands for all NULLs.
+        texts = self._buffer.used + NULL_BYTES * (before[0].size + after[0].size)
         key_bytes = int(np.diff(key_offsets).max(initial=0))
         fixed = 2 * int(name_offsets[-1]) + int(part_offsets[-1]) + key_bytes + kernel.NUMBERS_BYTES_MAX
         # Two braces for each image.
-        out = np.empty(texts + count * (fixed + 4), np.uint8)
+        out = self._lines.room(texts + count * (fixed + 4))
+        start = self._lines.used
         ends = np.empty(count, np.int64)
         events = rows.event_row[first:stop]
         end = kernel.put_lines(
             rows.op[first:stop], self._offsets[events], self._gtids.key[events], self._gtids.number[events],
             rows.commit_ts_us[first:stop], parts, part_offsets, keys, key_offsets, names, name_offsets,
             self._buffer.data, *before, *after, rows.before_present[first:stop], rows.after_present[first:stop],
-            rows.all_present, out, 0, ends,
+            rows.all_present, out, start, ends,
         )  # fmt: skip
-        return Lines(out[:end], ends)
+        self._lines.used = int(end)
+        return Lines(start, ends)
 
     def _image(
         self, image: str, batch: pa.RecordBatch, first: int, count: int

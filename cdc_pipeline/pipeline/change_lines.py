@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import query
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.text_jsonl import Lines, in_order, iso_time, jsonl_blocks
+from cdc_pipeline.binlog.text_jsonl import LineBuffer, Lines, iso_time, jsonl_blocks
 from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.pipeline.change_log import LogPiece
 from cdc_pipeline.pipeline.selection import Selection
@@ -26,49 +26,54 @@ from cdc_pipeline.schema.ddl import classify
 from cdc_pipeline.schema.statement import Statement, StatementKind
 
 
-def lines_of(piece: LogPiece, selection: Selection, *, journal: str) -> Iterator[NDArray[np.uint8]]:
-    """The piece's lines, as bytes with their line ends.
+class LineWriter:
+    """Writes pieces of a log, with memory that is used again."""
 
-    Args:
-        journal: name that the lines carry.
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._buffer = LineBuffer()
 
-    Raises:
-        CdcError: as the decoder; nothing of the piece came out then.
-    """
-    events = piece.chunk.events
-    parts: list[Lines] = []
-    keys: list[NDArray[np.int64]] = []
-    statements = _statement_lines(piece, selection, journal)
-    if statements is not None:
-        parts.append(statements[0])
-        keys.append(statements[1])
-    is_single = len(piece.tables) == 1 and statements is None
-    for table, rows in piece.decoded():
-        done = 0
-        for block in jsonl_blocks(
-            rows, journal=journal, offsets=events["offset"][table.rows], gtids=piece.gtids_of(table.rows)
-        ):
-            if is_single:
-                yield block.data
-                continue
-            parts.append(block)
-            keys.append(table.rows[rows.event_row[done : done + len(block.ends)]])
-            done += len(block.ends)
-    if parts:
-        yield in_order(parts, keys)
+    def lines_of(self, piece: LogPiece, *, journal: str) -> Iterator[NDArray[np.uint8]]:
+        """The piece's lines, as bytes with their line ends, which hold until the next are asked for.
 
+        Args:
+            journal: name that the lines carry.
 
-def _statement_lines(piece: LogPiece, selection: Selection, journal: str) -> tuple[Lines, NDArray[np.int64]] | None:
-    texts, rows = [], []
-    for row in piece.statements.tolist():
-        text = statement_line(piece, row, selection, journal)
-        if text is not None:
-            texts.append(text.encode() + b"\n")
-            rows.append(row)
-    if not texts:
-        return None
-    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-    return Lines(np.frombuffer(b"".join(texts), np.uint8), ends), np.array(rows, np.int64)
+        Raises:
+            CdcError: as the decoder; nothing of the table came out then.
+        """
+        buffer, events = self._buffer, piece.chunk.events
+        buffer.clear()
+        parts: list[Lines] = []
+        keys: list[NDArray[np.int64]] = []
+        texts, rows_of_texts = self._statements(piece, journal)
+        if texts:
+            parts.append(buffer.append(texts))
+            keys.append(np.array(rows_of_texts, np.int64))
+        is_single = len(piece.tables) == 1 and not texts
+        for table, rows in piece.decoded():
+            done = 0
+            offsets, gtids = events["offset"][table.rows], piece.gtids_of(table.rows)
+            for block in jsonl_blocks(rows, journal=journal, offsets=offsets, gtids=gtids, buffer=buffer):
+                if is_single:
+                    yield buffer.bytes_of(block)
+                    buffer.clear()
+                    continue
+                parts.append(block)
+                keys.append(table.rows[rows.event_row[done : done + len(block.ends)]])
+                done += len(block.ends)
+        if parts:
+            yield buffer.in_order(parts, keys)
+
+    def _statements(self, piece: LogPiece, journal: str) -> tuple[list[bytes], list[int]]:
+        """Lines of the wanted statements, and their rows in the chunk."""
+        texts, rows = [], []
+        for row in piece.statements.tolist():
+            text = statement_line(piece, row, self._selection, journal)
+            if text is not None:
+                texts.append(text.encode() + b"\n")
+                rows.append(row)
+        return texts, rows
 
 
 def statement_line(piece: LogPiece, row: int, selection: Selection, journal: str) -> str | None:

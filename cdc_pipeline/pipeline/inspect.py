@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.bare_table_maps import BareTableMaps, BareTables
-from cdc_pipeline.pipeline.change_lines import lines_of
+from cdc_pipeline.pipeline.change_lines import LineWriter
 from cdc_pipeline.pipeline.change_log import ChangeLog, LogPiece
 from cdc_pipeline.pipeline.journal_inputs import FileChunk, named, read_all
 from cdc_pipeline.pipeline.journal_summary import JournalSummary, SummaryBuilder
@@ -72,9 +72,10 @@ class Inspection:
         self.log.finish()
 
     def lines(self, chunks: Iterable[FileChunk]) -> Iterator[NDArray[np.uint8]]:
-        """Lines of JSON as bytes, whole lines each time. Raises as `pieces`."""
+        """Lines of JSON as bytes, whole lines, which hold until the next are asked for. Raises as `pieces`."""
+        writer = LineWriter(self.selection)
         for name, piece in self.pieces(chunks):
-            yield from lines_of(piece, self.selection, journal=name)
+            yield from writer.lines_of(piece, journal=name)
 
     def write(self, chunks: Iterable[FileChunk], writer: ChangeWriter) -> None:
         """Give all changes to `writer`. Raises as `pieces`, and what the writer raises."""

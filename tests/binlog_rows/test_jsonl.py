@@ -18,7 +18,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema, arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.json_values import ValueBuffer, write_values
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.binlog.text_jsonl import Lines, in_order, jsonl_blocks, jsonl_lines, text_values
+from cdc_pipeline.binlog.text_jsonl import GtidTexts, LineBuffer, jsonl_blocks, jsonl_lines, text_values
 from tests.binlog_rows import jsonl_twin as twin
 
 WORDS_MAX = 10**38 - 1
@@ -206,21 +206,21 @@ def test_lines_agree_with_the_twin_however_they_are_cut(monkeypatch: pytest.Monk
 
 
 def test_lines_of_several_tables_come_in_the_order_of_their_keys() -> None:
-    def lines(*texts: str) -> Lines:
-        data = "".join(f"{text}\n" for text in texts).encode()
-        ends = np.cumsum([len(text.encode()) + 1 for text in texts], dtype=np.int64)
-        return Lines(np.frombuffer(data, np.uint8), ends)
-
-    parts = [lines("a", "bbb", "c"), lines("ä", ""), lines("last")]
+    buffer = LineBuffer()
+    buffer.append([b"forgotten\n"])
+    buffer.clear()
+    texts = [["a", "bbb", "c"], ["ä", ""], ["last" * 50_000]]
+    parts = [buffer.append([f"{text}\n".encode() for text in part]) for part in texts]
     keys = [np.array([5, 5, 9]), np.array([1, 7]), np.array([10])]
-    assert bytes(in_order(parts, keys)).decode().split("\n") == ["ä", "a", "bbb", "", "c", "last", ""]
+    expected = ["ä", "a", "bbb", "", "c", "last" * 50_000, ""]
+    assert bytes(buffer.in_order(parts, keys)).decode().split("\n") == expected
+    assert bytes(buffer.in_order(parts[:1], keys[:1])) == b"a\nbbb\nc\n"
 
 
 def test_a_number_of_a_gtid_is_written_behind_its_key() -> None:
-    from cdc_pipeline.binlog.text_jsonl import GtidTexts
-
     rows = rows_of(4)
     gtids = GtidTexts(["0-1-", "uuid:tag:"], np.array([1, -1], np.int32), np.array([(1 << 63) - 1, 0]))
-    (block,) = jsonl_blocks(rows, journal="j.000001", offsets=np.array([4, 8]), gtids=gtids)
-    found = [json.loads(line)["gtid"] for line in bytes(block.data).decode().splitlines()]
+    buffer = LineBuffer()
+    (block,) = jsonl_blocks(rows, journal="j.000001", offsets=np.array([4, 8]), gtids=gtids, buffer=buffer)
+    found = [json.loads(line)["gtid"] for line in bytes(buffer.bytes_of(block)).decode().splitlines()]
     assert found == ["uuid:tag:9223372036854775807"] * 2 + [None] * 2

@@ -1,4 +1,4 @@
-"""The examples of docs/binlog.md are what the command prints. `python -m tests.cli.test_binlog_docs` writes them anew."""
+"""The examples of docs/binlog.md are what the command prints. `python -m tests.cli.test_binlog_docs` renews them."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT
 from cdc_pipeline.binlog.kernels.compiling import Integer, kernel, routine
-from cdc_pipeline.binlog.kernels.json_strings import copy_bytes
+from cdc_pipeline.binlog.kernels.copying import copy_bytes
 from cdc_pipeline.binlog.kernels.json_text import INTEGER_BYTES_MAX, QUOTE, put_datetime, put_unsigned
 
 # The constant parts of a line, by index: heads by op, what stands between and behind the images.

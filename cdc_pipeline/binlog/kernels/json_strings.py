@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel
+from cdc_pipeline.binlog.kernels.compiling import Integer, kernel
+from cdc_pipeline.binlog.kernels.copying import copy_bytes
 from cdc_pipeline.binlog.kernels.json_text import QUOTE, put_null
 
 ESCAPED_BYTES_MORE: Final = 5  # a control character takes six bytes
@@ -36,16 +37,6 @@ def escaped_bytes(data: NDArray[np.uint8], first: Integer, stop: Integer) -> Int
         byte = data[index]
         count += np.int64((byte < 32) | (byte == QUOTE) | (byte == _BACKSLASH))
     return count
-
-
-@helper
-def copy_bytes(
-    source: NDArray[np.uint8], first: Integer, count: Integer, out: NDArray[np.uint8], position: Integer
-) -> Integer:
-    """Copy source[first : first + count]. Returns the position after it."""
-    for index in range(count):
-        out[position + index] = source[first + index]
-    return position + count
 
 
 @kernel
