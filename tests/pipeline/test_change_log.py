@@ -195,3 +195,44 @@ def test_facts_a22_rows_without_full_metadata_are_shown_and_noted(
     }
     missing = ("names", "labels") if is_told else ("names", "signs", "charsets", "labels")
     assert found.bare_tables.missing == {"shop.t": missing}
+
+
+# -- compressed, tagged, prepared -------------------------------------------------------------------------------------
+
+
+@pytest.mark.mysql
+def test_compressed_and_tagged_transactions_and_xa_are_shown(start_server: Callable[..., Server]) -> None:
+    server = start_server("mysql", binlog_transaction_compression=True)
+    server.execute_all(
+        "CREATE DATABASE shop",
+        "CREATE TABLE shop.t (a INT PRIMARY KEY, b TEXT)",
+        "INSERT INTO shop.t VALUES (1, REPEAT('abc', 2000)), (2, NULL)",
+        "SET gtid_next = 'AUTOMATIC:tag'",
+        "UPDATE shop.t SET b = 'x' WHERE a = 1",
+        "XA START 'q'",
+        "INSERT INTO shop.t VALUES (3, 'xa')",
+        "XA END 'q'",
+        "XA PREPARE 'q'",
+        "XA COMMIT 'q'",
+    )
+    server.flush_journal()
+    journal = server.journals()[0]
+    source = server.query("SELECT @@server_uuid")[0][0]
+
+    def lines(selection: Selection) -> list[dict[str, object]]:
+        found = Inspection(selection)
+        blocks = b"".join(map(bytes, found.lines(read_all([journal], selection))))
+        return [json.loads(line) for line in blocks.splitlines()]
+
+    shown = [line.get("kind", line["op"]) for line in lines(Selection())]
+    assert shown == [
+        "create_database", "create_table", "insert", "insert", "update", "xa_start", "insert", "xa_end", "xa_prepare",
+        "xa_commit",
+    ]  # fmt: skip
+    tagged = lines(Selection(gtids=f"{source}:tag:1"))
+    assert [(line["op"], line["gtid"]) for line in tagged] == [("update", f"{source}:tag:1")]
+    summary = Inspection().summary(read_all([journal], Selection()))
+    assert (summary.transactions, summary.prepared, summary.error) == (5, 1, None)
+    (info,) = summary.journals
+    assert info.unpacked_bytes > 10 * info.packed_bytes > 0
+    assert info.last_gtid == f"{source}:tag:3"
