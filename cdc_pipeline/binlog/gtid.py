@@ -22,7 +22,17 @@ from cdc_pipeline.binlog.event_types import FLAG_COMMIT_ALTER, FLAG_ROLLBACK_ALT
 from cdc_pipeline.binlog.gtid_kernel import gtid_commit_us
 from cdc_pipeline.errors import DamagedJournalError
 
-__all__ = ["Gtid", "MariadbGtid", "executed", "gtid_commit_us", "gtid_texts", "parse", "parse_mariadb", "previous_set"]
+__all__ = [
+    "Gtid",
+    "MariadbGtid",
+    "executed",
+    "gtid_commit_us",
+    "gtid_key",
+    "gtid_texts",
+    "parse",
+    "parse_mariadb",
+    "previous_set",
+]
 
 FLAG_STANDALONE: Final = 0x01
 FLAG_GROUP_COMMIT: Final = 0x02
@@ -195,7 +205,7 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
     while plain.any():
         at = int(plain.argmax())
         same = plain & (high == high[at]) & (low == low[at]) & (types == types[at])
-        found.setdefault(_key(int(types[at]), int(high[at]), int(low[at])), []).append(numbers[same])
+        found.setdefault(gtid_key(int(types[at]), int(high[at]), int(low[at])), []).append(numbers[same])
         plain &= ~same
     return {key: np.concatenate(parts) for key, parts in found.items()}
 
@@ -227,7 +237,8 @@ def _impossible(types: NDArray[np.uint8], rows: NDArray[np.int64], numbers: NDAr
     return int(rows[int(bad.argmax())]) if bad.any() else -1
 
 
-def _key(event_type: int, high: int, low: int) -> str:
+def gtid_key(event_type: int, high: int, low: int) -> str:
+    """Key from the two words that `gtid_kernel.executed_numbers` gives; not of tagged GTIDs."""
     if event_type == EventType.MARIADB_GTID:
         return f"{high}-{low}"
     return str(uuid.UUID(int=high << 64 | low))

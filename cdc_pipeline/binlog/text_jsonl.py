@@ -1,68 +1,180 @@
-"""Decoded rows as JSON lines for people: one object per change.
+"""Decoded rows as JSON lines for people: one object per change, written by compiled code.
 
 Rules:
-- Integers, BIT and YEAR are exact JSON numbers; DECIMAL is a string; FLOAT and DOUBLE the shortest number that reads
-  back. Dates and times stand as the server prints them, TIMESTAMP in UTC, with the declared fraction. ENUM and SET are
-  their labels, JSON its canonical text, binary types and geometry (SRID, then WKB, as stored) lower-case hex, a VECTOR
-  a list of numbers.
-- An absent column is left out, NULL is null. A value that Arrow cannot hold is the text that the decoder reports.
-- This is the only page of the decoder that loops over rows: it prints.
+- Keys: schema, table, op (insert, update, delete), before, after, journal, offset (of the rows event), gtid, ts (commit
+  time, ISO 8601, UTC; null where unknown). `before` of an insert and `after` of a delete are null.
+- How values are written is said in `json_values`. An absent column is left out, NULL is null.
+- Text is UTF-8 as it is; only what JSON demands is escaped. There are no blanks between keys and values.
+- Rows are written in blocks, so that the scratch memory does not follow the size of a batch.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
-from typing import Any, Final
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.decoded import OP_NAMES, DecodedRows
-from cdc_pipeline.binlog.table_schema import Column, Kind
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, UPDATE, DecodedRows
+from cdc_pipeline.binlog.json_values import ValueBuffer, write_values
+from cdc_pipeline.binlog.kernels import json_lines as kernel
+from cdc_pipeline.binlog.kernels.json_text import NULL_BYTES
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
+
+BLOCK_CELLS: Final = 1 << 17
+BLOCK_BYTES: Final = 4 << 20
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_TEXT_TO_SECOND: Final = len("2024-01-31 23:59:59")
+_NO_STARTS: Final = np.zeros((0, 0), np.int64)
+
+
+class RowGtids(Protocol):
+    """GTIDs of rows events, as far as lines need them: keys, and per event a key and a number."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """What comes before the number, with its separator, such as ``0-1-``."""
+
+    @property
+    def key(self) -> NDArray[np.int32]:
+        """int32 (events,): index into `keys`; -1 for no GTID."""
+
+    @property
+    def number(self) -> NDArray[np.int64]:
+        """int64 (events,); negative: the key is the whole text."""
+
+
+@dataclass(frozen=True, slots=True)
+class GtidTexts:
+    """GTIDs given as arrays (see `RowGtids`)."""
+
+    keys: Sequence[str]
+    key: NDArray[np.int32]
+    number: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines with their line ends.
+
+    Attributes:
+        first: where they begin in their `LineBuffer`.
+        ends: int64 (lines,): end of each line there.
+    """
+
+    first: int
+    ends: NDArray[np.int64]
+
+    @property
+    def stop(self) -> int:
+        return int(self.ends[-1]) if len(self.ends) else self.first
+
+
+class LineBuffer:
+    """Memory for lines that is used again and again: fresh pages for every block would cost as much as the writing.
+
+    Attributes:
+        values: memory for the texts of one block's values.
+    """
+
+    def __init__(self) -> None:
+        self.values = ValueBuffer()
+        self._data: NDArray[np.uint8] = np.empty(1 << 16, np.uint8)
+        self._ordered: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self.used = 0
+
+    def clear(self) -> None:
+        """Forget all lines; what `bytes_of` and `in_order` gave is overwritten."""
+        self.used = 0
+
+    def room(self, size_bytes: int) -> NDArray[np.uint8]:
+        """The buffer, with room for `size_bytes` behind what is used."""
+        if self.used + size_bytes > len(self._data):
+            larger = np.empty(max(2 * len(self._data), self.used + size_bytes), np.uint8)
+            larger[: self.used] = self._data[: self.used]
+            self._data = larger
+        return self._data
+
+    def append(self, texts: Sequence[bytes]) -> Lines:
+        """Add lines that were made elsewhere, with their line ends."""
+        first = self.used
+        ends = first + np.cumsum([len(text) for text in texts], dtype=np.int64)
+        raw = np.frombuffer(b"".join(texts), np.uint8)
+        self.room(len(raw))[first : first + len(raw)] = raw
+        self.used += len(raw)
+        return Lines(first, ends)
+
+    def bytes_of(self, lines: Lines) -> NDArray[np.uint8]:
+        """View of the bytes of some lines."""
+        return self._data[lines.first : lines.stop]
+
+    def in_order(self, parts: Sequence[Lines], keys: Sequence[NDArray[np.int64]]) -> NDArray[np.uint8]:
+        """Bytes of all lines by key; lines of equal key stay in their order.
+
+        Args:
+            parts: lines of several tables.
+            keys: for each part int64 (lines,).
+        """
+        if len(parts) == 1:
+            return self.bytes_of(parts[0])
+        starts = np.concatenate([np.concatenate([[part.first], part.ends])[: len(part.ends)] for part in parts])
+        ends = np.concatenate([part.ends for part in parts])
+        order = np.argsort(np.concatenate(keys), kind="stable")
+        if len(self._ordered) < self.used:
+            self._ordered = np.empty(len(self._data), np.uint8)
+        return self._ordered[: kernel.order_lines(self._data, starts, ends, order, self._ordered)]
 
 
 def jsonl_lines(
     rows: DecodedRows,
     *,
-    journal: str | Sequence[str],
+    journal: str,
     offsets: NDArray[np.int64] | Sequence[int],
     gtids: Sequence[str | None],
 ) -> Iterator[str]:
     """One JSON text without line end per change, in order.
 
-    Keys: schema, table, op (insert, update, delete), before, after, journal, offset (of the rows event), gtid, ts
-    (commit time, ISO 8601, UTC; null where unknown). `before` of an insert and `after` of a delete are null.
-
     Args:
         rows: the changes.
-        journal: one name, or one for each event that was decoded.
         offsets, gtids: one for each event that was decoded, by `rows.event_row`.
     """
-    before = _image_rows(rows, "before")
-    after = _image_rows(rows, "after")
-    events = rows.event_row.tolist()
-    for row, (event, op, commit_ts_us) in enumerate(
-        zip(events, rows.op.tolist(), rows.commit_ts_us.tolist(), strict=True)
-    ):
-        line = {
-            "schema": rows.schema.database,
-            "table": rows.schema.table,
-            "op": OP_NAMES[op],
-            "before": None if OP_NAMES[op] == "insert" else before[row],
-            "after": None if OP_NAMES[op] == "delete" else after[row],
-            "journal": journal if isinstance(journal, str) else journal[event],
-            "offset": int(offsets[event]),
-            "gtid": gtids[event],
-            "ts": None if commit_ts_us < 0 else iso_time(commit_ts_us),
-        }
-        yield json.dumps(line, ensure_ascii=False)
+    keys = sorted({gtid for gtid in gtids if gtid is not None})
+    place = {key: index for index, key in enumerate(keys)}
+    texts = GtidTexts(
+        keys,
+        np.array([-1 if gtid is None else place[gtid] for gtid in gtids], np.int32),
+        np.full(len(gtids), -1, np.int64),
+    )
+    buffer = LineBuffer()
+    for lines in jsonl_blocks(rows, journal=journal, offsets=np.asarray(offsets, np.int64), gtids=texts, buffer=buffer):
+        yield from bytes(buffer.bytes_of(lines)).decode().split("\n")[:-1]
+
+
+def jsonl_blocks(
+    rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64], gtids: RowGtids, buffer: LineBuffer
+) -> Iterator[Lines]:
+    """All changes as lines, in blocks.
+
+    Args:
+        journal: name that the lines carry.
+        offsets: int64 (events,): of the events that were decoded, by `rows.event_row`.
+        gtids: likewise.
+        buffer: gets the lines.
+    """
+    writer = _BlockWriter(rows, journal, offsets, gtids, buffer)
+    columns = max(len(rows.schema.columns), 1)
+    bytes_per_row = max((rows.before.nbytes + rows.after.nbytes) // max(len(rows), 1), 1)
+    step = max(1, min(BLOCK_CELLS // columns, BLOCK_BYTES // bytes_per_row))
+    for first in range(0, len(rows), step):
+        yield writer.write(first, min(first + step, len(rows)))
 
 
 def iso_time(since_1970_us: int) -> str:
@@ -72,56 +184,106 @@ def iso_time(since_1970_us: int) -> str:
 
 
 def text_values(column: Column, values: pa.Array) -> list[Any]:
-    """Values of one column as they stand in a line; None for null."""
-    write = _writer(column)
-    return [None if value is None else write(value) for value in values.to_pylist()]
+    """Values of one column as a reader of the lines sees them; None for null. For tests and small tables."""
+    buffer = ValueBuffer()
+    starts, ends = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    write_values(column, values, buffer, starts, ends)
+    texts = buffer.data.tobytes()
+    return [json.loads(texts[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
-def _image_rows(rows: DecodedRows, image: str) -> list[dict[str, Any]]:
-    batch = rows.before if image == "before" else rows.after
-    present = rows.before_present if image == "before" else rows.after_present
-    columns = [text_values(column, batch.column(index)) for index, column in enumerate(rows.schema.columns)]
-    for value in rows.invalid:
-        if value.image == image:
-            columns[value.column][value.row] = value.text
-    names = rows.schema.column_names
-    bits = np.unpackbits(present, axis=1, bitorder="little", count=len(names)).astype(bool)
-    whole = np.count_nonzero(bits, axis=1) == len(names)
-    return [
-        dict(zip(names, cells, strict=True))
-        if whole[row]
-        else {name: cell for name, cell, there in zip(names, cells, bits[row], strict=True) if there}
-        for row, cells in enumerate(zip(*columns, strict=True))
-    ]
+def _joined(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Texts as bytes behind each other, and their offsets (n + 1,)."""
+    raw = [text.encode() for text in texts]
+    offsets = np.zeros(len(raw) + 1, np.int64)
+    np.cumsum([len(text) for text in raw], out=offsets[1:])
+    return np.frombuffer(b"".join(raw) or b"\0", np.uint8), offsets
 
 
-def _writer(column: Column) -> Callable[[Any], Any]:
-    """How one value of a column is written."""
-    kind = column.kind
-    if kind in (Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64, Kind.BIT, Kind.YEAR):
-        return int
-    if kind is Kind.DECIMAL:
-        return _decimal
-    if kind is Kind.FLOAT:
-        return shortest_float
-    if kind is Kind.VECTOR:
-        return lambda elements: [shortest_float(element) for element in elements]
-    if kind is Kind.DATE:
-        return date.isoformat
-    if kind in (Kind.DATETIME, Kind.TIMESTAMP):
-        end = _TEXT_TO_SECOND + (column.fraction_digits + 1 if column.fraction_digits else 0)
-        return lambda moment: moment.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")[:end]
-    if kind is Kind.BINARY:
-        return bytes.hex
-    if kind is Kind.GEOMETRY:
-        return lambda value: (value["srid"].to_bytes(4, "little", signed=True) + value["wkb"]).hex()
-    return lambda value: value
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
-def _decimal(value: Decimal | str) -> str:
-    return value if isinstance(value, str) else format(value, "f")
+@lru_cache(maxsize=256)
+def _parts(schema: TableSchema, journal: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The constant parts of a line of this table, by the indexes of `kernels.json_lines`."""
+    texts = [""] * kernel.PARTS
+    for op, image in ((INSERT, '"before":null,"after":'), (UPDATE, '"before":'), (DELETE, '"before":')):
+        names = f'"schema":{_quoted(schema.database)},"table":{_quoted(schema.table)}'
+        texts[kernel.HEAD + op] = f'{{{names},"op":"{OP_NAMES[op]}",{image}'
+    texts[kernel.BETWEEN] = ',"after":'
+    texts[kernel.AFTER_DELETE] = ',"after":null'
+    texts[kernel.JOURNAL] = f',"journal":{_quoted(journal)},"offset":'
+    texts[kernel.GTID] = ',"gtid":'
+    texts[kernel.TIME] = ',"ts":'
+    texts[kernel.NULL] = "null"
+    texts[kernel.END] = "}\n"
+    return _joined(texts)
 
 
-def shortest_float(value: float) -> float:
-    """The double whose shortest text is the shortest that reads back as this 32-bit float."""
-    return float(str(np.float32(value)))
+@lru_cache(maxsize=256)
+def _names(schema: TableSchema) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    return _joined([f",{_quoted(name)}:" for name in schema.column_names])
+
+
+class _BlockWriter:
+    """Writes ranges of one DecodedRows."""
+
+    def __init__(
+        self, rows: DecodedRows, journal: str, offsets: NDArray[np.int64], gtids: RowGtids, buffer: LineBuffer
+    ) -> None:
+        self._rows = rows
+        self._offsets = offsets
+        self._gtids = gtids
+        self._parts = _parts(rows.schema, journal)
+        self._names = _names(rows.schema)
+        self._keys = _joined(list(gtids.keys))
+        self._lines = buffer
+        self._buffer = buffer.values
+        self._has = {"before": bool((rows.op != INSERT).any()), "after": bool((rows.op != DELETE).any())}
+        # By image and column, in the order of the rows.
+        self._invalid: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
+        for value in rows.invalid:
+            self._invalid[value.image, value.column].append((value.row, value.text))
+
+    def write(self, first: int, stop: int) -> Lines:
+        """Lines of the changes [first, stop)."""
+        rows, count = self._rows, stop - first
+        self._buffer.clear()
+        before = self._image("before", rows.before, first, count)
+        after = self._image("after", rows.after, first, count)
+        parts, part_offsets = self._parts
+        names, name_offsets = self._names
+        keys, key_offsets = self._keys
+        # Texts that stand for themselves, and the one that stands for all NULLs.
+        texts = self._buffer.used + NULL_BYTES * (before[0].size + after[0].size)
+        key_bytes = int(np.diff(key_offsets).max(initial=0))
+        fixed = 2 * int(name_offsets[-1]) + int(part_offsets[-1]) + key_bytes + kernel.NUMBERS_BYTES_MAX
+        # Two braces for each image.
+        out = self._lines.room(texts + count * (fixed + 4))
+        start = self._lines.used
+        ends = np.empty(count, np.int64)
+        events = rows.event_row[first:stop]
+        end = kernel.put_lines(
+            rows.op[first:stop], self._offsets[events], self._gtids.key[events], self._gtids.number[events],
+            rows.commit_ts_us[first:stop], parts, part_offsets, keys, key_offsets, names, name_offsets,
+            self._buffer.data, *before, *after, rows.before_present[first:stop], rows.after_present[first:stop],
+            rows.all_present, out, start, ends,
+        )  # fmt: skip
+        self._lines.used = int(end)
+        return Lines(start, ends)
+
+    def _image(
+        self, image: str, batch: pa.RecordBatch, first: int, count: int
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        if not self._has[image]:
+            return _NO_STARTS, _NO_STARTS
+        columns = self._rows.schema.columns
+        starts, ends = (np.empty((len(columns), count), np.int64) for _ in range(2))
+        for index, column in enumerate(columns):
+            invalid = self._invalid.get((image, index), [])
+            low, high = (bisect_left(invalid, (row, "")) for row in (first, first + count))
+            here = [(row - first, text) for row, text in invalid[low:high]]
+            values = batch.column(index).slice(first, count)
+            write_values(column, values, self._buffer, starts[index], ends[index], here)
+        return starts, ends

@@ -2,89 +2,294 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from datetime import UTC, datetime
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, notes, results, table
+from cdc_pipeline.cli.output import emit_json
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.errors import CdcError, ConfigError
 
 if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.inspect import JournalSummary
+    from collections.abc import Iterable
+
+    from cdc_pipeline.pipeline.inspect import Inspection
+    from cdc_pipeline.pipeline.journal_inputs import FileChunk
+    from cdc_pipeline.pipeline.selection import JournalPlace, Selection
+
+_OPERATIONS: Final = ("insert", "update", "delete", "statement")
+_STDIN: Final = Path("-")
+
+_EPILOG: Final = """\b
+Exit codes:
+  0  all was shown; with --follow: ended by Ctrl-C or SIGTERM
+  1  a journal is damaged or cannot be read: what came before is shown
+  2  wrong usage
+
+\b
+Examples:
+  cdc-pipeline binlog /var/lib/mysql
+  cdc-pipeline binlog --format jsonl --table 'shop.*' --op delete binlog.000007
+  zstdcat binlog.000007.zst | cdc-pipeline binlog --format jsonl - | jq .after
+  cdc-pipeline binlog --format jsonl --follow --from-position binlog.000007:4 /var/lib/mysql
+"""
 
 
-@click.command("binlog")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True, path_type=Path))
-@click.option("--format", "form", type=click.Choice(["summary", "jsonl"]), default="summary", show_default=True)
-@click.option("--table", "patterns", multiple=True, metavar="PATTERN", help="Only these tables, such as shop.*")
+def _paths(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[Path, ...]:
+    paths = tuple(map(Path, value))
+    for path in paths:
+        if path != _STDIN and not path.exists():
+            raise click.BadParameter(f"there is no {path}", context, parameter)
+    if paths.count(_STDIN) > 1:
+        raise click.BadParameter("standard input can be read once", context, parameter)
+    return paths
+
+
+def _time_us(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """ISO 8601 with its zone to microseconds since 1970."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise click.BadParameter(
+            f"{value!r} is no time with its zone, such as 2026-01-31T08:00:00Z", context, parameter
+        )
+    return round(moment.timestamp() * 1_000_000)
+
+
+def _place(context: click.Context, parameter: click.Parameter, value: str | None) -> JournalPlace | None:
+    """JOURNAL:OFFSET."""
+    if value is None:
+        return None
+    from cdc_pipeline.errors import BinlogError
+    from cdc_pipeline.pipeline.selection import place_of
+
+    try:
+        return place_of(value)
+    except (BinlogError, ValueError):
+        raise click.BadParameter(f"{value!r} is no position, such as binlog.000007:1234", context, parameter) from None
+
+
+def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value:
+        from cdc_pipeline.errors import PositionError
+        from cdc_pipeline.pipeline.selection import check_gtid_set
+
+        try:
+            check_gtid_set(value)
+        except PositionError as error:
+            raise click.BadParameter(str(error), context, parameter) from None
+    return value
+
+
+def _operations(context: click.Context, parameter: click.Parameter, value: str | None) -> frozenset[str]:
+    if value is None:
+        return frozenset(_OPERATIONS)
+    found = frozenset(part.strip() for part in value.split(","))
+    if not found <= set(_OPERATIONS):
+        raise click.BadParameter(f"{value!r} is not of {', '.join(_OPERATIONS)}", context, parameter)
+    return found
+
+
+@click.command("binlog", epilog=_EPILOG)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", callback=_paths)
+@click.option(
+    "--format", "form", type=click.Choice(["summary", "jsonl", "parquet"]), default="summary", show_default=True,
+    help="A summary; every change as a line of JSON; or Parquet files, one or a few a table.",
+)  # fmt: skip
+@click.option(
+    "--output", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", help="Directory for --format parquet."
+)
+@click.option("--table", "tables", multiple=True, metavar="PATTERN", help="Only these tables, such as 'shop.*'.")
+@click.option(
+    "--op", "operations", metavar="LIST", callback=_operations, help="Only these of insert,update,delete,statement."
+)
+@click.option(
+    "--statements/--no-statements", default=True, show_default=True, help="DDL and other statements as lines."
+)
+@click.option("--from-time", "from_us", metavar="TIME", callback=_time_us, help="Committed at this time or later.")
+@click.option("--to-time", "to_us", metavar="TIME", callback=_time_us, help="Committed before this time.")
+@click.option(
+    "--from-position", "from_place", metavar="JOURNAL:OFFSET", callback=_place,
+    help="Transactions that begin here or later.",
+)  # fmt: skip
+@click.option(
+    "--to-position", "to_place", metavar="JOURNAL:OFFSET", callback=_place, help="Transactions that begin before this."
+)
+@click.option("--gtid", "gtids", metavar="SET", default="", callback=_gtids, help="Transactions in this GTID set.")
+@click.option("--exclude-gtid", "exclude_gtids", metavar="SET", default="", callback=_gtids, help="Those outside it.")
+@click.option(
+    "--charset", default="utf8mb4", show_default=True, metavar="NAME",
+    help="Charset of texts where the journal does not tell it (row metadata NO_LOG); binary shows them as hex.",
+)  # fmt: skip
+@click.option("--follow", is_flag=True, help="Go on as the log grows, in this journal and the next; with jsonl.")
+@click.option(
+    "--poll-interval", "poll_s", type=click.FloatRange(min=0.01), default=0.5, show_default=True, metavar="S",
+    help="How often --follow looks for more.",
+)  # fmt: skip
 @with_json
-def command(settings: Settings, *, paths: tuple[Path, ...], form: str, patterns: tuple[str, ...]) -> None:
-    """Show what is in the journals at PATH: files, or directories of them.
+def command(
+    settings: Settings,
+    *,
+    paths: tuple[Path, ...],
+    form: str,
+    output: Path | None,
+    tables: tuple[str, ...],
+    operations: frozenset[str],
+    statements: bool,
+    charset: str,
+    follow: bool,
+    poll_s: float,
+    **transactions: Any,
+) -> None:
+    """Show what is in journals: files, directories of them, or standard input (-).
 
-    A summary by event type and table, or with --format jsonl every change, one JSON object per line. A journal that
-    cannot be read to its end shows what came before, and ends with exit code 1.
+    All conditions must hold. Times are commit times at the source, in ISO 8601 with their zone. A journal that cannot
+    be read to its end shows what came before.
     """
+    _check_usage(settings, paths, form, output, follow)
+    from cdc_pipeline.pipeline.inspect import Inspection
+    from cdc_pipeline.pipeline.selection import Selection
+
+    selection = Selection(
+        tables=tables, operations=operations if statements else operations - {"statement"}, **transactions
+    )
+    inspection = Inspection(selection, unknown_charset=charset)
+    inspection.bare_tables.on_new = _note_bare
+    with _until_stopped(is_on=follow) as wait:
+        chunks = _chunks(paths, selection, follow=follow, wait=lambda: wait(poll_s))
+        if form == "jsonl":
+            _write_lines(inspection, chunks)
+        elif form == "parquet":
+            assert output is not None
+            _write_files(settings, inspection, chunks, output)
+        else:
+            _write_summary(settings, inspection, chunks)
+    _note_rest(inspection)
+
+
+def _check_usage(settings: Settings, paths: tuple[Path, ...], form: str, output: Path | None, follow: bool) -> None:
     if form == "jsonl" and settings.as_json:
         raise click.UsageError("--json asks for one document, --format jsonl for one per line: give one of them")
-    if form == "summary" and patterns:
-        raise click.UsageError("--table goes with --format jsonl: the summary is of all tables")
-    from cdc_pipeline.pipeline.inspect import changes, inspect
+    if (form == "parquet") != (output is not None):
+        raise click.UsageError("--format parquet and --output DIR go together")
+    if follow and (form != "jsonl" or len(paths) != 1 or _STDIN in paths):
+        raise click.UsageError("--follow goes with --format jsonl and one directory or journal")
 
-    if form == "jsonl":
-        for line in changes(paths, table_patterns=patterns):
-            sys.stdout.write(line.rstrip("\n") + "\n")
+
+def _chunks(
+    paths: tuple[Path, ...], selection: Selection, *, follow: bool, wait: Callable[[], bool]
+) -> Iterable[FileChunk]:
+    from cdc_pipeline.pipeline.journal_inputs import follow_all, read_all
+
+    if follow:
+        return follow_all(paths[0], selection, wait=wait)
+    return read_all(paths, selection, stdin=_standard_input() if _STDIN in paths else None)
+
+
+def _standard_input() -> BinaryIO:
+    """Standard input without a buffer of its own, so that what has come is seen at once."""
+    handle = sys.stdin.buffer
+    return getattr(handle, "raw", handle)
+
+
+@contextmanager
+def _until_stopped(*, is_on: bool) -> Iterator[Callable[[float], bool]]:
+    """Ctrl-C and SIGTERM end following between two transactions; a second one ends at once.
+
+    Yields:
+        Waits so many seconds; False where the end was asked for.
+    """
+    stop = threading.Event()
+    if not is_on:
+        yield lambda _seconds: False
         return
-    summary = inspect(paths)
+
+    def ask(number: int, _frame: object) -> None:
+        stop.set()
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield lambda seconds: not stop.wait(seconds)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _write_lines(inspection: Inspection, chunks: Iterable[FileChunk]) -> None:
+    sys.stdout.flush()
+    out = sys.stdout.buffer
+    for lines in inspection.lines(chunks):
+        out.write(lines.data)
+        out.flush()
+
+
+def _write_files(settings: Settings, inspection: Inspection, chunks: Iterable[FileChunk], output: Path) -> None:
+    from cdc_pipeline.pipeline.change_files import ChangeFiles
+
+    failure: CdcError | None = None
+    with ChangeFiles(output) as files:
+        try:
+            inspection.write(chunks, files)
+        except ConfigError:
+            raise
+        except CdcError as error:
+            failure = error
+    if settings.as_json:
+        emit_json({"files": files.files, "error": None if failure is None else failure.as_dict()})
+        if failure is not None:
+            raise click.exceptions.Exit(1)
+        return
+    for name, rows in files.files.items():
+        click.echo(f"{output / name}  {rows:,} rows")
+    if failure is not None:
+        raise failure
+
+
+def _write_summary(settings: Settings, inspection: Inspection, chunks: Iterable[FileChunk]) -> None:
+    from cdc_pipeline.cli.binlog_summary import show_summary
+
+    summary = inspection.summary(chunks)
     if settings.as_json:
         emit_json(summary.model_dump(mode="json"))
     else:
-        _show(summary)
+        show_summary(summary)
     if summary.error is not None:
         raise click.exceptions.Exit(1)
 
 
-def _show(summary: JournalSummary) -> None:
-    out = results()
-    journals = table(
-        "Journals",
-        "journal",
-        "bytes",
-        "events",
-        "first event, UTC",
-        "last event, UTC",
-        "server",
-        numbers=("bytes", "events"),
-    )
-    for info in summary.journals:
-        times = (_time(info.first_time_s), _time(info.last_time_s))
-        journals.add_row(info.journal, f"{info.size_bytes:,}", f"{info.events:,}", *times, info.server_version)
-    out.print(journals)
-    prepared = f", {summary.prepared:,} prepared (XA)" if summary.prepared else ""
-    out.print(f"\n{count_of(summary.transactions, 'transaction')}, {summary.rolled_back:,} rolled back{prepared}\n")
-    types = table("Events", "type", "events", numbers=("events",))
-    for name, count in summary.events_by_type.items():
-        types.add_row(name, f"{count:,}")
-    out.print(types)
-    out.print()
-    numbers = ("inserts", "updates", "deletes")
-    tables = table("Changes", "table", *numbers, numbers=numbers)
-    for name, changed in summary.tables.items():
-        tables.add_row(name, f"{changed.inserts:,}", f"{changed.updates:,}", f"{changed.deletes:,}")
-    out.print(tables)
-    if summary.error is not None:
-        _show_error(summary.error)
+def _note_bare(table: str, missing: tuple[str, ...]) -> None:
+    from cdc_pipeline.pipeline.bare_table_maps import MEANINGS
+
+    said = "; ".join(MEANINGS[what] for what in missing)
+    click.echo(f"note: the journal does not tell everything of {table}: {said}", err=True)
 
 
-def _show_error(error: dict[str, object]) -> None:
-    console = notes()
-    console.print("The counts end here:", style="bold red")
-    for name, value in error.items():
-        if name != "retryable":
-            console.print(f"  {name.replace('_', ' ')}: {value}", markup=False, soft_wrap=True)
-
-
-def _time(timestamp_s: int) -> str:
-    return datetime.fromtimestamp(timestamp_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S") if timestamp_s else ""
+def _note_rest(inspection: Inspection) -> None:
+    """What else a reader must know of what was shown."""
+    log = inspection.log
+    if log.filter.moved_from is not None:
+        click.echo(
+            f"note: no transaction begins at the asked position; it was moved to {log.filter.moved_from}", err=True
+        )
+    if log.counts.abandoned:
+        click.echo(f"note: not shown: {log.counts.abandoned} transactions that their journal left unfinished", err=True)
+    if log.counts.unfinished:
+        click.echo(f"note: not shown: the transaction at {log.counts.unfinished}, which has not ended", err=True)
+    if log.counts.shown_too_early:
+        click.echo(
+            f"note: {log.counts.shown_too_early} large transactions were shown and then rolled back (op statement,"
+            " kind rollback) or left unfinished",
+            err=True,
+        )

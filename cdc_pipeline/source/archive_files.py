@@ -94,14 +94,27 @@ def open_journal(file: Path) -> BinaryIO:
             journal=file.name,
             next_step="copy it into the archive directory again, readable for this account",
         ) from None
-    magic = handle.read(len(MAGIC))
+    try:
+        check_magic(handle.read(len(MAGIC)), file.name)
+    except BinlogError:
+        handle.close()
+        raise
+    return handle
+
+
+def check_magic(magic: bytes, journal: str) -> None:
+    """Whether a journal may begin with the bytes `magic`.
+
+    Raises:
+        BinlogError: an encrypted journal.
+        DamagedJournalError, TruncatedJournalError: no journal.
+    """
     if magic == MAGIC:
-        return handle
-    handle.close()
+        return
     if magic == ENCRYPTED_MAGIC:
         raise BinlogError(
             "the journal is encrypted",
-            journal=file.name,
+            journal=journal,
             offset=0,
             expected=f"magic number {MAGIC.hex()}",
             got=magic.hex(),
@@ -110,7 +123,7 @@ def open_journal(file: Path) -> BinaryIO:
     kind = TruncatedJournalError if len(magic) < len(MAGIC) else DamagedJournalError
     raise kind(
         "the file is no journal",
-        journal=file.name,
+        journal=journal,
         offset=0,
         expected=f"magic number {MAGIC.hex()}",
         got=magic.hex() or "an empty file",

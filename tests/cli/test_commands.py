@@ -17,10 +17,8 @@ from cdc_pipeline.cli.app import COMMANDS, cli
 from cdc_pipeline.cli.report import ddl_table
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.schema.decisions import DdlDecision
-from tests.orchestration.conftest import ROOT, Project
+from tests.orchestration.conftest import Project
 from tests.orchestration.fakes import write_config
-
-JOURNALS = ROOT / "cdc_pipeline" / "demo" / "shop" / "journals"
 
 
 def _run(*arguments: object) -> Result:
@@ -228,12 +226,3 @@ def test_the_ddl_of_a_report_is_readable_in_80_columns() -> None:
     for whole in ("binlog.000002:361774", *decision.tables, *decision.reason.split()):
         assert whole in words
     assert max(map(len, shown.getvalue().splitlines())) <= 80
-
-
-# -- binlog -----------------------------------------------------------------------------------------------------------
-
-
-def test_binlog_wants_one_form_of_output() -> None:
-    assert _run("binlog", JOURNALS, "--format", "jsonl", "--json").exit_code == 2
-    assert _run("binlog", JOURNALS, "--table", "shop.*").exit_code == 2
-    assert _run("binlog", "nowhere").exit_code == 2

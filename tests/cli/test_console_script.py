@@ -57,6 +57,6 @@ def test_a_reader_that_goes_away_ends_binlog_quietly() -> None:
     assert process.stderr is not None
     first = json.loads(process.stdout.readline())
     process.stdout.close()
-    assert first["op"] == "insert"
+    assert first["op"] == "statement"
     assert process.stderr.read() == ""
     assert process.wait(timeout=120) == 0

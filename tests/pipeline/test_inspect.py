@@ -9,7 +9,9 @@ import pytest
 
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import DamagedJournalError
-from cdc_pipeline.pipeline.inspect import _Log, changes
+from cdc_pipeline.pipeline.change_log import ChangeLog
+from cdc_pipeline.pipeline.inspect import changes
+from cdc_pipeline.pipeline.selection import Selection
 from cdc_pipeline.source.archive_files import read_journal
 
 JOURNALS = SHOP_DIRECTORY / "journals"
@@ -17,13 +19,13 @@ JOURNALS = SHOP_DIRECTORY / "journals"
 
 def test_every_change_has_its_gtid_however_the_journal_is_cut() -> None:
     """The large transaction's rows come many chunks after its GTID event."""
-    log = _Log(lambda _database, table: table == "stock_movements")
-    found = [
-        gtid
-        for chunk in read_journal(JOURNALS / "binlog.000003", chunk_bytes=4096)
-        for changed in log.feed(chunk)
-        for gtid in changed.gtids
-    ]
+    log = ChangeLog(Selection(tables=("*.stock_movements",)))
+    found = []
+    for chunk in read_journal(JOURNALS / "binlog.000003", chunk_bytes=4096):
+        for piece in log.feed(chunk):
+            for table in piece.tables:
+                gtids = piece.gtids_of(table.rows)
+                found += [gtids.text(index) for index in range(len(table.rows))]
     assert len(found) > 1000
     assert None not in found
 

@@ -101,8 +101,17 @@ def shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Integer
             whole = significand >> np.uint64(-exponent)
             if whole << np.uint64(-exponent) == significand:
                 return whole, np.int64(0)
+    # The gap below a power of two is half as wide.
+    digits, power = _shortest_between(significand, exponent, fraction == 0 and biased > 1, powers)
+    return digits, power
+
+
+@routine
+def _shortest_between(
+    significand: Integer, exponent: Integer, closer: bool, powers: NDArray[np.uint64]
+) -> tuple[Integer, Integer]:
+    """The shortest decimal that is nearer to significand * 2**exponent than to its neighbours; of those the closest."""
     odd = significand & _ONE
-    closer = fraction == 0 and biased > 1  # the gap below a power of two is half as wide
     power = (exponent * 1262611 - (524031 if closer else 0)) >> 22
     shift = np.uint64(exponent + ((-power * 1741647) >> 19) + 1)
     high = powers[-power - _POWER_MIN, 0]
@@ -206,6 +215,42 @@ def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8]
     if digits == _ZERO:
         digits, exponent = shortest_decimal(bits, powers)
         digits, exponent = _without_zeros(digits, exponent)
+    return put_number(digits, exponent, out, position)
+
+
+@kernel
+def put_float(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer) -> Integer:
+    """Write a finite float of 32 bits (in the low half of uint64 `bits`): the shortest text that reads back as it.
+    Returns the position after it. Writes at most DOUBLE_TEXT_BYTES_MAX bytes."""
+    if bits >> np.uint64(31):
+        out[position] = 45
+        position += 1
+    fraction = bits & np.uint64(0x7FFFFF)
+    biased = np.int64((bits >> np.uint64(23)) & np.uint64(0xFF))
+    if biased == 0 and fraction == 0:
+        out[position] = 48
+        out[position + 1] = 46
+        out[position + 2] = 48
+        return position + 3
+    significand = fraction
+    exponent = np.int64(-149)
+    if biased:
+        significand = fraction | np.uint64(1 << 23)
+        exponent = biased - 150
+        if -24 < exponent <= 0:
+            whole = significand >> np.uint64(-exponent)
+            if whole << np.uint64(-exponent) == significand:
+                digits, power = _without_zeros(whole, np.int64(0))
+                return put_number(digits, power, out, position)
+    digits, power = _shortest_between(significand, exponent, fraction == 0 and biased > 1, powers)
+    digits, power = _without_zeros(digits, power)
+    return put_number(digits, power, out, position)
+
+
+@routine
+def put_number(digits: Integer, exponent: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
+    """Write digits * 10**exponent, not zero and without trailing zeros, in the server's layout. Returns the position
+    after it."""
     count = _digit_count(digits)
     point = count + exponent  # digits before the decimal point
     if point < _DIGITS_BEFORE_POINT_MIN or (point > _DIGITS_BEFORE_POINT_MAX and exponent >= 0):
