@@ -107,7 +107,7 @@ def _mysqlbinlog(journal: Path) -> Decoded:
         changes += sum(text.count(b"\n### %s " % op) for op in (b"INSERT INTO", b"UPDATE", b"DELETE FROM"))
         images += text.count(b"\n###   @1=")
         cells += text.count(b"\n###   @")
-        nulls += len(re.findall(rb"\n###   @\d+=NULL\n", text))
+        nulls += len(re.findall(rb"\n###   @\d+=NULL(?=\n)", text))
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
