@@ -9,6 +9,7 @@ BIN := $(VENV)/bin
 export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 export DAGSTER_DISABLE_TELEMETRY := yes
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 TEST_WORKERS ?= 2
 
 .PHONY: help
@@ -29,6 +30,23 @@ test: setup ## fetch real servers and a browser, then run every test
 	@$(BIN)/python -m tests.browser.install
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
+.PHONY: torture
+torture: setup ## every type and event at its edges, on both real servers
+	@$(BIN)/python -m tests.servers.install
+	@TORTURE_SWEEP=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m torture $(PYTEST_ARGS)
+
+.PHONY: docs
+docs: setup ## write docs/types.md again from the conversion table
+	@$(BIN)/python -m tools.types_page
+
+.PHONY: fuzz
+fuzz: setup ## 20,000 damaged journals through the whole decode: an error or rows, nothing else
+	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+
+.PHONY: fuzz-bounds
+fuzz-bounds: setup ## the same on fewer, with bounds checks compiled into the kernels
+	@$(BIN)/python -m tests.fuzz --bounds --count 4000 $(FUZZ_ARGS)
+
 .PHONY: lint
 lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/ruff check .
@@ -40,12 +58,16 @@ lint: setup ## ruff, mypy and the import fence
 bench: bench-decode bench-idle bench-memory bench-store ## all benchmarks with their targets
 
 .PHONY: bench-decode
-bench-decode: setup ## CPU-seconds per million rows from a journal to Arrow
+bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory
 	@$(BIN)/python -m benchmarks.decode
 
 .PHONY: bench-idle
 bench-idle: setup ## CPU-seconds of a run that finds nothing new
 	@$(BIN)/python -m benchmarks.idle
+
+.PHONY: bench-large
+bench-large: setup ## events of a gigabyte on real servers: lengths, hashes and memory (8 GB of memory, 10 GB of disk)
+	@$(BIN)/python -m benchmarks.large_events
 
 .PHONY: bench-memory
 bench-memory: setup ## resident memory of a capture against its budget
@@ -59,6 +81,11 @@ bench-store: setup ## event store and transactions, from a journal to acked batc
 record-demo: setup ## record the shop's journals again from a real MySQL
 	@$(BIN)/python -m tests.servers.install mysql
 	@$(BIN)/python -m tools.record_demo
+
+.PHONY: record-golden
+record-golden: setup ## record the golden journals of tests/golden again from real servers
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tools.record_golden
 
 .PHONY: lock
 lock: setup ## resolve requirements.lock again from pyproject.toml (needs uv)

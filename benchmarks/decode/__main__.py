@@ -1,120 +1,231 @@
-"""Run with ``python -m benchmarks.decode [--json]``: figure, target, verdict per workload; exit code 1 when short."""
+"""The decoder beside its peers, and what else it promises: figures, targets, verdicts; exit code 1 when one is missed.
+
+python -m benchmarks.decode [--json] [--runs N] [--only TEXT]... [--ours]
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import statistics
+import subprocess
 import sys
-import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.decode.peer import peer_seconds
+from benchmarks.decode.peers import PEERS, Peer
+from benchmarks.decode.result import Decoded, NotRunError
 from benchmarks.decode.workloads import Workload, journals
-from cdc_pipeline.binlog.chunk import EventSlice
-from cdc_pipeline.binlog.event_types import MAGIC
-from cdc_pipeline.binlog.framing import EventFramer
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
-from cdc_pipeline.transaction.table_maps import TableMaps
+from benchmarks.report import Figure, report
 
-BLOCK_BYTES = 16 << 20
-PEER_ROWS = 10_000
-RUNS = 5
+START_MAX_S = 1.5
+LIVE_RATIO_MAX = 1.3
+PEAK_MAX_MIB = (
+    192.0  # twelve blocks of 16 MiB: raw, what a block leaves over, both images in Arrow, the allocator's own
+)
+GROWTH_MAX_MIB = 64.0
+
+OURS = "ours, to Arrow"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """One line of the table; seconds are CPU-seconds per million row changes."""
+class Cell:
+    """One decoder on one workload.
+
+    Attributes:
+        workload, decoder: names.
+        decoded: the run with the median CPU time; None where it was not run.
+        runs_s: CPU-seconds per million changes of each run.
+        agrees: whether it found what ours found.
+        not_run: why it was not run, or "".
+    """
 
     workload: str
-    changes: int
-    journal_bytes: int
-    ours_s: float
-    peer_s: float
-    ratio: float
-    target_s: float | None
-    met: bool
+    decoder: str
+    decoded: Decoded | None
+    runs_s: list[float]
+    agrees: bool = True
+    not_run: str = ""
 
-
-def decode_file(path: Path) -> int:
-    """Frame (CRC verified), group and decode a whole journal block by block; returns the count of changes."""
-    framer, transactions, tables = EventFramer(path.name), TransactionPass(), TableMaps(lambda *_: True)
-    changes = 0
-    rest = np.empty(0, np.uint8)
-    with path.open("rb") as file:
-        file.seek(len(MAGIC))
-        while len(block := np.fromfile(file, np.uint8, BLOCK_BYTES)):
-            rest = np.concatenate([rest, block]) if len(rest) else block
-            while len(rest):
-                chunk, consumed = framer.feed(rest)
-                rest = rest[consumed:]
-                if chunk is not None:
-                    transactions.apply(chunk)
-                    changes += decode_slice(EventSlice(chunk, 0, len(chunk.events)), tables)
-                if not consumed:
-                    break
-    framer.finish(len(rest))
-    return changes
-
-
-def decode_slice(piece: EventSlice, tables: TableMaps) -> int:
-    """Decode all rows events, table by table."""
-    changes = 0
-    for group in tables.resolve(piece):
-        assert group.schema is not None
-        decoded = decode_rows([RowsSelection(piece.chunk, group.rows)], group.schema, epoch=0)
-        assert not decoded.invalid
-        changes += len(decoded)
-    return changes
-
-
-def measure(workload: Workload, path: Path) -> Figure:
-    assert decode_file(path) == workload.changes, "the journal does not hold what the workload says"  # warms up, too
-    seconds = []
-    for _ in range(RUNS):
-        begin = time.process_time()
-        decode_file(path)
-        seconds.append((time.process_time() - begin) * 1e6 / workload.changes)
-    ours = statistics.median(seconds)
-    peer = peer_seconds(path, PEER_ROWS)
-    return Figure(
-        workload=workload.title,
-        changes=workload.changes,
-        journal_bytes=path.stat().st_size,
-        ours_s=round(ours, 3),
-        peer_s=round(peer, 1),
-        ratio=round(peer / ours, 1),
-        target_s=workload.target_s,
-        met=workload.target_s is None or ours <= workload.target_s,
-    )
+    @property
+    def per_million_s(self) -> float | None:
+        return statistics.median(self.runs_s) if self.runs_s else None
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decode", description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--runs", type=int, default=1, help="processes of each decoder; the median counts")
+    parser.add_argument("--only", action="append", default=[], help="only peers whose name holds this text")
+    parser.add_argument("--ours", action="store_true", help="no peers")
     options = parser.parse_args()
-    figures = [measure(workload, path) for workload, path in journals()]
+    peers = [peer for peer in PEERS if not options.only or any(text in peer.name for text in options.only)]
+    recorded = list(journals())
+    cells = decode_cells(recorded, [] if options.ours else peers, options.runs)
+    figures = [start_figure(recorded), *live_figures(recorded), *memory_figures(recorded)]
+    targets_met = all(
+        cell.per_million_s is not None and cell.per_million_s <= workload.target_s
+        for workload, _ in recorded
+        for cell in cells
+        if (cell.workload, cell.decoder) == (workload.name, OURS)
+    )
     if options.json:
-        print(json.dumps([asdict(figure) for figure in figures], indent=2))
-    else:
-        table = Table(title="journal to Arrow, one core: CPU-seconds per million row changes (median)")
-        for header in ("workload", "changes", "MB", "ours", "pymysqlreplication", "ratio", "target", "verdict"):
-            table.add_column(header, justify="left" if header in ("workload", "verdict") else "right")
-        for figure in figures:
-            table.add_row(
-                figure.workload, f"{figure.changes:,}", f"{figure.journal_bytes / 1e6:.0f}", f"{figure.ours_s:.3f}",
-                f"{figure.peer_s:.1f}", f"{figure.ratio:.0f}x",
-                "-" if figure.target_s is None else f"<= {figure.target_s:g}",
-                "reported" if figure.target_s is None else ("met" if figure.met else "SHORT"),
-            )  # fmt: skip
-        Console().print(table)
-    return 0 if all(figure.met for figure in figures) else 1
+        print_json(recorded, cells, figures)
+        return 0 if targets_met and all(figure.is_met for figure in figures) else 1
+    print_table(recorded, cells, peers)
+    exit_code = report("start, live, memory", figures, as_json=False)
+    return 0 if targets_met and exit_code == 0 else 1
+
+
+# -- decoders ---------------------------------------------------------------------------------------------------------
+
+
+def decode_cells(recorded: Sequence[tuple[Workload, Path]], peers: Sequence[Peer], runs: int) -> list[Cell]:
+    """Every decoder on every workload; ours first, since it says what the others must find."""
+    cells = []
+    for workload, path in recorded:
+        done = [Decoded(**_own("decode", path)) for _ in range(max(runs, 3))]  # type: ignore[arg-type]
+        ours = sorted(done, key=lambda one: one.cpu_s)[len(done) // 2]
+        assert ours.changes == workload.changes, f"{path.name} does not hold what its workload says: remove it"
+        cells.append(Cell(workload.name, OURS, ours, [one.per_million_s for one in done]))
+        for peer in peers:
+            _say(f"{workload.name}: {peer.name}")
+            try:
+                done = [peer.run(path) for _ in range(runs)]
+            except NotRunError as error:
+                cells.append(Cell(workload.name, peer.name, None, [], not_run=str(error)))
+                continue
+            found = sorted(done, key=lambda one: one.cpu_s)[len(done) // 2]
+            agrees = all(one.agrees_with(ours) for one in done)
+            cells.append(Cell(workload.name, peer.name, found, [one.per_million_s for one in done], agrees))
+    return cells
+
+
+def _own(what: str, *arguments: object) -> dict[str, float]:
+    """What our decoder, in a process of its own, prints."""
+    command = [sys.executable, "-m", "benchmarks.decode.ours", what, *map(str, arguments)]
+    return _json_of(command)
+
+
+def _json_of(command: list[str]) -> dict[str, Any]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _say(text: str) -> None:
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+# -- what else is promised --------------------------------------------------------------------------------------------
+
+
+def start_figure(recorded: Sequence[tuple[Workload, Path]]) -> Figure:
+    """The whole process, from the interpreter's start to the first rows of every journal."""
+    paths = [path for _, path in recorded]
+    seconds = statistics.median(_own("start", *paths)["cpu_s"] for _ in range(3))
+    return Figure("start: imports, cached kernels, first rows", seconds, "CPU-s", START_MAX_S)
+
+
+def live_figures(recorded: Sequence[tuple[Workload, Path]]) -> list[Figure]:
+    figures = []
+    for number, (workload, path) in enumerate(recorded[:2]):
+        _say(f"{workload.name}: live")
+        found = _json_of([sys.executable, "-m", "benchmarks.decode.live", str(path)])
+        dropping, reading = (statistics.median(found[name]) for name in ("dropping_s", "reading_s"))
+        figures += [
+            Figure(f"live, {workload.name}: packets dropped", dropping, "CPU-s"),
+            Figure(f"live, {workload.name}: read into the store", reading, "CPU-s"),
+            Figure(f"live, {workload.name}: ratio", reading / dropping, "", LIVE_RATIO_MAX if number == 0 else None),
+        ]
+    return figures
+
+
+def memory_figures(recorded: Sequence[tuple[Workload, Path]]) -> list[Figure]:
+    """Of a quarter of each journal and of the whole."""
+    figures = []
+    for workload, path in recorded:
+        size = path.stat().st_size
+        peaks = []
+        for size_bytes in (size // 4, size):
+            found = _own("memory", path, size_bytes)
+            peaks.append(found["peak_mib"] - found["idle_mib"])
+            name = f"memory, {workload.name}, {size_bytes / 1e6:.0f} MB: above idle"
+            figures.append(Figure(name, peaks[-1], "MiB", PEAK_MAX_MIB))
+        figures.append(Figure(f"memory, {workload.name}: growth", peaks[1] - peaks[0], "MiB", GROWTH_MAX_MIB))
+    return figures
+
+
+# -- output -----------------------------------------------------------------------------------------------------------
+
+
+def print_table(recorded: Sequence[tuple[Workload, Path]], cells: Sequence[Cell], peers: Sequence[Peer]) -> None:
+    by_name = {(cell.decoder, cell.workload): cell for cell in cells}
+    console = Console()
+    table = Table(title="a journal to values: CPU-seconds per million row changes; x: how many times ours")
+    table.add_column("decoder", no_wrap=True)
+    for workload, _ in recorded:
+        table.add_column(workload.name[:2].upper(), justify="right", no_wrap=True)
+        table.add_column("x", justify="right", no_wrap=True)
+    table.add_column("JSON")
+    table.add_column("CRC")
+    for peer in peers:
+        row = [peer.name]
+        for workload, _ in recorded:
+            row += _measured(by_name.get((peer.name, workload.name)), by_name[OURS, workload.name])
+        table.add_row(*row, peer.json, peer.crc)
+    ours = [by_name[OURS, workload.name].per_million_s or 0.0 for workload, _ in recorded]
+    targets = [workload.target_s for workload, _ in recorded]
+    table.add_section()
+    table.add_row(OURS, *_spread(f"{value:.3g}" for value in ours), "text", "yes", style="bold")
+    table.add_row("target: at most", *_spread(f"{target:g}" for target in targets), "", "")
+    verdicts = ("met" if value <= target else "MISSED" for value, target in zip(ours, targets, strict=True))
+    table.add_row("verdict", *_spread(verdicts), "", "")
+    console.print(table)
+    for workload, path in recorded:
+        text = f"{workload.changes:,} changes, {path.stat().st_size / 1e6:.0f} MB: {workload.about}"
+        console.print(f"{workload.name[:2].upper()} {text}", highlight=False)
+    for peer in peers:
+        if peer.note:
+            console.print(f"{peer.name}: {peer.note}", highlight=False)
+    for cell in cells:
+        if cell.not_run:
+            console.print(f"not run: {cell.decoder} on {cell.workload}: {cell.not_run}", highlight=False)
+        if not cell.agrees:
+            console.print(f"DIFFERS: {cell.decoder} on {cell.workload} found {cell.decoded}", highlight=False)
+
+
+def _measured(cell: Cell | None, ours: Cell) -> tuple[str, str]:
+    if cell is None or cell.per_million_s is None or ours.per_million_s is None:
+        return "not run", ""
+    text = f"{cell.per_million_s:.3g}" + ("" if cell.agrees else "!")
+    return text, f"{cell.per_million_s / ours.per_million_s:.3g}"
+
+
+def _spread(texts: Any) -> list[str]:
+    """Each text with an empty cell for the ratio after it."""
+    return [cell for text in texts for cell in (text, "")]
+
+
+def print_json(recorded: Sequence[tuple[Workload, Path]], cells: Sequence[Cell], figures: Sequence[Figure]) -> None:
+    document = {
+        "workloads": [
+            {"name": workload.name, "changes": workload.changes, "bytes": path.stat().st_size,
+             "target_s": workload.target_s, "about": workload.about}
+            for workload, path in recorded
+        ],
+        "decoders": [{**asdict(cell), "per_million_s": cell.per_million_s} for cell in cells],
+        "figures": [{**asdict(figure), "met": figure.is_met} for figure in figures],
+    }  # fmt: skip
+    print(json.dumps(document, indent=2))
 
 
 if __name__ == "__main__":

@@ -1,79 +1,79 @@
-"""The journals that are decoded: written once by a real server, then kept in the cache folder."""
+"""The journals that are decoded: written once by a real server, then kept in the cache folder.
+
+Rules:
+- One journal per workload, full row image, full row metadata, CRC32; it holds the changes and no DDL.
+- A journal of the cache folder is complete or absent: it is written under another name and renamed at the end.
+- A change of the statements needs a new name of the workload, or old journals would be measured.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from pymysql.cursors import Cursor
+
+from benchmarks.decode import statements
 from tests.servers import Server
 
-_INSERT_ROWS = 20_000
+_SERVER_OPTIONS: dict[str, str | int | bool | Path | None] = {
+    "max_binlog_size": 1 << 30,
+    "sync_binlog": 0,
+    "innodb_flush_log_at_trx_commit": 0,
+    "innodb_redo_log_capacity": "512M",
+    "innodb_buffer_pool_size": "512M",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A table, what is done to it, and what its journal must hold.
+    """What is written, and what its journal must hold.
 
     Attributes:
-        name: part of the cached journal's name; a change of the statements needs a new one.
-        title: what a person reads.
-        create: columns and keys of the table.
-        select: one row as expressions of `n`, the row's number.
-        rows: rows that are inserted.
-        update: SET clause that is applied to all rows afterwards, or "".
-        target_s: at most so many CPU-seconds per million changes; None where nothing is promised.
+        name: of the journal in the cache folder, and in the table of figures.
+        about: what a person reads below the table.
+        changes: row changes: an insert, an update or a delete of one row each.
+        prepare: makes the tables; its statements are in an earlier journal.
+        write: makes the changes.
+        target_s: at most so many CPU-seconds per million changes.
     """
 
     name: str
-    title: str
-    create: str
-    select: str
-    rows: int
-    update: str
-    target_s: float | None
-
-    @property
-    def changes(self) -> int:
-        return self.rows * (2 if self.update else 1)
+    about: str
+    changes: int
+    prepare: Callable[[Cursor], None]
+    write: Callable[[Cursor], None]
+    target_s: float
 
 
-def _digit_groups(count: int) -> str:
-    groups = ", ".join(["LPAD(FLOOR(RAND() * 99999999999), 11, '0')"] * count)
-    return f"CONCAT_WS('-', {groups})"
-
-
-SYSBENCH = Workload(
-    name="sysbench-1",
-    title="sysbench: int, int, char(120), char(60); inserts",
-    create="id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL",
-    select=f"n, FLOOR(RAND() * 1000000), {_digit_groups(10)}, {_digit_groups(5)}",
-    rows=500_000,
-    update="",
-    target_s=1.0,
+W1 = Workload(
+    name="w1-bulk",
+    about="inserts of 1,000 rows of int, int, char(120), char(60)",
+    changes=statements.BULK_ROWS,
+    prepare=statements.prepare_bulk,
+    write=statements.write_bulk,
+    target_s=0.25,
 )
-
-MIXED = Workload(
-    name="mixed-1",
-    title="12 mixed columns with JSON; inserts and updates",
-    create=(
-        "id BIGINT NOT NULL PRIMARY KEY, name VARCHAR(80), amount DECIMAL(12,2), made DATETIME(6), seen TIMESTAMP NULL,"
-        " flag TINYINT, state ENUM('new','paid','sent','gone'), doc JSON, ratio DOUBLE, day DATE, note TEXT,"
-        " code VARCHAR(20)"
-    ),
-    select=(
-        "n, CONCAT('customer ', n), n * 0.37, '2024-01-01' + INTERVAL n * 1234567 MICROSECOND,"
-        " FROM_UNIXTIME(1700000000 + n),"
-        " n % 100, 1 + n % 4, JSON_OBJECT('a', n, 'b', JSON_ARRAY(n % 7, 'x'), 'price', n / 8, 'ok', n % 2 = 0), n / 7,"
-        " '2000-01-01' + INTERVAL n % 9000 DAY, REPEAT('note ', n % 20), IF(n % 5, CONCAT('c', n), NULL)"
-    ),
-    rows=100_000,
-    update="amount = amount + 1, flag = flag + 1, note = CONCAT(COALESCE(note, ''), '!')",
-    target_s=None,
+W2 = Workload(
+    name="w2-oltp",
+    about="200,000 transactions of two or three inserts, updates and deletes of single rows of 12 columns in 5 tables",
+    changes=statements.OLTP_CHANGES,
+    prepare=statements.prepare_oltp,
+    write=statements.write_oltp,
+    target_s=2.0,
 )
-
-WORKLOADS = (SYSBENCH, MIXED)
+W3 = Workload(
+    name="w3-wide",
+    about="inserts and updates of 500 rows of 60 mixed columns",
+    changes=2 * statements.WIDE_ROWS,
+    prepare=statements.prepare_wide,
+    write=statements.write_wide,
+    target_s=4.0,
+)
+WORKLOADS = (W1, W2, W3)
 
 
 def cache_folder() -> Path:
@@ -90,7 +90,7 @@ def journals() -> Iterator[tuple[Workload, Path]]:
     missing = [workload for workload in WORKLOADS if not _path(folder, workload).exists()]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
-        with Server("mysql", {"max_binlog_size": 1 << 30}) as server:
+        with Server("mysql", _SERVER_OPTIONS) as server:
             for workload in missing:
                 _record(server, workload, _path(folder, workload))
     for workload in WORKLOADS:
@@ -103,21 +103,16 @@ def _path(folder: Path, workload: Workload) -> Path:
 
 def _record(server: Server, workload: Workload, path: Path) -> None:
     server.execute_all("DROP DATABASE IF EXISTS bench", "CREATE DATABASE bench")
-    server.flush_journal()
     with server.root_connection(database="bench") as connection, connection.cursor() as cursor:
-        cursor.execute(f"SET cte_max_recursion_depth = {_INSERT_ROWS}")
-        cursor.execute(f"CREATE TABLE t ({workload.create})")
-        for first in range(0, workload.rows, _INSERT_ROWS):
-            last = min(first + _INSERT_ROWS, workload.rows)
-            cursor.execute(
-                f"INSERT INTO t WITH RECURSIVE numbers AS (SELECT {first + 1} AS n UNION ALL SELECT n + 1 FROM numbers"
-                f" WHERE n < {last}) SELECT {workload.select} FROM numbers"
-            )
-            connection.commit()
-        if workload.update:
-            cursor.execute(f"UPDATE t SET {workload.update}")
-            connection.commit()
+        workload.prepare(cursor)
+        server.flush_journal()
+        workload.write(cursor)
     server.flush_journal()
     partial = path.with_suffix(".partial")
-    partial.write_bytes(server.journals()[-2].read_bytes())
+    shutil.copyfile(server.journals()[-2], partial)
     partial.replace(path)
+
+
+if __name__ == "__main__":
+    for _, journal in journals():
+        print(journal.name, journal.stat().st_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -59,6 +60,7 @@ def arrow_type(column: Column) -> pa.DataType:
     return _PLAIN[column.kind]
 
 
+@lru_cache(maxsize=1024)
 def arrow_schema(schema: TableSchema) -> pa.Schema:
     """Arrow schema of a table's rows; every field is nullable, for images may leave columns out."""
     return pa.schema([pa.field(column.name, arrow_type(column)) for column in schema.columns])

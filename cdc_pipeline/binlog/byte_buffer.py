@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 DEFAULT_CHUNK_BYTES: Final = 4 << 20
@@ -38,7 +39,8 @@ class ByteBuffer:
         """Writable view of `count` bytes behind the filled ones; `commit` says how many of them were written."""
         if self._stop + count > len(self._data):
             filled = self.filled
-            grown = np.empty(max(self.chunk_bytes, 2 * len(filled) + count), dtype=np.uint8)
+            size = max(self.chunk_bytes, 2 * len(filled) + count)
+            grown = np.frombuffer(pa.allocate_buffer(size), dtype=np.uint8)  # Arrow's pool keeps pages that were used
             grown[: len(filled)] = filled
             self._data, self._first, self._stop = grown, 0, len(filled)
         return self._data[self._stop : self._stop + count]

@@ -56,9 +56,9 @@ class Role(IntEnum):
     OTHER = 0  # known and harmless: rows query, annotate, previous GTIDs ...
     TRANSACTIONBEGIN = 1  # the GTID event, or BEGIN where there is no GTID event
     ROWDATA = 2  # table maps and rows events
-    TRANSACTIONEND = 3  # XID, or the query COMMIT
+    TRANSACTIONEND = 3  # XID, the query COMMIT; MariaDB's START ALTER and ROLLBACK ALTER, which change nothing
     ROLLBACK = 4  # the query ROLLBACK that ends a group: its rows never count
-    STATEMENT = 5  # any other query: DDL, statement-format DML, SAVEPOINT, XA COMMIT ... classified by its text
+    STATEMENT = 5  # any other query: DDL, statement-format DML (LOAD too), SAVEPOINT, XA COMMIT ... told by its text
     HEARTBEAT = 6
     JOURNAL = 7  # format description, rotate, stop, lists of GTIDs: marks of the journal itself
     XA_PREPARE = 8  # ends a group without committing it: its rows wait for XA COMMIT (K8)

@@ -21,13 +21,14 @@ from cdc_pipeline.binlog import columns_wire as wire
 from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type
 from cdc_pipeline.binlog.charsets import find_charset
 from cdc_pipeline.binlog.columns_invalid import temporal_text
+from cdc_pipeline.binlog.columns_json import json_column, json_invalid
+from cdc_pipeline.binlog.columns_tiled import COLUMN_BYTES_MAX, gather_tiled
 from cdc_pipeline.binlog.decoded import InvalidValue
-from cdc_pipeline.binlog.kernels import addresses, jsonb, numbers, old_temporal, temporal, text
+from cdc_pipeline.binlog.kernels import addresses, numbers, old_temporal, temporal, text
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
+from cdc_pipeline.binlog.partial_rows import PartialRows
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import BinlogError
-
-COLUMN_BYTES_MAX: Final = (1 << 31) - 1  # Arrow's 32-bit offsets
 
 _TIME_TEXT_BYTES_MAX: Final = 20
 _TRANSCODE_FACTOR: Final = 3  # one byte of text becomes at most three of UTF-8
@@ -45,6 +46,7 @@ class Block:
         before, after: int32 (columns, >= rows): offset of each value from `base`; -1 for none.
         first_row: row of the result that the block's first row is.
         rows: count of rows.
+        partial: which JSON values of the after images are differences; None where none is.
     """
 
     data: NDArray[np.uint8]
@@ -55,6 +57,7 @@ class Block:
     after: NDArray[np.int32]
     first_row: int
     rows: int
+    partial: PartialRows | None = None
 
 
 @dataclass(slots=True)
@@ -138,8 +141,16 @@ def build_columns(
     Raises:
         BinlogError: a column holds more bytes than Arrow's offsets can tell.
     """
+    tiled = {}
+    if present:
+        tiled = gather_tiled(
+            schema, blocks, image=image, rows=rows, value_bytes=value_bytes, nulls=nulls, is_mariadb=is_mariadb
+        )
     arrays = []
     for index, column in enumerate(schema.columns):
+        if index in tiled:
+            arrays.append(tiled[index])
+            continue
         kind = arrow_type(column)
         if not present or nulls[index] == rows:
             arrays.append(pa.nulls(rows, kind))
@@ -214,9 +225,11 @@ def _bit(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def _real(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    values = cells.integers(signed=False)
-    if pa.types.is_float32(kind):
-        return cells.array(kind, [pa.py_buffer(values.astype(np.uint32))])
+    bits = cells.integers(signed=False)
+    values = bits.astype(np.uint32).view(np.float32) if pa.types.is_float32(kind) else bits.view(np.float64)
+    finite = np.isfinite(values)
+    if not finite.all():  # no server stores infinities and NaN, and JSON has no text for them
+        cells.state[~finite & (cells.state == VALID)] = INVALID
     return cells.array(kind, [pa.py_buffer(values)])
 
 
@@ -359,31 +372,6 @@ def _set(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
 
 
-def _json(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    # The text of a document is seldom longer than twice its bytes; the kernel stops where it needs more room.
-    out = np.empty(max(2 * cells.value_bytes + 64 * 1024, 1 << 16), np.uint8)
-    offsets = np.zeros(cells.rows + 1, np.int32)
-    end = 0
-    powers = jsonb.powers_of_ten()
-    stack = np.empty(jsonb.STACK_SHAPE, np.int64)
-    for block, relative, rows in cells.parts():
-        done = 0
-        while done < block.rows:
-            part = offsets[rows.start + done : rows.stop + 1]
-            done_now, end = jsonb.gather_json(
-                block.data, block.base[done:], relative[done:], -cells.rule, powers, stack, out, end, part,
-                cells.state[rows.start + done : rows.stop],
-            )  # fmt: skip
-            done += done_now
-            if done < block.rows:
-                _fits(cells, end)
-                larger = np.empty(2 * len(out), np.uint8)
-                larger[:end] = out[:end]
-                out = larger
-    _fits(cells, end)
-    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
-
-
 def _geometry(cells: _Cells, kind: pa.DataType) -> pa.Array:
     srid_bytes = 4
     offsets, data = _gathered(cells, mode=text.BYTES, skip=srid_bytes)
@@ -409,6 +397,8 @@ def _vector(cells: _Cells, kind: pa.DataType) -> pa.Array:
         data = data[keep]
         offsets = np.concatenate([[0], np.cumsum(np.where(odd, 0, lengths))]).astype(np.int32)
         cells.state[odd] = INVALID
+    strange = np.flatnonzero(~np.isfinite(data.view(np.float32)))
+    cells.state[np.searchsorted(offsets, 4 * strange, side="right") - 1] = INVALID
     elements = pa.Array.from_buffers(pa.float32(), len(data) // 4, [None, pa.py_buffer(data)])
     return cells.array(kind, [pa.py_buffer((offsets // 4).astype(np.int32))], [elements])
 
@@ -432,7 +422,7 @@ _BUILDERS: Final[dict[Kind, Callable[[_Cells, pa.DataType], pa.Array]]] = {
     Kind.BINARY: _binary,
     Kind.ENUM: _enum,
     Kind.SET: _set,
-    Kind.JSON: _json,
+    Kind.JSON: json_column,
     Kind.GEOMETRY: _geometry,
     Kind.VECTOR: _vector,
     Kind.UUID: _address,
@@ -446,11 +436,13 @@ _REASONS: Final = {
     Kind.TIMESTAMP: "zero timestamp",
     Kind.TIME: "not a time",
     Kind.DECIMAL: "digits that are not decimal",
+    Kind.FLOAT: "no finite number",
+    Kind.DOUBLE: "no finite number",
     Kind.ENUM: "number above the column's labels",
     Kind.SET: "bit above the column's labels",
     Kind.JSON: "not a JSON document in the server's binary form",
     Kind.GEOMETRY: "shorter than its SRID",
-    Kind.VECTOR: "not a whole number of elements",
+    Kind.VECTOR: "not a whole number of elements, or one that is not finite",
     Kind.UUID: "longer than 16 bytes",
     Kind.INET4: "longer than 4 bytes",
     Kind.INET6: "longer than 16 bytes",
@@ -469,4 +461,6 @@ def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
             InvalidValue(int(row), cells.image, cells.index, reason, known[which])
             for row, which in zip(bad, inverse, strict=True)
         ]
+    if column.kind is Kind.JSON:
+        return json_invalid(cells, bad, reason)
     return [InvalidValue(int(row), cells.image, cells.index, reason, cells.raw(int(row)).hex()) for row in bad]

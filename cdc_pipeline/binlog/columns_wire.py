@@ -6,6 +6,7 @@ Source: MySQL `field_types.h` (codes) and `Field::pack`; MariaDB's codes above 1
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -61,6 +62,7 @@ _FRACTIONAL: Final = {_W.TIMESTAMP2: 4, _W.DATETIME2: 5, _W.TIME2: 3}
 _LENGTH_BYTES_IN_META: Final = frozenset(
     {_W.VECTOR, _W.JSON, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB, _W.GEOMETRY, _W.BLOB_COMPRESSED}
 )
+DATE_BYTES: Final = _FIXED[_W.DATE]
 OLD_TEMPORAL: Final = frozenset({_W.TIMESTAMP, _W.TIME, _W.DATETIME})
 # Of MariaDB's old format with fraction digits 1 to 6 (probed on 10.11); the table map does not tell the digits.
 _OLD_FRACTIONAL: Final = {
@@ -129,8 +131,9 @@ def width_rule(column: Column) -> int:
     raise _unknown(column, "a column type that is not known", "leave the table out of the capture")
 
 
+@lru_cache(maxsize=1024)
 def width_rules(schema: TableSchema) -> NDArray[np.int32]:
-    """Width rules of all columns, int32 (columns,).
+    """Width rules of all columns, int32 (columns,); shared, so nobody may write to them.
 
     Raises:
         UnknownColumnTypeError: see `width_rule`; the table's name is in it.

@@ -6,7 +6,8 @@ Rules:
 - A payload event (MySQL) keeps its header and fields. The events inside it follow as rows with `parent` set to its row;
   all have its `offset` and `next_offset`, and no checksum.
 - A compressed event of MariaDB becomes one of the plain type, with a new length and a new checksum.
-- A payload is unpacked whole, however large: for a moment twice its size is held.
+- A payload is unpacked whole, however large: for a moment twice its size is held. Of several, only as many are unpacked
+  at a time as stay below UNPACKED_BYTES_MAX together.
 - Everything before a bad event stands: the chunk ends there, and the error comes with it.
 """
 
@@ -38,6 +39,7 @@ _WRONG: Final = {
 }
 _HEAD, _AT, _PACKED, _UNPACKED, _ALGORITHM, _IS_SIZED = range(6)
 _CODEC: Final = pa.Codec("zstd")
+UNPACKED_BYTES_MAX: Final = 64 << 20  # of one chunk, if it has more than one compressed event
 _SMALL_BYTES: Final = 64 << 10  # payloads up to this size are unpacked together
 
 
@@ -57,9 +59,9 @@ class Unpacked:
 
     Attributes:
         chunk: the events up to the first bad one.
-        events_done: events of the given chunk up to the first bad one.
+        events_done: events of the given chunk up to the first bad one, or up to where it became too large.
         ignored: types of the unknown but ignorable events inside payloads.
-        error: None where all events are there.
+        error: None where nothing is wrong.
     """
 
     chunk: Chunk
@@ -68,8 +70,8 @@ class Unpacked:
     error: CdcError | None
 
 
-def unpack(chunk: Chunk) -> Unpacked:
-    """`chunk` with its compressed events unpacked.
+def unpack(chunk: Chunk, *, whole: bool = False) -> Unpacked:
+    """`chunk` with its compressed events unpacked; cut before it takes more than UNPACKED_BYTES_MAX, unless `whole`.
 
     The error of the result is a DamagedJournalError, or a BinlogError where the memory does not suffice, or for an
     event inside a payload an UnknownEventError or UnsupportedEventError.
@@ -86,9 +88,12 @@ def unpack(chunk: Chunk) -> Unpacked:
     error: CdcError | None = None
     if status != PackedStatus.OK:
         error = _wrong_fields(chunk, int(rows[done]), PackedStatus(status))
+    together = int(np.searchsorted(np.cumsum(found[:done, _UNPACKED]), UNPACKED_BYTES_MAX, side="right"))
+    if max(together, 1) < done and not whole:
+        done, error = max(together, 1), None
     pieces, failure = _unpacked_bytes(chunk, rows[:done], found[:done])
     error = failure or error
-    count = len(events) if error is None else int(rows[len(pieces)])
+    count = len(events) if len(pieces) == len(rows) else int(rows[len(pieces)])
     rows, found = rows[: len(pieces)], found[: len(pieces)]
     try:
         return _assemble(chunk, count, rows, found, pieces, id_bytes, error)
@@ -136,7 +141,7 @@ def _assemble(
     table["event_length"][new_rows] = new_lengths
     table["event_type"][new_rows] = _TYPES[events["event_type"]]
     result = replace(chunk, data=data, events=table)
-    if error is not None:
+    if count < len(chunk.events):
         result = replace(result, end_offset=int(chunk.events["offset"][count]))
     parents = new_rows[payload_rows]
     done, status, at = frame_children(data, firsts, stops, parents, table, id_bytes, CHILD_CLASSES)
@@ -163,7 +168,7 @@ def _unpacked_bytes(
         packed = data[at : at + packed_bytes]
         try:
             if algorithm == ZLIB:
-                piece: Any = zlib.decompress(packed, bufsize=unpacked_bytes)
+                piece: Any = _inflated(packed, unpacked_bytes)
             else:
                 piece = packed if algorithm == STORED else _CODEC.decompress(packed, unpacked_bytes)
         except MemoryError:
@@ -175,6 +180,15 @@ def _unpacked_bytes(
             return pieces, _damaged(chunk, row, what, unpacked_bytes, f"{len(piece)} bytes")
         pieces.append(piece)
     return pieces, None
+
+
+def _inflated(packed: memoryview, unpacked_bytes: int) -> bytes:
+    """zlib data unpacked; at most one byte more than it says, so that what was made to explode does not."""
+    decoder = zlib.decompressobj()
+    piece = decoder.decompress(packed, unpacked_bytes + 1)
+    if not decoder.eof and len(piece) <= unpacked_bytes:
+        raise zlib.error("incomplete data")
+    return piece
 
 
 def _unpacked_together(chunk: Chunk, found: NDArray[np.int64]) -> tuple[memoryview, list[int]]:

@@ -2,7 +2,8 @@
 
 Rules:
 - Hashed are the rows with their table maps and bitmaps, the texts of statements with their default database, and XA
-  names. Not hashed are ids, times, offsets, flags, extra data, status variables, XID, GTID and rows-query events.
+  names. Not hashed are ids, times, offsets, flags, extra data, status variables, XID, GTID and rows-query events, and
+  LOAD DATA in statement format (its text names a file of its own on each server).
 - The same rows hash the same however they are cut into events. Row image and row metadata must be the same on both.
 - A transaction that was rolled back has no hash: a replica need not have it.
 - One compiled pass for each chunk; an open transaction is carried from chunk to chunk.

@@ -171,8 +171,10 @@ def hash_events(  # type: ignore[no-untyped-def]
                 at += np.int64(data[at]) | np.int64(data[at + 1]) << 8
             head = at
             width, at = _packed(data, at, stop)
+            if width < 0 or width > 8 * (stop - at):  # before it is added to anything: it has up to 63 bits
+                return row, SHORT, found
             at += (width + 7) // 8 * (2 if rows_kind == 2 or rows_kind == 4 else 1)
-            if width < 0 or at > stop:
+            if at > stop:
                 return row, SHORT, found
             slot = _slot(map_ids, state, event["table_id"])
             if slot == np.int64(state[MAPS]):

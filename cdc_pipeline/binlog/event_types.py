@@ -1,6 +1,7 @@
 """Every event type by number: its name, and what a capture does with it.
 
-Source: MySQL `mysql::binlog::event::Log_event_type`, MariaDB `log_event.h`. Numbers above 42 are MariaDB's.
+Source: MySQL `mysql::binlog::event::Log_event_type` (9.7 ends at 42), MariaDB `log_event.h` (10.11 ends at 171, 12.3 at
+172). Numbers from 160 are MariaDB's.
 
 Rules:
 - HANDLED types are decoded. HARMLESS types change no row and are passed over by name. STOP types may carry changes that
@@ -17,6 +18,11 @@ FLAG_IN_USE: Final = 0x0001
 FLAG_ARTIFICIAL: Final = 0x0020
 FLAG_IGNORABLE: Final = 0x0080
 HEADER_BYTES: Final = 19
+# Phases of an ALTER of MariaDB: extra flags of its GTID event, and the status variable 130 of its query. All that
+# happens, happens at the commit; the others change nothing.
+FLAG_START_ALTER: Final = 0x02
+FLAG_COMMIT_ALTER: Final = 0x04
+FLAG_ROLLBACK_ALTER: Final = 0x08
 MAGIC: Final = b"\xfebin"
 ENCRYPTED_MAGIC: Final = b"\xfdbin"
 
@@ -77,6 +83,7 @@ class EventType(IntEnum):
     MARIADB_WRITE_ROWS_COMPRESSED = 169
     MARIADB_UPDATE_ROWS_COMPRESSED = 170
     MARIADB_DELETE_ROWS_COMPRESSED = 171
+    MARIADB_PARTIAL_ROW_DATA = 172
 
 
 _T = EventType
@@ -84,7 +91,7 @@ _T = EventType
 ROWS_TYPES: Final = frozenset(
     {
         _T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1,
-        _T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2,
+        _T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2, _T.PARTIAL_UPDATE_ROWS,
     }
 )  # fmt: skip
 
@@ -103,15 +110,16 @@ PACKED_TYPES: Final[dict[EventType, EventType]] = {
 HANDLED: Final = ROWS_TYPES | PACKED_TYPES.keys() | {
     _T.QUERY, _T.STOP, _T.ROTATE, _T.FORMAT_DESCRIPTION, _T.XID, _T.TABLE_MAP, _T.HEARTBEAT, _T.HEARTBEAT_V2,
     _T.GTID, _T.ANONYMOUS_GTID, _T.GTID_TAGGED, _T.PREVIOUS_GTIDS, _T.MARIADB_GTID, _T.MARIADB_GTID_LIST,
-    _T.XA_PREPARE,
+    _T.XA_PREPARE, _T.EXECUTE_LOAD_QUERY,
 }  # fmt: skip
 
-# Change no row of any table: comments, checkpoints, group replication's bookkeeping, variables of statements (the
-# statement itself is classified by its text).
+# Change no row of any table: comments, checkpoints, group replication's bookkeeping; variables and file blocks of
+# statements (the statement itself, LOAD DATA's EXECUTE_LOAD_QUERY too, is classified by its text).
 HARMLESS: Final = frozenset(
     {
         _T.IGNORABLE, _T.ROWS_QUERY, _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE, _T.MARIADB_ANNOTATE_ROWS,
-        _T.MARIADB_BINLOG_CHECKPOINT, _T.INTVAR, _T.RAND, _T.USER_VAR,
+        _T.MARIADB_BINLOG_CHECKPOINT, _T.INTVAR, _T.RAND, _T.USER_VAR, _T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK,
+        _T.DELETE_FILE,
     }
 )  # fmt: skip
 
@@ -123,18 +131,15 @@ STOP_REASONS: Final[dict[EventType, str]] = {
     _T.LOAD: _STATEMENTS,
     _T.SLAVE: "an obsolete event of MySQL 4; the journal cannot be read",
     _T.CREATE_FILE: _STATEMENTS,
-    _T.APPEND_BLOCK: _STATEMENTS,
     _T.EXEC_LOAD: _STATEMENTS,
-    _T.DELETE_FILE: _STATEMENTS,
     _T.NEW_LOAD: _STATEMENTS,
-    _T.BEGIN_LOAD_QUERY: _STATEMENTS,
-    _T.EXECUTE_LOAD_QUERY: _STATEMENTS,
     _T.PRE_GA_WRITE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.PRE_GA_UPDATE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.PRE_GA_DELETE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.INCIDENT: "the server lost events here (see its error log); load the tables anew and start after the incident",
-    _T.PARTIAL_UPDATE_ROWS: "SET GLOBAL binlog_row_value_options = '' and start after these events",
     _T.MARIADB_START_ENCRYPTION: "an encrypted journal: read it from the running server, which sends it in the clear",
+    _T.MARIADB_PARTIAL_ROW_DATA: "a rows event in fragments (MariaDB 12.3 and newer): SET GLOBAL "
+    "binlog_row_event_fragment_threshold above the largest row, and start after these events",
 }
 
 

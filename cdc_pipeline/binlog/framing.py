@@ -31,9 +31,9 @@ from cdc_pipeline.binlog.framing_kernel import (
     EVENT_BYTES_MAX,
     EVENT_CLASSES,
     Status,
-    count_events,
     frame,
 )
+from cdc_pipeline.binlog.incident import incident_text
 from cdc_pipeline.errors import (
     BinlogError,
     CdcError,
@@ -44,6 +44,8 @@ from cdc_pipeline.errors import (
 )
 
 _FETCH_AGAIN = "fetch the journal again from its server; what is before this offset is good"
+_EVENT_BYTES_GUESS = 128
+_SPARE_ROWS = 64
 _JOURNAL_NAME = re.compile(rb"[^/\0]+\.\d+")
 
 
@@ -99,6 +101,7 @@ class EventFramer:
         self.ignored_events: dict[int, int] = {}
         self.artificial: list[ArtificialEvent] = []
         self._failure: CdcError | None = None
+        self._event_bytes = _EVENT_BYTES_GUESS  # of the last chunk, a little less than the mean
 
     def feed(self, data: NDArray[np.uint8]) -> tuple[Chunk | None, int]:
         """Frame the whole events at the front of `data`.
@@ -118,7 +121,7 @@ class EventFramer:
         self._raise_failure()
         self.artificial = []
         journal, end_offset = self.journal, self.offset
-        events = np.empty(count_events(data, 0), dtype=EVENT_DTYPE)
+        events = np.empty(len(data) // self._event_bytes + _SPARE_ROWS, dtype=EVENT_DTYPE)
         position = row = packed_events = 0
         known_mark = -1
         while True:
@@ -134,6 +137,10 @@ class EventFramer:
                 self._count_ignored(events["event_type"][first_row:row])
             if status in (Status.DONE, Status.INCOMPLETE):
                 break
+            if status == Status.FULL:
+                more = (len(data) - position) * row // max(position, 1)
+                events = np.concatenate([events, np.empty(row // 4 + more + _SPARE_ROWS, dtype=EVENT_DTYPE)])
+                continue
             try:
                 if status != Status.MARK:
                     raise self._error(Status(status), data, position)
@@ -155,6 +162,7 @@ class EventFramer:
             end_offset = self.offset
         chunk: Chunk | None = None
         if row:
+            self._event_bytes = max(position * 7 // (row * 8), HEADER_BYTES)
             assert self.journal_format is not None
             # A failure or a rotation may have moved on: the chunk carries what was true for its rows.
             chunk = Chunk(journal, self.journal_format, data[:position], events[:row], end_offset)
@@ -184,11 +192,14 @@ class EventFramer:
 
     def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:
         """The chunk with its compressed events unpacked, and the bytes that it takes of those that were fed."""
-        unpacked = unpack(chunk)
+        # What a server made up in between is told once: such a chunk is not cut.
+        unpacked = unpack(chunk, whole=bool(self.artificial))
         self._count_ignored(unpacked.ignored)
-        if unpacked.error is None:
+        if unpacked.events_done == len(chunk.events):
             return unpacked.chunk, len(chunk.data)
-        # The framer stands where the error is, and its bytes stay with the feeder.
+        # The framer stands where the error is, or where the chunk was cut, and its bytes stay with the feeder.
+        if unpacked.error is None:
+            self._count_ignored(chunk.events["event_type"][unpacked.events_done :], sign=-1)  # they come again
         self._failure = unpacked.error
         self.journal, self.offset = chunk.journal, int(chunk.events["offset"][unpacked.events_done])
         good = unpacked.chunk if unpacked.events_done else None
@@ -203,11 +214,9 @@ class EventFramer:
             return -1, 6
         return self.journal_format.checksum_bytes, format_description.table_id_bytes(self.journal_format)
 
-    def _count_ignored(self, event_types: NDArray[np.uint8] | list[int]) -> None:
-        types, counts = np.unique(event_types, return_counts=True)
-        for event_type, count in zip(types.tolist(), counts.tolist(), strict=True):
-            if EVENT_CLASSES[event_type] == 0:
-                self.ignored_events[event_type] = self.ignored_events.get(event_type, 0) + count
+    def _count_ignored(self, event_types: NDArray[np.uint8] | list[int], *, sign: int = 1) -> None:
+        for event_type, count in unknown_types(event_types).items():
+            self.ignored_events[event_type] = self.ignored_events.get(event_type, 0) + sign * count
 
     def _begin_journal(self, header: EventHeader, event: bytes) -> None:
         if header.event_type != EventType.FORMAT_DESCRIPTION:
@@ -289,7 +298,7 @@ class EventFramer:
                 f"a {name} event cannot be applied",
                 journal=self.journal,
                 offset=self.offset,
-                got=f"{header.event_length} bytes",
+                got=self._stopped(header, data[position + HEADER_BYTES : position + header.event_length]),
                 next_step=STOP_REASONS[EventType(header.event_type)],
             )
         if status is Status.BAD_CHECKSUM:
@@ -297,6 +306,16 @@ class EventFramer:
             stored = int.from_bytes(data[end : end + CHECKSUM_BYTES].tobytes(), "little")
             return self._damaged(
                 f"the checksum of a {name} event is wrong", header, stored, zlib.crc32(data[position:end].tobytes())
+            )
+        end = (self.offset + header.event_length) & 0xFFFFFFFF
+        if status is Status.BAD_LENGTH and header.event_length > EVENT_BYTES_MAX and header.log_position == end:
+            return UnsupportedEventError(
+                f"a {name} event is larger than can be read",
+                journal=self.journal,
+                offset=self.offset,
+                expected=f"at most {EVENT_BYTES_MAX} bytes",
+                got=f"{header.event_length} bytes",
+                next_step="start after its transaction, and load the tables that it changed",
             )
         if status is Status.BAD_LENGTH:
             return DamagedJournalError(
@@ -316,6 +335,13 @@ class EventFramer:
             next_step=_FETCH_AGAIN,
         )
 
+    def _stopped(self, header: EventHeader, body: NDArray[np.uint8]) -> str:
+        """What an event that stops the run says of itself: its length, and the text of an incident."""
+        said = f"{header.event_length} bytes"
+        if header.event_type == EventType.INCIDENT:
+            return f"{said}: {incident_text(body[: len(body) - max(self._widths()[0], 0)].tobytes())}"
+        return said
+
     def _damaged(self, what: str, header: EventHeader, stored: int, computed: int | None = None) -> DamagedJournalError:
         return DamagedJournalError(
             what,
@@ -325,6 +351,13 @@ class EventFramer:
             got=f"{stored:#010x} ({event_name(header.event_type)}, {header.event_length} bytes)",
             next_step=_FETCH_AGAIN,
         )
+
+
+def unknown_types(event_types: NDArray[np.uint8] | list[int]) -> dict[int, int]:
+    """How many of some framed events are of each type that is not known: those carry the ignorable flag."""
+    types = np.asarray(event_types, dtype=np.uint8)
+    types, counts = np.unique(types[EVENT_CLASSES[types] == 0], return_counts=True)
+    return dict(zip(types.tolist(), counts.tolist(), strict=True))
 
 
 def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:

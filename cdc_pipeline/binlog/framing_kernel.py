@@ -28,7 +28,9 @@ from cdc_pipeline.binlog.event_types import (
     EventType,
 )
 
-EVENT_BYTES_MAX: Final = (1 << 30) + (1 << 20)  # max_allowed_packet ends at 1 GiB; nothing larger can be an event
+# A value and a dump's packet end at 1 GiB (max_allowed_packet), but both images of an update are in one event of the
+# file. The decoder's places inside an event are 32-bit numbers with a sign.
+EVENT_BYTES_MAX: Final = (1 << 31) - 1
 
 
 class Status(IntEnum):
@@ -42,6 +44,7 @@ class Status(IntEnum):
     BAD_POSITION = 5  # the header's end position contradicts the computed one
     UNKNOWN_TYPE = 6
     STOP_TYPE = 7
+    FULL = 8  # no row is left: go on with more
 
 
 class EventClass(IntEnum):
@@ -86,6 +89,7 @@ _BAD_CHECKSUM = int(Status.BAD_CHECKSUM)
 _BAD_POSITION = int(Status.BAD_POSITION)
 _UNKNOWN_TYPE = int(Status.UNKNOWN_TYPE)
 _STOP_TYPE = int(Status.STOP_TYPE)
+_FULL = int(Status.FULL)
 _CLASS_UNKNOWN = int(EventClass.UNKNOWN)
 _CLASS_TABLE = int(EventClass.TABLE)
 _CLASS_MARK = int(EventClass.MARK)
@@ -108,21 +112,6 @@ def _u4(data: NDArray[np.uint8], at: int) -> Any:
     return (
         np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
     )
-
-
-@njit(cache=True, nogil=True)
-def count_events(data: NDArray[np.uint8], first: int) -> int:
-    """Upper bound of the whole events in ``data[first:]``, by their lengths alone."""
-    count = 0
-    position = first
-    size = len(data)
-    while size - position >= HEADER_BYTES:
-        length = _u4(data, position + 9)
-        if length < HEADER_BYTES or length > size - position:
-            break
-        position += length
-        count += 1
-    return count
 
 
 @njit(cache=True, nogil=True)
@@ -159,7 +148,7 @@ def frame(
     Args:
         data: uint8 (n,), contiguous events from `first` on; the last may be incomplete.
         first: index of a header.
-        events: array of EVENT_DTYPE with room for every whole event.
+        events: array of EVENT_DTYPE; FULL where it has no room for an event that may be whole.
         row: next free row.
         offset: journal offset of the event at `first`.
         checksum_bytes: 4 or 0; -1 while the format is not known, which makes every event a mark.
@@ -180,6 +169,8 @@ def frame(
         left = size - position
         if left < HEADER_BYTES:
             return _INCOMPLETE, position, row, offset, ignored, packed
+        if row == len(events):
+            return _FULL, position, row, offset, ignored, packed
         length = _u4(data, position + 9)
         event_type = data[position + 4]
         event_class = np.int64(classes[event_type])

@@ -8,6 +8,9 @@ Rules:
   by itself and ends it. Any other statement (SAVEPOINT, the CREATE TABLE of CREATE ... SELECT, XA START) stays inside.
 - A group that XA PREPARE ends is prepared, not committed: XA COMMIT or XA ROLLBACK, a transaction by itself and
   possibly journals later, decides on it (K8). XA COMMIT ... ONE PHASE is written as a prepare with a flag: a commit.
+- A two-phase ALTER (MariaDB, binlog_alter_two_phase) is two transactions with the same text. What START ALTER begins,
+  COMMIT ALTER does: that one is the statement. START ALTER and ROLLBACK ALTER change nothing and end their transaction
+  like a commit without rows; nobody reads their text.
 - `commit_ts_us` of all its events is the commit timestamp of the GTID event where it has one (MySQL 8.0 and later),
   otherwise the header timestamp of the transaction's first event: MariaDB's GTID event, BEGIN, or the statement.
 - A transaction that is open when its journal ends (ROTATE, STOP, or the next journal's format description) was never
@@ -116,7 +119,7 @@ class TransactionPass:
     @property
     def mariadb_flags(self) -> int:
         """flags2 of the latest MariaDB GTID event: 0x01 standalone, 0x40 prepared XA, 0x80 completed XA."""
-        return int(self._state[kernel.MARIADB_FLAGS])
+        return int(self._state[kernel.MARIADB_FLAGS]) & 0xFF
 
     @property
     def transactions(self) -> int:
@@ -190,7 +193,7 @@ class TransactionPass:
         event_type = int(chunk.events["event_type"][row])
         if code == kernel.SHORT_BODY:
             return DamagedJournalError(
-                "an event is shorter than its own fields",
+                "an event is shorter than its own fields, or they cannot be",
                 journal=chunk.journal,
                 offset=offset,
                 got=f"{event_name(event_type)} of {int(chunk.events['event_length'][row])} bytes",

@@ -3,7 +3,8 @@
 Rules:
 - One loop over the events of a chunk, with a small integer state that is carried from chunk to chunk.
 - The kernel reads four things of an event's body: a query's text (as far as its first words), the flags of a MariaDB
-  GTID event, the commit timestamps of a MySQL GTID event, whether an XA PREPARE is a commit in one phase.
+  GTID event (the extra ones too), the commit timestamps of a MySQL GTID event, whether an XA PREPARE is a commit in one
+  phase.
 - The first event that contradicts the protocol ends the pass: its row and a code are returned, everything before it
   has been written, and the state is that before it.
 
@@ -17,7 +18,8 @@ from typing import Final
 import numpy as np
 from numba import njit
 
-from cdc_pipeline.binlog.gtid_kernel import gtid_commit_us
+from cdc_pipeline.binlog.event_types import FLAG_ROLLBACK_ALTER, FLAG_START_ALTER
+from cdc_pipeline.binlog.gtid_kernel import NO_TIME, gtid_commit_us
 
 # Indexes of the carried state, an int64 array of STATE_SIZE.
 OPEN: Final = 0  # 1 inside a transaction
@@ -26,7 +28,7 @@ ORDINAL: Final = 2  # ordinal that its next event gets
 COMMIT_US: Final = 3
 BY_GTID: Final = 4  # 1 where a GTID event began it
 BODY: Final = 5  # 1 where it goes on until XID, COMMIT or ROLLBACK; 0 where the next statement is all of it
-MARIADB_FLAGS: Final = 6  # flags2 of the MariaDB GTID event: 0x01 standalone, 0x40 prepared XA, 0x80 completed XA
+MARIADB_FLAGS: Final = 6  # of the GTID event: 0x01 standalone, 0x40 prepared XA, 0x80 completed XA; extra flags << 8
 TRANSACTIONS: Final = 7  # counters over the whole life: ended by XID, COMMIT or as one statement
 ROLLED_BACK: Final = 8  # ended by ROLLBACK
 ABANDONED: Final = 9  # neither: the journal ended first (K5)
@@ -42,6 +44,9 @@ MARK_ABANDON: Final = 4  # stands after a transaction that never ended
 MARK_PREPARE: Final = 5  # ends it: XA PREPARE
 
 FL_STANDALONE: Final = 0x01
+FL_GROUP_COMMIT: Final = 0x02
+FL_XA: Final = 0xC0  # prepared or completed: an xid follows
+_NO_CHANGE: Final = (FLAG_START_ALTER | FLAG_ROLLBACK_ALTER) << 8  # in the state, above the other flags
 
 # Codes of contradictions.
 OK: Final = 0
@@ -70,6 +75,7 @@ _ROLE_JOURNAL: Final = 7
 _ROLE_XA_PREPARE: Final = 8
 
 _HEADER: Final = 19
+_LOAD_FIELDS: Final = 13  # file id, two places in the text, a kind
 _XA_PREPARE_BYTES: Final = 13  # one phase u8, format id, lengths of both parts of the xid i32
 _WORDS: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK", b"XA", b"START")
 _WORD_BYTES: Final = np.frombuffer(b"".join(_WORDS), dtype=np.uint8).copy()
@@ -158,6 +164,19 @@ def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _extra_flags(data, body, stop, flags):  # type: ignore[no-untyped-def]
+    """Extra flags of the MariaDB GTID event whose body is data[body:stop]; 0 where it has none."""
+    at = body + 13
+    if flags & FL_GROUP_COMMIT:
+        at += 8
+    if flags & FL_XA:
+        if at + 6 > stop:
+            return np.int64(0)
+        at += 6 + np.int64(data[at + 4]) + np.int64(data[at + 5])
+    return np.int64(data[at]) if at < stop else np.int64(0)
+
+
+@njit(cache=True, nogil=True)
 def group_events(data, events, checksum_bytes, query_post_header, state, marks, inside):  # type: ignore[no-untyped-def]
     """Write role, tx_offset, tx_ordinal and commit_ts_us of each event; carry `state`.
 
@@ -193,8 +212,8 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
                 return row, END_OUTSIDE
             role = _ROLE_END
             mark = MARK_COMMIT
-        elif kind == 2:  # QUERY
-            text = _query_kind(data, body, stop, query_post_header)
+        elif kind == 2 or kind == 18:  # QUERY; EXECUTE_LOAD_QUERY, a query with more fields at its head
+            text = _query_kind(data, body, stop, query_post_header + (_LOAD_FIELDS if kind == 18 else 0))
             if text < 0:
                 return row, SHORT_BODY
             if text == TEXT_BEGIN:
@@ -220,6 +239,9 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
                     state[BODY] = 1
                 elif state[BODY] == 0:
                     mark = MARK_STATEMENT
+                    if state[MARIADB_FLAGS] & _NO_CHANGE:
+                        role = _ROLE_END
+                        mark = MARK_COMMIT
         elif kind == 33 or kind == 34 or kind == 42 or kind == 162:  # GTID events
             if state[OPEN] == 1:
                 return row, GTID_INSIDE
@@ -228,6 +250,7 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
                 if stop - body < 13:
                     return row, SHORT_BODY
                 flags = np.int64(data[body + 12])
+                flags |= _extra_flags(data, body, stop, flags) << 8
             _open(state, event)
             is_member = True
             state[BY_GTID] = 1
@@ -236,6 +259,8 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
             state[BODY] = 1 if kind == 162 and flags & FL_STANDALONE == 0 else 0
             if kind != 162:
                 commit_us = gtid_commit_us(data, body, stop - body, kind)  # type: ignore[arg-type]
+                if commit_us == NO_TIME:
+                    return row, SHORT_BODY
                 if commit_us > 0:
                     state[COMMIT_US] = commit_us
             role = _ROLE_BEGIN

@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+import re
 import struct
 import uuid
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import gtid_kernel as kernel
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.event_types import EventType, event_name
+from cdc_pipeline.binlog.event_types import FLAG_COMMIT_ALTER, FLAG_ROLLBACK_ALTER, EventType, event_name
 from cdc_pipeline.binlog.gtid_kernel import gtid_commit_us
 from cdc_pipeline.errors import DamagedJournalError
 
@@ -29,6 +30,10 @@ FLAG_TRANSACTIONAL: Final = 0x04
 FLAG_DDL: Final = 0x20
 FLAG_PREPARED_XA: Final = 0x40
 FLAG_COMPLETED_XA: Final = 0x80
+FLAG_MULTI_ENGINE: Final = 0x01  # of the extra flags: a byte with the number of engines follows them
+
+NUMBER_MAX: Final = 2**63 - 2
+_TAG: Final = re.compile(r"([a-z_][a-z0-9_]{0,31})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,8 @@ class MariadbGtid:
         flags: FLAG_... bits.
         commit_id: id of the group commit; -1 where absent.
         xid: format id, global id and branch of an XA transaction; None for others.
+        extra_flags: 0x1 several engines, 0x2 START ALTER, 0x4 COMMIT ALTER, 0x8 ROLLBACK ALTER; 0 where absent.
+        alter_number: of the transaction that began the ALTER which this one ends; -1 for others.
     """
 
     domain: int
@@ -84,6 +91,8 @@ class MariadbGtid:
     flags: int
     commit_id: int = -1
     xid: tuple[int, bytes, bytes] | None = None
+    extra_flags: int = 0
+    alter_number: int = -1
 
     @property
     def key(self) -> str:
@@ -97,14 +106,14 @@ def parse(body: bytes | memoryview, event_type: int, *, journal: str, offset: in
     """A MySQL GTID event (types 33, 34, 42) from its bytes between header and checksum.
 
     Raises:
-        DamagedJournalError: the body ends too early.
+        DamagedJournalError: the body ends too early, or holds what no GTID can be.
     """
     raw = bytes(body)
     try:
         if event_type == EventType.GTID_TAGGED:
             return _parse_tagged(raw)
         return _parse_fixed(raw, anonymous=event_type == EventType.ANONYMOUS_GTID)
-    except (struct.error, IndexError, ValueError):
+    except (struct.error, IndexError, OverflowError, ValueError):
         raise _too_short(event_type, raw, journal, offset) from None
 
 
@@ -129,9 +138,13 @@ def parse_mariadb(body: bytes | memoryview, server_id: int, *, journal: str, off
             if len(text) < global_bytes + branch_bytes:
                 raise ValueError
             xid = (format_id, text[:global_bytes], text[global_bytes:])
+            at += 6 + global_bytes + branch_bytes
+        extra_flags, alter_number = raw[at] if at < len(raw) else 0, -1
+        if extra_flags & (FLAG_COMMIT_ALTER | FLAG_ROLLBACK_ALTER):
+            (alter_number,) = struct.unpack_from("<Q", raw, at + 1 + (extra_flags & FLAG_MULTI_ENGINE))
     except (struct.error, ValueError):
         raise _too_short(EventType.MARIADB_GTID, raw, journal, offset) from None
-    return MariadbGtid(domain, server_id, number, flags, commit_id, xid)
+    return MariadbGtid(domain, server_id, number, flags, commit_id, xid, extra_flags, alter_number)
 
 
 def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> str:
@@ -141,12 +154,12 @@ def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, off
     servers of all domains.
 
     Raises:
-        DamagedJournalError: the body ends too early.
+        DamagedJournalError: the body ends too early, or holds what no set can hold.
     """
     raw = bytes(body)
     try:
         return _gtid_list(raw) if event_type == EventType.MARIADB_GTID_LIST else _previous_gtids(raw)
-    except (struct.error, IndexError, ValueError):
+    except (struct.error, IndexError, OverflowError, ValueError):
         raise _too_short(event_type, raw, journal, offset) from None
 
 
@@ -154,7 +167,7 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
     """Transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in order.
 
     Raises:
-        DamagedJournalError: a GTID event is too short.
+        DamagedJournalError: a GTID event is too short, or its number cannot be.
     """
     events = chunk.events[first:stop]
     size = len(events)
@@ -162,6 +175,8 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
     high, low = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
     checksum_bytes = chunk.journal_format.checksum_bytes
     count, short = kernel.executed_numbers(chunk.data, events, checksum_bytes, rows, high, low, numbers)
+    if short < 0 and count:
+        short = _impossible(events["event_type"], rows[:count], numbers[:count])
     if short >= 0:
         row = first + short
         raise _too_short(
@@ -205,6 +220,13 @@ def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:
     return texts
 
 
+def _impossible(types: NDArray[np.uint8], rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> int:
+    """Index of the first event whose number cannot be; -1 where all can. Those of type 42 are read elsewhere."""
+    bad = (numbers < 0) | (numbers > NUMBER_MAX) | ((numbers == 0) & (types[rows] == EventType.GTID))
+    bad &= types[rows] != EventType.GTID_TAGGED
+    return int(rows[int(bad.argmax())]) if bad.any() else -1
+
+
 def _key(event_type: int, high: int, low: int) -> str:
     if event_type == EventType.MARIADB_GTID:
         return f"{high}-{low}"
@@ -213,7 +235,7 @@ def _key(event_type: int, high: int, low: int) -> str:
 
 def _too_short(event_type: int, raw: bytes, journal: str, offset: int) -> DamagedJournalError:
     return DamagedJournalError(
-        f"a {event_name(event_type)} event is shorter than its own fields",
+        f"a {event_name(event_type)} event is shorter than its own fields, or they cannot be",
         journal=journal,
         offset=offset,
         got=f"{len(raw)} bytes: {raw[:64].hex(' ')}",
@@ -223,6 +245,8 @@ def _too_short(event_type: int, raw: bytes, journal: str, offset: int) -> Damage
 
 def _parse_fixed(raw: bytes, *, anonymous: bool) -> Gtid:
     flags, source, number, kind = struct.unpack_from("<B16sqB", raw)
+    if not anonymous and not 1 <= number <= NUMBER_MAX:
+        raise ValueError
     times: dict[str, int] = {}
     if kind == kernel.LOGICAL_TIMESTAMPS:
         times["last_committed"], times["sequence_number"] = struct.unpack_from("<qq", raw, 26)
@@ -268,6 +292,15 @@ def _varlen(raw: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(raw[at : at + size], "little") >> size, at + size
 
 
+def _tag(raw: bytes, at: int) -> tuple[str, int]:
+    """A tag behind its length, and the index after it; "" for none."""
+    length, at = _varlen(raw, at)
+    tag = raw[at : at + length].decode("ascii")
+    if len(tag) < length or not _TAG.fullmatch(tag):
+        raise ValueError
+    return tag, at + length
+
+
 def _signed(value: int) -> int:
     return ~(value >> 1) if value & 1 else value >> 1
 
@@ -292,17 +325,17 @@ def _parse_tagged(raw: bytes) -> Gtid:
                 values.append(value)
             source = bytes(values)
         elif field == kernel.FIELD_TAG:
-            length, at = _varlen(raw, at)
-            tag = raw[at : at + length].decode("ascii")
-            at += length
+            tag, at = _tag(raw, at)
         else:
             fields[field], at = _varlen(raw, at)
+    if not 1 <= _signed(fields.get(kernel.FIELD_NUMBER, 0)) <= NUMBER_MAX:
+        raise ValueError
     immediate_us = fields.get(kernel.FIELD_IMMEDIATE_US, -1)
     server = fields.get(kernel.FIELD_IMMEDIATE_SERVER, -1)
     return Gtid(
         source_uuid=str(uuid.UUID(bytes=source)),
         tag=tag,
-        number=_signed(fields[kernel.FIELD_NUMBER]) if kernel.FIELD_NUMBER in fields else 0,
+        number=_signed(fields[kernel.FIELD_NUMBER]),
         flags=fields.get(kernel.FIELD_FLAGS, 0),
         last_committed=_signed(fields.get(kernel.FIELD_LAST_COMMITTED, 1)),
         sequence_number=_signed(fields.get(kernel.FIELD_SEQUENCE_NUMBER, 1)),
@@ -325,17 +358,19 @@ def _previous_gtids(raw: bytes) -> str:
         at += 16
         tag = ""
         if tagged:
-            length, at = _varlen(raw, at)
-            tag = raw[at : at + length].decode("ascii")
-            at += length
+            tag, at = _tag(raw, at)
         (intervals,) = struct.unpack_from("<Q", raw, at)
         at += 8
         part = parts.setdefault(source, [])
+        if intervals == 0 or (part and not tag):  # behind a tag, numbers would count as the tag's
+            raise ValueError
         if tag:
             part.append(tag)
         for _ in range(intervals):
             first, stop = struct.unpack_from("<qq", raw, at)
             at += 16
+            if not 1 <= first < stop:
+                raise ValueError
             part.append(str(first) if stop == first + 1 else f"{first}-{stop - 1}")
     return ",".join(":".join([source, *part]) for source, part in parts.items())
 
@@ -343,4 +378,6 @@ def _previous_gtids(raw: bytes) -> str:
 def _gtid_list(raw: bytes) -> str:
     (count,) = struct.unpack_from("<I", raw)
     entries = [struct.unpack_from("<IIQ", raw, 4 + 16 * index) for index in range(count & (1 << 28) - 1)]
+    if len({entry[:2] for entry in entries}) < len(entries):
+        raise ValueError
     return ",".join(f"{domain}-{server}-{number}" for domain, server, number in entries)

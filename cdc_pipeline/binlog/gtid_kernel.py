@@ -21,6 +21,9 @@ ANONYMOUS: Final = 34
 TAGGED: Final = 42
 MARIADB: Final = 162
 
+NO_TIME: Final = -2
+COMMIT_US_MAX: Final = 1 << 56  # the 7 bytes of types 33 and 34, which end in the year 4253
+
 FIXED_BYTES: Final = 42  # flags 1, source id 16, number 8, type of logical timestamps 1, two of them 16
 LOGICAL_TIMESTAMPS: Final = 2
 
@@ -85,10 +88,12 @@ def _tagged_commit_us(data: NDArray[np.uint8], first: int, stop: int) -> Any:
             if value > np.uint64(stop - at):
                 break
             at += np.int64(value)
-        elif field == np.uint64(FIELD_IMMEDIATE_US):
+        elif field == np.uint64(FIELD_IMMEDIATE_US) or field == np.uint64(FIELD_ORIGINAL_US):
+            if value >= np.uint64(COMMIT_US_MAX):
+                return np.int64(NO_TIME)
             immediate = np.int64(value)
-        elif field == np.uint64(FIELD_ORIGINAL_US):
-            return np.int64(value)
+            if field == np.uint64(FIELD_ORIGINAL_US):
+                return immediate
     return immediate
 
 
@@ -104,7 +109,7 @@ def gtid_commit_us(data: NDArray[np.uint8], body_start: int, body_len: int, even
 
     Returns:
         Microseconds since 1970 UTC: the original commit timestamp, else the immediate one, which is the same on the
-        server where the transaction was committed first; -1 where there is none.
+        server where the transaction was committed first; -1 where there is none, NO_TIME for one that cannot be.
     """
     if event_type == TAGGED:
         return _tagged_commit_us(data, body_start, body_start + body_len)

@@ -20,6 +20,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.byte_buffer import ByteBuffer
+from cdc_pipeline.binlog.kernels.memory import copy_block
 from cdc_pipeline.errors import BinlogError
 
 _DONE: Final = 0
@@ -100,7 +101,7 @@ def deframe(data: NDArray[np.uint8], out: NDArray[np.uint8], state: NDArray[np.i
             at += 1
             continue
         count = min(state[_LEFT], size - at)
-        out[written : written + count] = data[at : at + count]
+        copy_block(data, at, count, out, written)
         state[_LEFT] -= count
         at += count
         written += count

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import FLAG_IGNORABLE, HEADER_BYTES, EventType
-from cdc_pipeline.binlog.framing_kernel import EVENT_CLASSES, EventClass, Status
+from cdc_pipeline.binlog.framing_kernel import EVENT_BYTES_MAX, EVENT_CLASSES, EventClass, Status
 
 _T = EventType
 
@@ -115,7 +115,7 @@ def _frame_payload(
         if stop - position < HEADER_BYTES:
             return _BAD_LENGTH, position
         length = _u4(data, position + 9)
-        if length < HEADER_BYTES or length > stop - position:
+        if length < HEADER_BYTES or length > stop - position or length > EVENT_BYTES_MAX:
             return _BAD_LENGTH, position
         event_type = data[position + 4]
         event_class = np.int64(classes[event_type])

@@ -5,6 +5,7 @@ Rules:
   U+FFFD, `is_exact` is False and `raw` keeps the bytes.
 - A status variable that is not known ends the scan of the variables (they carry no length): what was found before it
   stands, and the text after them is found by their total length.
+- LOAD DATA in statement format ends in an event like a query's, with more fields at its head: EXECUTE_LOAD_QUERY.
 
 Source: MySQL `Query_event`, MariaDB "QUERY_EVENT".
 """
@@ -17,7 +18,7 @@ from typing import Final
 from cdc_pipeline.binlog.charsets import decode_text
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.collations import CHARSET_BY_COLLATION
-from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.event_types import FLAG_COMMIT_ALTER, FLAG_ROLLBACK_ALTER, EventType
 from cdc_pipeline.errors import CdcError, DamagedJournalError
 
 POST_HEADER_BYTES: Final = 13
@@ -29,13 +30,18 @@ _EXPLICIT_TIMESTAMP: Final = 16
 # Bytes of each status variable of fixed length.
 _FIXED: Final = {
     0: 4, _SQL_MODE: 8, 3: 4, _CHARSET: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8, 18: 2, 19: 1, 20: 1, 21: 1,
-    128: 3, 129: 8,
+    128: 3, 129: 8, 255: 0,
 }  # fmt: skip
 _CATALOG: Final = 2  # length, text, zero byte
 _TEXT: Final = frozenset({5, 6})  # time zone, catalog: length, text
 _INVOKER: Final = 11  # two of them
 _DATABASES: Final = 12  # count, texts that end with a zero byte
 _DATABASES_MANY: Final = 254
+_ALTER_PHASE: Final = (
+    130  # MariaDB: flags; with 0x4 (commit) or 0x8 (rollback) the number of the transaction that began
+)
+_COLLATIONS: Final = 131  # MariaDB 11: count, pairs of two-byte ids; stands before the others
+_LOAD_BYTES: Final = 13  # more fields at the head of EXECUTE_LOAD_QUERY: file id, two places in the text, a kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,7 @@ class Query:
         server_charset: charset of `collation_server` in the session; "" where the event does not tell.
         raw: bytes of the text.
         is_exact: False where `sql` could not be decoded without loss.
+        unknown_variable: code of the status variable at which the scan of them ended; -1 where all are known.
     """
 
     sql: str
@@ -67,18 +74,22 @@ class Query:
     raw: bytes
     is_exact: bool
     server_charset: str = ""
+    unknown_variable: int = -1
 
 
 def parse_query(chunk: Chunk, row: int) -> Query:
-    """Query event at `row` of a chunk. Raises what `parse` raises."""
+    """Query event, or EXECUTE_LOAD_QUERY, at `row` of a chunk. Raises what `parse` raises."""
     lengths = chunk.journal_format.post_header_lengths
     post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else POST_HEADER_BYTES
+    post_header = post_header or POST_HEADER_BYTES
+    if chunk.events["event_type"][row] == EventType.EXECUTE_LOAD_QUERY:
+        post_header += _LOAD_BYTES
     return parse(
         chunk.body(row),
         journal=chunk.journal,
         offset=int(chunk.events["offset"][row]),
         is_mariadb=chunk.journal_format.is_mariadb,
-        post_header_bytes=post_header or POST_HEADER_BYTES,
+        post_header_bytes=post_header,
     )
 
 
@@ -111,7 +122,7 @@ def parse(
             got=f"{len(raw)} bytes",
             next_step="fetch the journal again from its server",
         )
-    variables = _status_variables(raw[post_header_bytes:database_at])
+    variables, unknown = _status_variables(raw[post_header_bytes:database_at])
     text = raw[sql_at:]
     charset = server_charset = ""
     if _CHARSET in variables:
@@ -131,6 +142,7 @@ def parse(
         raw=text,
         is_exact=is_exact,
         server_charset=server_charset,
+        unknown_variable=unknown,
     )
 
 
@@ -147,8 +159,8 @@ def _decode(text: bytes, charset: str, is_mariadb: bool) -> tuple[str, bool]:
         return text.decode("utf-8", "replace"), False
 
 
-def _status_variables(data: bytes) -> dict[int, bytes]:
-    """Values by code, up to the first that is not known."""
+def _status_variables(data: bytes) -> tuple[dict[int, bytes], int]:
+    """Values by code, up to the first that is not known, and its code (-1 for none)."""
     found: dict[int, bytes] = {}
     at = 0
     while at < len(data):
@@ -156,10 +168,10 @@ def _status_variables(data: bytes) -> dict[int, bytes]:
         at += 1
         size = _variable_bytes(code, data, at)
         if size is None or at + size > len(data):
-            break
+            return found, code
         found[code] = data[at : at + size]
         at += size
-    return found
+    return found, -1
 
 
 def _variable_bytes(code: int, data: bytes, at: int) -> int | None:
@@ -172,6 +184,10 @@ def _variable_bytes(code: int, data: bytes, at: int) -> int | None:
         return 1 + first
     if code == _CATALOG:
         return 2 + first
+    if code == _ALTER_PHASE:
+        return 9 if first & (FLAG_COMMIT_ALTER | FLAG_ROLLBACK_ALTER) else 1
+    if code == _COLLATIONS:
+        return 1 + 4 * first
     if code == _INVOKER:
         host_at = at + 1 + first
         return None if host_at >= len(data) else 2 + first + data[host_at]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -23,25 +23,23 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.columns import Block, build_columns
 from cdc_pipeline.binlog.columns_wire import type_name, width_rules
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
-from cdc_pipeline.binlog.event_types import HEADER_BYTES, ROWS_TYPES, EventType, event_name
-from cdc_pipeline.binlog.kernels import walk
-from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, seq_array
+from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType, event_name
+from cdc_pipeline.binlog.kernels import partial_rows, places, walk
+from cdc_pipeline.binlog.partial_rows import plain_bodies
+from cdc_pipeline.binlog.scratch import Scratch
+from cdc_pipeline.binlog.seq import SEQ_TYPE, check_places, epoch_and_journal, journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import (
-    BinlogError,
-    DamagedJournalError,
-    SchemaError,
-    UnknownColumnTypeError,
-    UnsupportedEventError,
-)
+from cdc_pipeline.errors import BinlogError, CdcError, DamagedJournalError, SchemaError, UnsupportedEventError
 
 BLOCK_ROWS_MAX: Final = 1 << 17
 BLOCK_CELLS_MAX: Final = 1 << 20
 
 _OPS: Final = np.zeros(256, np.uint8)
 _OPS[[EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS_V2]] = INSERT
-_OPS[[EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS_V2]] = UPDATE
+_OPS[[EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS_V2, EventType.PARTIAL_UPDATE_ROWS]] = UPDATE
 _OPS[[EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS_V2]] = DELETE
+
+_scratch = Scratch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +53,17 @@ class RowsSelection:
 
     chunk: Chunk
     rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Bodies of the events of one selection: see `places.place_events`."""
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    types: NDArray[np.uint8]
+    ops: NDArray[np.uint8]
+    id_bytes: NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,40 +103,47 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
         UnknownColumnTypeError: a column of an unknown type, or one that cannot be decoded.
         UnsupportedEventError: an event of another type.
         BinlogError: an event stands outside a transaction, or a column holds more than 2 GiB.
+        All with table, journal and offset; where no single event is meant, that of the first.
     """
-    pieces = _joined_pieces(pieces)
     try:
-        rules = width_rules(schema)
-    except UnknownColumnTypeError as error:
-        if pieces:
-            chunk, first = pieces[0].chunk, pieces[0].rows[0]
-            error.journal, error.offset = chunk.journal, int(chunk.events["offset"][first])
+        return _decode(pieces, schema, epoch)
+    except CdcError as error:
+        if error.offset is None and any(len(piece.rows) for piece in pieces):
+            first = next(piece for piece in pieces if len(piece.rows))
+            error.journal, error.offset = first.chunk.journal, int(first.chunk.events["offset"][first.rows[0]])
         raise
+
+
+def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) -> DecodedRows:
+    _scratch.reset()
+    rules = width_rules(schema)
+    pieces = _joined_pieces(pieces)
     columns = len(rules)
     sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
-    has_before, has_after = _images(pieces)
+    placed = [_place(piece, schema) for piece in pieces]
+    has_before = any(bool((one.ops != INSERT).any()) for one in placed)
+    has_after = any(bool((one.ops != DELETE).any()) for one in placed)
     walked: list[_Walked] = []
     rows = 0
-    for piece in pieces:
-        walked.append(_walk(piece, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows))
-        rows += sum(block.rows for block in walked[-1].blocks)
+    for piece, place in zip(pieces, placed, strict=True):
+        one = _walk(piece, place, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
+        walked.append(one)
+        rows += sum(block.rows for block in one.blocks)
 
     op = np.empty(rows, np.uint8)
     commit_ts_us = np.empty(rows, np.int64)
     event_row = np.empty(rows, np.int64)
-    seqs: list[pa.Array] = []
+    words = np.empty((rows, 2), np.uint64)
     event_base = 0
     for piece, one in zip(pieces, walked, strict=True):
-        number = journal_number(piece.chunk.journal)
-        commits, places, event_ordinals = (
-            piece.chunk.events[name][piece.rows] for name in ("commit_ts_us", "tx_offset", "tx_ordinal")
-        )
+        high = np.uint64(epoch_and_journal(epoch, journal_number(piece.chunk.journal)))
         for block in one.blocks:
-            stop = block.first_row + block.rows
-            op[block.first_row : stop] = one.ops[block.events]
-            commit_ts_us[block.first_row : stop] = commits[block.events]
-            event_row[block.first_row : stop] = block.events + event_base
-            seqs.append(seq_array(epoch, number, places[block.events], event_ordinals[block.events], block.ordinals, 0))
+            part = slice(block.first_row, block.first_row + block.rows)
+            largest = places.fill_rows(
+                piece.chunk.events, piece.rows, one.ops, block.events, block.ordinals, event_base, high,
+                op[part], commit_ts_us[part], event_row[part], words[part],
+            )  # fmt: skip
+            check_places(*largest)
         event_base += len(piece.rows)
 
     ops = _joined([one.ops for one in walked], (0,))
@@ -146,16 +162,20 @@ def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: 
             rules=rules, is_mariadb=is_mariadb, invalid=invalid,
         )  # fmt: skip
         images.append(pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema)))
+    after_present = after_bits.take(event_row, axis=0)
+    for block in blocks:
+        if block.partial is not None:
+            block.partial.clear_unchanged(after_present)
     return DecodedRows(
         schema=schema,
         op=op,
-        seq=pa.concat_arrays(seqs) if seqs else pa.array([], SEQ_TYPE),
+        seq=pa.Array.from_buffers(SEQ_TYPE, rows, [None, pa.py_buffer(words)]),
         commit_ts_us=commit_ts_us,
         event_row=event_row,
         before=images[0],
         after=images[1],
-        before_present=before_bits[event_row],
-        after_present=after_bits[event_row],
+        before_present=before_bits.take(event_row, axis=0),
+        after_present=after_present,
         all_present=_is_full(before_bits[ops != INSERT], columns) and _is_full(after_bits[ops != DELETE], columns),
         invalid=invalid,
     )
@@ -172,16 +192,6 @@ def _joined_pieces(pieces: Sequence[RowsSelection]) -> list[RowsSelection]:
     return joined
 
 
-def _images(pieces: Sequence[RowsSelection]) -> tuple[bool, bool]:
-    """Whether any event has before images, and after images."""
-    has_before = has_after = False
-    for piece in pieces:
-        ops = _OPS[piece.chunk.events["event_type"][piece.rows]]
-        has_before = has_before or bool((ops != INSERT).any())
-        has_after = has_after or bool((ops != DELETE).any())
-    return has_before, has_after
-
-
 def _joined(parts: list[NDArray[np.uint8]], empty_shape: tuple[int, ...]) -> NDArray[np.uint8]:
     return np.concatenate(parts) if parts else np.zeros(empty_shape, np.uint8)
 
@@ -191,8 +201,27 @@ def _is_full(bits: NDArray[np.uint8], columns: int) -> bool:
     return bool((bits == full).all())
 
 
+def _place(piece: RowsSelection, schema: TableSchema) -> _Placed:
+    """Types, transactions and places of the selected events; the walk relies on all three."""
+    chunk, count = piece.chunk, len(piece.rows)
+    lengths = np.zeros(256, np.uint8)
+    post_headers = chunk.journal_format.post_header_lengths[:255]
+    lengths[1 : len(post_headers) + 1] = post_headers
+    first, last = (np.empty(count, np.int64) for _ in range(2))
+    types, ops, id_bytes = (np.empty(count, np.uint8) for _ in range(3))
+    placed = _Placed(first, last, types, ops, id_bytes)
+    bad = places.place_events(
+        chunk.data, chunk.events, piece.rows, chunk.journal_format.checksum_bytes, _OPS,
+        np.where(lengths == 6, 4, 6).astype(np.uint8), first, last, types, ops, id_bytes,
+    )  # fmt: skip
+    if bad >= 0:
+        _raise_bad_event(chunk, chunk.events[piece.rows[bad]], schema)
+    return placed
+
+
 def _walk(
     piece: RowsSelection,
+    placed: _Placed,
     schema: TableSchema,
     rules: NDArray[np.int32],
     sums: _Sums,
@@ -202,24 +231,19 @@ def _walk(
     first_row: int,
 ) -> _Walked:
     """Place every value of one selection."""
-    chunk = piece.chunk
-    events = chunk.events[piece.rows]
-    _check_events(piece, events, schema)
-    types = events["event_type"]
-    ops = _OPS[types]
-    first = events["start"] + HEADER_BYTES
-    checksum = np.where(events["parent"] < 0, chunk.journal_format.checksum_bytes, 0)
-    last = events["start"] + events["event_length"].astype(np.int64) - checksum
+    chunk, events = piece.chunk, piece.rows
+    first, last, types, ops, id_bytes = placed.first, placed.last, placed.types, placed.ops, placed.id_bytes
     version = np.where(types >= EventType.WRITE_ROWS_V2, 2, 1).astype(np.uint8)
-    lengths = np.zeros(256, np.uint8)
-    lengths[: len(chunk.journal_format.post_header_lengths)] = chunk.journal_format.post_header_lengths[:256]
-    id_bytes = np.where(lengths[types.astype(np.int64) - 1] == 6, 4, 6).astype(np.uint8)
 
     columns = len(rules)
+    state = np.zeros(walk.STATE_WORDS, np.int64)
+    bodies = plain_bodies(chunk.data, first, last, types, id_bytes, rules, schema, state)
+    if bodies.status != walk.DONE:
+        raise _walk_error(bodies.status, state, piece, schema)
+    data, first, last = bodies.data, bodies.first, bodies.last
     before_bits = np.zeros((len(events), (columns + 7) // 8), np.uint8)
     after_bits = np.zeros_like(before_bits)
     scratch = np.empty((2, columns), np.int32)
-    state = np.zeros(walk.STATE_WORDS, np.int64)
     row_bytes_min = max(int(np.abs(rules).sum()) + (columns + 7) // 8, 1)
     left_bytes = int((last - first).sum())
     blocks: list[Block] = []
@@ -227,11 +251,11 @@ def _walk(
     while status == walk.FULL:
         # An estimate: rows of NULLs are shorter, and the walk then asks for another block.
         capacity = max(min(left_bytes // row_bytes_min + len(events), BLOCK_ROWS_MAX, BLOCK_CELLS_MAX // columns), 16)
-        base, event, ordinal = (np.empty(capacity, np.int64) for _ in range(3))
-        before = np.empty((columns, capacity if has_before else 0), np.int32)
-        after = np.empty((columns, capacity if has_after else 0), np.int32)
+        base, event, ordinal = (_scratch.empty((capacity,), np.int64) for _ in range(3))
+        before = _scratch.empty((columns, capacity if has_before else 0), np.int32)
+        after = _scratch.empty((columns, capacity if has_after else 0), np.int32)
         status = walk.walk_rows(
-            chunk.data, first, last, ops, id_bytes, version, rules, state, base, event, ordinal, before, after,
+            data, first, last, ops, id_bytes, version, rules, state, base, event, ordinal, before, after,
             sums.before_bytes, sums.after_bytes, sums.before_nulls, sums.after_nulls, before_bits, after_bits,
             scratch,
         )  # fmt: skip
@@ -239,50 +263,45 @@ def _walk(
             raise _walk_error(status, state, piece, schema)
         count = int(state[walk.S_ROWS])
         if count:
+            partial = bodies.partial
             blocks.append(
-                Block(chunk.data, base[:count], event[:count], ordinal[:count], before, after, first_row, count)
+                Block(data, base[:count], event[:count], ordinal[:count], before, after, first_row, count, partial)
             )
             first_row += count
     return _Walked(blocks, ops, before_bits, after_bits)
 
 
-def _check_events(piece: RowsSelection, events: np.ndarray, schema: TableSchema) -> None:
-    """Types, transactions and places of the selected events; the walk relies on all three."""
-    journal = piece.chunk.journal
-    foreign = ~np.isin(events["event_type"], [int(kind) for kind in ROWS_TYPES])
-    if foreign.any():
-        event = events[int(foreign.argmax())]
+def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoReturn:
+    """Say why an event cannot be decoded."""
+    offset = int(event["offset"])
+    if event["event_type"] not in ROWS_TYPES:
         raise UnsupportedEventError(
             "the row decoder was given an event that is no rows event",
-            journal=journal,
-            offset=int(event["offset"]),
+            journal=chunk.journal,
+            offset=offset,
             table=schema.full_name,
             expected=", ".join(event_name(kind) for kind in sorted(ROWS_TYPES)),
             got=event_name(int(event["event_type"])),
             next_step="select rows events only",
         )
-    outside = (events["tx_offset"] < 0) | (events["tx_ordinal"] < 0)
-    if outside.any():
+    if event["tx_offset"] < 0 or event["tx_ordinal"] < 0:
         raise BinlogError(
             "a rows event stands outside a transaction",
-            journal=journal,
-            offset=int(events["offset"][int(outside.argmax())]),
+            journal=chunk.journal,
+            offset=offset,
             table=schema.full_name,
             expected="a GTID event or BEGIN before it",
             next_step="start at the beginning of a transaction",
         )
-    stops = events["start"] + events["event_length"]
-    bad = (events["start"] < 0) | (stops > len(piece.chunk.data)) | (events["event_length"] < HEADER_BYTES + 8)
-    if bad.any():
-        raise DamagedJournalError(
-            "a rows event does not lie inside its chunk",
-            journal=journal,
-            offset=int(events["offset"][int(bad.argmax())]),
-            table=schema.full_name,
-            expected=f"{HEADER_BYTES + 8} to {len(piece.chunk.data)} bytes",
-            got=int(events["event_length"][int(bad.argmax())]),
-            next_step="compare the journal's size and checksum with the server's file",
-        )
+    raise DamagedJournalError(
+        "a rows event does not lie inside its chunk",
+        journal=chunk.journal,
+        offset=offset,
+        table=schema.full_name,
+        expected=f"{places.EVENT_BYTES_MIN} to {len(chunk.data)} bytes",
+        got=int(event["event_length"]),
+        next_step="compare the journal's size and checksum with the server's file",
+    )
 
 
 def _walk_error(
@@ -299,6 +318,16 @@ def _walk_error(
             expected=f"{len(schema.columns)} columns",
             got=f"{int(state[walk.S_COUNT])} columns",
             next_step="the schema belongs to another version of the table: load the table anew",
+        )
+    if status == partial_rows.UNKNOWN_OPTIONS:
+        return DamagedJournalError(
+            "a rows event has options that no known server writes",
+            journal=journal,
+            offset=offset,
+            table=schema.full_name,
+            expected="option 1 (JSON differences) or none",
+            got=f"options {int(state[walk.S_COUNT]):#x}",
+            next_step="the journal is damaged, or the server is newer: SET GLOBAL binlog_row_value_options = ''",
         )
     index = int(state[walk.S_COLUMN])
     if index == walk.NO_ROWS:

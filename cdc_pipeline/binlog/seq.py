@@ -29,7 +29,7 @@ ROW_BITS: Final = 18
 
 SEQ_TYPE: Final = pa.decimal128(38, 0)
 
-_LOW_OFFSET_BITS: Final = 64 - 1 - ROW_BITS - EVENT_BITS  # bits of the offset that share the low word
+LOW_OFFSET_BITS: Final = 64 - 1 - ROW_BITS - EVENT_BITS  # bits of the offset that share the low word
 _JOURNAL_NUMBER = re.compile(r"\.(\d+)$")
 
 
@@ -71,6 +71,24 @@ def pack_seq(
     return value
 
 
+def epoch_and_journal(epoch: int, journal: int) -> int:
+    """The bits of a seq's high word that are the same for all changes of one journal.
+
+    Raises:
+        BinlogError: one of them is too large for its field.
+    """
+    _check("epoch", epoch, EPOCH_BITS)
+    _check("journal number", journal, JOURNAL_BITS)
+    return (epoch << JOURNAL_BITS | journal) << OFFSET_BITS - LOW_OFFSET_BITS
+
+
+def check_places(tx_offset_max: int, event_ordinal_max: int, row_ordinal_max: int) -> None:
+    """Raise BinlogError where the largest of some places does not fit its field."""
+    _check("transaction offset", tx_offset_max, OFFSET_BITS)
+    _check("event ordinal", event_ordinal_max, EVENT_BITS)
+    _check("row ordinal", row_ordinal_max, ROW_BITS)
+
+
 def seq_array(
     epoch: int,
     journal: int,
@@ -84,32 +102,25 @@ def seq_array(
     Raises:
         BinlogError: an ordinal or an offset is too large for its field.
     """
-    _check("epoch", epoch, EPOCH_BITS)
-    _check("journal number", journal, JOURNAL_BITS)
     count = len(tx_offset)
     if count:
-        _check("transaction offset", int(tx_offset.max()), OFFSET_BITS)
-        _check("event ordinal", int(event_ordinal.max()), EVENT_BITS)
-        _check("row ordinal", int(row_ordinal.max()), ROW_BITS)
+        check_places(int(tx_offset.max()), int(event_ordinal.max()), int(row_ordinal.max()))
     offset = tx_offset.astype(np.uint64)
     words = np.empty((count, 2), dtype="<u8")
     words[:, 0] = (
-        (offset & np.uint64((1 << _LOW_OFFSET_BITS) - 1)) << np.uint64(64 - _LOW_OFFSET_BITS)
+        (offset & np.uint64((1 << LOW_OFFSET_BITS) - 1)) << np.uint64(64 - LOW_OFFSET_BITS)
         | event_ordinal.astype(np.uint64) << np.uint64(ROW_BITS + 1)
         | row_ordinal.astype(np.uint64) << np.uint64(1)
         | np.uint64(image)
     )
-    high_offset_bits = OFFSET_BITS - _LOW_OFFSET_BITS
-    words[:, 1] = offset >> np.uint64(_LOW_OFFSET_BITS) | np.uint64(
-        (epoch << JOURNAL_BITS | journal) << high_offset_bits
-    )
+    words[:, 1] = offset >> np.uint64(LOW_OFFSET_BITS) | np.uint64(epoch_and_journal(epoch, journal))
     return pa.Array.from_buffers(SEQ_TYPE, count, [None, pa.py_buffer(words)])
 
 
 def with_transaction(seq: pa.Array, *, epoch: int, journal: int, tx_offset: int) -> pa.Array:
     """The same seqs under another transaction: event ordinal, row ordinal and image stay (K8: rows of XA COMMIT)."""
     base = pack_seq(epoch, journal, tx_offset)
-    low = np.uint64((1 << 64 - _LOW_OFFSET_BITS) - 1)
+    low = np.uint64((1 << 64 - LOW_OFFSET_BITS) - 1)
     words = _words(seq).copy()
     words[:, 0] = words[:, 0] & low | np.uint64(base & (1 << 64) - 1)
     words[:, 1] = np.uint64(base >> 64)

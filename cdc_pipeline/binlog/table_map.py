@@ -46,7 +46,9 @@ _SIGN_BITS: Final = frozenset(
 _BLOBS: Final = frozenset({_W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB})
 _STRINGS: Final = frozenset({_W.STRING, _W.VARCHAR, _W.VAR_STRING})
 _TEXT: Final = _STRINGS | _BLOBS | COMPRESSED
-_CHARSET_LISTED: Final = _TEXT | {_W.VECTOR}  # MySQL lists VECTOR among the texts, with charset binary
+# Which columns the lists of charsets are about: MySQL lists VECTOR among the texts and MariaDB GEOMETRY, both
+# with charset binary.
+_CHARSETS_TOLD: Final = {False: _TEXT | {_W.VECTOR}, True: _TEXT | {_W.GEOMETRY}}  # by is_mariadb
 _LABELLED: Final = frozenset({_W.ENUM, _W.SET})
 _FRACTIONAL: Final = frozenset({_W.TIMESTAMP2, _W.DATETIME2, _W.TIME2})
 
@@ -64,6 +66,7 @@ _META_BYTES: Final[dict[WireType, int]] = (
     )
 )  # fmt: skip
 
+_COLUMNS_MAX: Final = 4096  # of both servers
 _STORED_BEFORE: Final = START_AFTER
 _FIXED_KIND_WIDTHS: Final = frozenset(FIXED_KIND_BYTES.values())
 
@@ -148,7 +151,7 @@ def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id
     """
     raw = bytes(body)
     try:
-        wires, _, counts, reader = _columns_of(raw, table_name(raw, table_id_bytes=table_id_bytes).end)
+        wires, _, counts, reader = _columns_of(raw, table_name(raw, table_id_bytes=table_id_bytes).end, is_mariadb)
         if counts.all and parse_metadata(raw[reader.at :], counts).names is None:
             return True
     except (ValueError, CdcError):
@@ -159,11 +162,13 @@ def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id
     )
 
 
-def _columns_of(raw: bytes, at: int) -> tuple[list[_Wire], bytes, ColumnCounts, Reader]:
+def _columns_of(raw: bytes, at: int, is_mariadb: bool) -> tuple[list[_Wire], bytes, ColumnCounts, Reader]:
     """Types, null bits and counts of the columns; the reader stands at the optional metadata."""
     reader = Reader(raw)
     reader.take(at)
     count = reader.number()
+    if not 1 <= count <= _COLUMNS_MAX:
+        raise ValueError(f"a table of {count} columns")
     types = reader.take(count)
     meta_reader = Reader(reader.text())
     wires = [_wire(code, meta_reader) for code in types]
@@ -171,18 +176,18 @@ def _columns_of(raw: bytes, at: int) -> tuple[list[_Wire], bytes, ColumnCounts, 
     counts = ColumnCounts(
         all=count,
         numeric=sum(wire.wire_type in _SIGN_BITS for wire in wires),
-        text=sum(wire.wire_type in _CHARSET_LISTED for wire in wires),
+        text=sum(wire.wire_type in _CHARSETS_TOLD[is_mariadb] for wire in wires),
         labelled=sum(wire.wire_type in _LABELLED for wire in wires),
     )
     return wires, nulls, counts, reader
 
 
 def _parse(raw: bytes, name: TableName, is_mariadb: bool, known: TableSchema | None) -> TableSchema:
-    wires, nulls, counts, reader = _columns_of(raw, name.end)
+    wires, nulls, counts, reader = _columns_of(raw, name.end, is_mariadb)
     metadata = parse_metadata(raw[reader.at :], counts)
     is_full = metadata.names is not None
     if known is not None and not is_full:
-        metadata = completed(metadata, _listed(wires), count=counts.all, known=known)
+        metadata = completed(metadata, _listed(wires, is_mariadb), count=counts.all, known=known)
     _require_full(metadata, counts)
     builder = _ColumnBuilder(metadata, is_mariadb)
     columns = tuple(
@@ -194,11 +199,11 @@ def _parse(raw: bytes, name: TableName, is_mariadb: bool, known: TableSchema | N
     return TableSchema(name.database, name.table, columns, tuple(metadata.primary_key))
 
 
-def _listed(wires: list[_Wire]) -> Listed:
+def _listed(wires: list[_Wire], is_mariadb: bool) -> Listed:
     def of(types: frozenset[_W]) -> tuple[int, ...]:
         return tuple(index for index, wire in enumerate(wires) if wire.wire_type in types)
 
-    return Listed(of(_SIGN_BITS), of(_CHARSET_LISTED), of(frozenset({_W.ENUM})), of(frozenset({_W.SET})))
+    return Listed(of(_SIGN_BITS), of(_CHARSETS_TOLD[is_mariadb]), of(frozenset({_W.ENUM})), of(frozenset({_W.SET})))
 
 
 def _wire(code: int, meta: Reader) -> _Wire:
@@ -269,7 +274,7 @@ class _ColumnBuilder:
             return Column(
                 name, _PLAIN_KINDS[_W(code)], code, meta, nullable, charset=charset, labels=labels, visible=visible
             )
-        if code in _CHARSET_LISTED:
+        if code in _CHARSETS_TOLD[self._is_mariadb]:
             next(self._charsets)
         unsigned = code in _SIGN_BITS and next(self._unsigned)
         return Column(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.checksum import crc32_of
 from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.kernels.memory import equal_bytes, prefetch
 
 NOT_FOUND: Final = -1  # a rows event whose table id has no map
 NO_ROWS: Final = -2  # not a rows event, or a statement's empty end marker
@@ -25,8 +26,12 @@ DUMMY_TABLE_ID: Final = 0xFFFFFF
 _TABLE_MAP: Final = int(EventType.TABLE_MAP)
 _FIRST_V2: Final = int(EventType.WRITE_ROWS_V2)
 _LAST_V2: Final = int(EventType.DELETE_ROWS_V2)
+_PARTIAL: Final = int(EventType.PARTIAL_UPDATE_ROWS)
 _HEADER: Final = 19
 _MIX: Final = 0x9E3779B97F4A7C15
+_FIRST_BITS: Final = 8  # the hash tables are made larger when they are half full
+_TOO_SMALL: Final = -2
+_EVENTS_AHEAD: Final = 8
 
 
 @njit(cache=True, nogil=True)
@@ -35,32 +40,16 @@ def _slot(key: Any, bits: int) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _table_bits(count: int) -> int:
-    bits = 4
-    while 1 << bits < 2 * count:
-        bits += 1
-    return bits
-
-
-@njit(cache=True, nogil=True)
 def _is_end_marker(data: NDArray[np.uint8], event: Any, id_bytes: int, stop: int) -> bool:
     """True for a rows event of the dummy table id that holds nothing."""
     if event["table_id"] != DUMMY_TABLE_ID:
         return False
     at = event["start"] + _HEADER + id_bytes + 2
-    if _FIRST_V2 <= event["event_type"] <= _LAST_V2:
+    if _FIRST_V2 <= event["event_type"] <= _LAST_V2 or event["event_type"] == _PARTIAL:
         if at + 2 > stop:
             return True
         at += np.int64(data[at]) | np.int64(data[at + 1]) << 8
     return bool(at >= stop or data[at] == 0)
-
-
-@njit(cache=True, nogil=True)
-def _same(data: NDArray[np.uint8], one: int, other: int, count: int) -> bool:
-    index = 0
-    while index < count and data[one + index] == data[other + index]:
-        index += 1
-    return index == count
 
 
 @njit(cache=True, nogil=True)
@@ -91,16 +80,40 @@ def resolve_maps(
     count = len(events)
     map_of = np.full(count, NO_ROWS, dtype=np.int64)
     same_as = np.full(count, -1, dtype=np.int64)
-    maps = len(carried_ids)
-    for index in range(count):
-        if events[index]["event_type"] == _TABLE_MAP:
-            maps += 1
-    bits = _table_bits(maps)
+    bits = _FIRST_BITS
+    while True:
+        missing = _resolve(
+            data, events, checksum_bytes, id_bytes, carried_ids, carried_tx_offset, bits, map_of, same_as
+        )
+        if missing != _TOO_SMALL:
+            return map_of, same_as, missing
+        bits += 2
+
+
+@njit(cache=True, nogil=True)
+def _resolve(
+    data: NDArray[np.uint8],
+    events: Any,
+    checksum_bytes: int,
+    id_bytes: int,
+    carried_ids: NDArray[np.int64],
+    carried_tx_offset: int,
+    bits: int,
+    map_of: NDArray[np.int64],
+    same_as: NDArray[np.int64],
+) -> int:
+    """`resolve_maps` with hash tables of 2**bits slots; _TOO_SMALL where there are too many ids or contents."""
     mask = (1 << bits) - 1
+    if 2 * len(carried_ids) > mask:
+        return _TOO_SMALL
+    used = len(carried_ids)
     # By table id: the latest map and its transaction; an entry of another transaction is as good as none.
     ids = np.full(mask + 1, -1, dtype=np.int64)
     id_map = np.empty(mask + 1, dtype=np.int64)
     id_tx = np.empty(mask + 1, dtype=np.int64)
+    # And the first map with the same content as the latest one, and its size.
+    id_first = np.full(mask + 1, -1, dtype=np.int64)
+    id_size = np.empty(mask + 1, dtype=np.int64)
     # By content: hash and first map.
     hashes = np.zeros(mask + 1, dtype=np.uint64)
     firsts = np.full(mask + 1, -1, dtype=np.int64)
@@ -112,7 +125,11 @@ def resolve_maps(
         id_map[slot] = CARRIED - k
         id_tx[slot] = carried_tx_offset
     missing = -1
+    count = len(events)
     for index in range(count):
+        if index + _EVENTS_AHEAD < count:
+            prefetch(data, events[index + _EVENTS_AHEAD]["start"])
+            prefetch(data, events[index + _EVENTS_AHEAD]["start"] + 64)
         event = events[index]
         table_id = event["table_id"]
         if table_id < 0:
@@ -130,20 +147,37 @@ def resolve_maps(
                 if missing < 0:
                     missing = index
             continue
+        if ids[slot] == -1:
+            used += 1
         ids[slot] = table_id
         id_map[slot] = index
         id_tx[slot] = event["tx_offset"]
         first = event["start"] + _HEADER + id_bytes
         size = stop - first
+        known = id_first[slot]
+        # Nearly always a table's map is the same as the one before it.
+        if (
+            known >= 0
+            and size == id_size[slot]
+            and equal_bytes(data, first, events[known]["start"] + _HEADER + id_bytes, size)
+        ):
+            same_as[index] = known
+            continue
         content = np.uint64(crc32_of(data, first, stop)) | np.uint64(size) << np.uint64(32)
-        slot = _slot(content, bits)
-        while firsts[slot] != -1:
-            known = firsts[slot]
-            if hashes[slot] == content and _same(data, first, events[known]["start"] + _HEADER + id_bytes, size):
+        by_content = _slot(content, bits)
+        while firsts[by_content] != -1:
+            known = firsts[by_content]
+            if hashes[by_content] == content and equal_bytes(
+                data, first, events[known]["start"] + _HEADER + id_bytes, size
+            ):
                 break
-            slot = (slot + 1) & mask
-        if firsts[slot] == -1:
-            firsts[slot] = index
-            hashes[slot] = content
-        same_as[index] = firsts[slot]
-    return map_of, same_as, missing
+            by_content = (by_content + 1) & mask
+        if firsts[by_content] == -1:
+            used += 1
+            firsts[by_content] = index
+            hashes[by_content] = content
+        same_as[index] = id_first[slot] = firsts[by_content]
+        id_size[slot] = size
+        if 2 * used > mask:
+            return _TOO_SMALL
+    return missing

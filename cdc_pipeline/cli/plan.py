@@ -66,6 +66,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
         rows.add_row("first", f"batch {plan.unfinished_batch} is finished from its own files")
     for xa in plan.open_xa:
         rows.add_row("prepared", xa_line(xa))
+    for warning in plan.warnings:
+        rows.add_row("warning", warning)
     for note in skipped:
         rows.add_row("note", f"the cursor asset's {note}: passed over")
     out.print(rows)

@@ -67,6 +67,8 @@ class MaterializationRecorder(SilentObserver):
             f"({'; '.join(plan.start_reasons)}) to {plan.end_journal}:{plan.end_offset} ({plan.end_reason}), "
             f"{plan.bytes_between:,} bytes; {tables_text(plan.tables)}"
         )
+        for warning in plan.warnings:
+            self._context.log.warning(warning)
 
     def published(self, cut: Cut) -> None:
         """Log the tables that the batch changed."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.decoded import INSERT, DecodedRows
 from cdc_pipeline.binlog.gtid import gtid_texts
+from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
@@ -246,11 +247,25 @@ def _check_inserts(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> None
     )
 
 
-def _unrepresentable(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> UnrepresentableValueError:
+def _unrepresentable(
+    decoded: DecodedRows, parts: Sequence[RowsSelection]
+) -> UnrepresentableValueError | IncompleteRowsError:
     value = decoded.invalid[0]
     journal, offset = _place(decoded, parts, value.row)
     column = decoded.schema.columns[value.column]
     more = f" and {len(decoded.invalid) - 1} more" if len(decoded.invalid) > 1 else ""
+    if value.reason == NO_DOCUMENT:
+        return IncompleteRowsError(
+            f"column {column.name} changed by {value.reason}",
+            journal=journal,
+            offset=offset,
+            table=decoded.schema.full_name,
+            setting="binlog_row_image",
+            expected="the document before the change in the before image (FULL), or whole documents after it",
+            got=f"{value.text}{more}",
+            next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options = '', end the"
+            " sessions that are older, and start after them",
+        )
     return UnrepresentableValueError(
         f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
         journal=journal,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.event_types import event_name
+from cdc_pipeline.binlog.framing import unknown_types
 from cdc_pipeline.binlog.gtid import executed
 from cdc_pipeline.position.gtid_sets import parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
@@ -39,6 +42,7 @@ class Place:
         self._open_gtids: dict[str, list[NDArray[np.int64]]] = {}
         self.batch_start = start
         self._counts: dict[str, int] = {}
+        self._ignorable: Counter[str] = Counter()
 
     def full_position(self) -> Position:
         """The position with the set of all transactions executed up to it.
@@ -58,6 +62,8 @@ class Place:
             events = piece.events
             self.count("events_seen", piece.event_count)
             self.count("bytes_seen", piece.journal_bytes)
+            for event_type, number in unknown_types(events["event_type"]).items():
+                self._ignorable[event_name(event_type)] += number
             for key, numbers in executed(piece.chunk, piece.first, piece.stop).items():
                 self._open_gtids.setdefault(key, []).append(numbers)
             if piece.kind is SliceKind.OPEN_PIECE:
@@ -93,10 +99,12 @@ class Place:
             start_offset=self.batch_start.offset,
             end_journal=self.position.journal,
             end_offset=self.position.offset,
+            ignorable_events=dict(self._ignorable),
             **self._counts,
         )
         self.batch_start = self.full_position()
         self._counts = {}
+        self._ignorable = Counter()
         return interval
 
 

@@ -135,7 +135,7 @@ def resolve(
     reasons = (*decision.reasons, *source.reasons(decision.read_from))
     journals = [info for info in source.journals() if _within(info.journal, start, end)]
     tables = TableFilter(config.tables)
-    known = source.tables()
+    captured = _table_names(tables, source.tables(), reconciled.cursor, cut)
     return ResolvedRun(
         plan=CapturePlan(
             source=config.name,
@@ -150,12 +150,13 @@ def resolve(
             limit="" if limit is None else limit.text,
             bytes_between=_bytes_between({info.journal: info.size_bytes for info in journals}, start, end),
             journals=tuple(info.journal for info in journals),
-            tables=tuple(_table_names(tables, known, reconciled.cursor, cut)),
+            tables=tuple(captured),
             partial_tables=_partial(reconciled.cursor),
             unfinished_batch=None if unfinished is None else unfinished.batch_number,
             oldest_needed=needed_place(reconciled.cursor),
             open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
             suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
+            warnings=source.warnings(captured),
         ),
         start=start,
         end=end,

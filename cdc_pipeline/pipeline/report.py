@@ -70,6 +70,7 @@ class CapturePlan(_Plain):
     oldest_needed: NeededPlace | None = None  # None: there is no cursor yet
     open_xa: tuple[OpenXa, ...] = ()  # prepared XA transactions whose rows are parked (K8)
     suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still, by table (K4)
+    warnings: tuple[str, ...] = ()  # changes of captured tables that the source does not log: cascades
 
 
 class TableReport(_Plain):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from cdc_pipeline.pipeline.planning import LOG_END, ResolvedRun
 from cdc_pipeline.pipeline.report import TableReport
 from cdc_pipeline.sink.manifest import Cut, Interval
@@ -11,12 +13,16 @@ def whole_interval(parts: list[Interval], resolved: ResolvedRun) -> Interval:
     """The joined interval of a run from those of its batches."""
     start = resolved.start
     ends = (parts[-1].end_journal, parts[-1].end_offset) if parts else (start.journal, start.offset)
-    counters = Interval.model_fields.keys() - {"start_journal", "start_offset", "end_journal", "end_offset"}
+    counters = [name for name, field in Interval.model_fields.items() if field.annotation is int and field.default == 0]
+    ignorable: Counter[str] = Counter()
+    for part in parts:
+        ignorable.update(part.ignorable_events)
     return Interval(
         start_journal=start.journal,
         start_offset=start.offset,
         end_journal=ends[0],
         end_offset=ends[1],
+        ignorable_events=dict(ignorable),
         **{name: sum(getattr(part, name) for part in parts) for name in counters},
     )
 

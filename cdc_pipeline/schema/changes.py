@@ -156,7 +156,7 @@ def _dml(scene: Scene, statement: Statement) -> Decision:
     if statement.tables and not touched:
         return scene.decided(statement, "ignored", "rows of tables that are not captured")
     raise UnsupportedEventError(
-        "the journal holds changes as a statement instead of rows",
+        f"the journal holds {statement.verb} as a statement instead of rows",
         table=".".join(touched[0]) if touched else None,
         setting="binlog_format",
         expected="binlog_format=ROW in every session",

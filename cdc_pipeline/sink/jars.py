@@ -8,7 +8,7 @@ Rules:
 - The checksum file is written last, and the folder appears under its name only when complete.
 - Every start compares sizes; `fetch_jars` compares checksums.
 
-``python -m cdc_pipeline.sink.jars`` fetches.
+``python -m cdc_pipeline.sink.jars`` fetches, and makes the archive of classes (`class_archive`).
 """
 
 from __future__ import annotations
@@ -202,7 +202,11 @@ def _main() -> int:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
     size_mib = sum(jar.stat().st_size for jar in jars) / (1 << 20)
-    print(f"{len(jars)} jars, {size_mib:.0f} MiB: complete, checksums right")  # noqa: T201
+    print(f"{len(jars)} jars, {size_mib:.0f} MiB: complete, checksums right", flush=True)  # noqa: T201
+    from cdc_pipeline.sink.class_archive import make_archive
+
+    said = "kept for a quick start" if make_archive() else "not kept: this Java cannot, so that sessions start slower"
+    print(f"Spark's classes: {said}")  # noqa: T201
     return 0
 
 

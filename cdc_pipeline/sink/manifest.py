@@ -55,6 +55,7 @@ class Interval(_Plain):
     statements_ignored: int = 0  # DDL and other statements of tables that are not captured, and harmless ones
     row_events_suspended: int = 0  # rows events of suspended tables: left to their catching up (K4)
     statements_suspended: int = 0  # DDL of suspended tables, likewise
+    ignorable_events: dict[str, int] = Field(default_factory=dict)  # of types that are not known, flagged ignorable
 
 
 BatchKind = Literal["batch", "catch_up", "cursor_set"]

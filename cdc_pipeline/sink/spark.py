@@ -4,6 +4,7 @@ Rules:
 - Nothing but merging and reading rows starts it; a run with nothing to write never gets here.
 - The settings of `SparkConfig` win over the project's own.
 - Shuffle partitions follow the cores: Spark's default of 200 costs more than a batch's work.
+- A JVM that died is replaced at the next call: a retry in the same process must not meet the dead one.
 """
 
 from __future__ import annotations
@@ -13,15 +14,18 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.config import SparkConfig
 from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.sink import class_archive
 from cdc_pipeline.sink.jars import jar_paths
 from cdc_pipeline.sink.java import find_java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+CODE_CACHE_MB: Final = 512  # address space; memory is taken as code is compiled
 
 
 class SparkProvider:
@@ -45,6 +49,8 @@ class SparkProvider:
             RuntimeSetupError: no Java, no jars, or Spark does not start.
         """
         with self._guard:
+            if _forget_dead_jvm():
+                self._session = None
             if self._session is None:
                 self._session = self._start()
             session: SparkSession = self._session
@@ -54,7 +60,8 @@ class SparkProvider:
         """Stop the session; the JVM ends with the process."""
         with self._guard:
             if self._session is not None:
-                self._session.stop()
+                if not _forget_dead_jvm():
+                    self._session.stop()
                 self._session = None
             if self._warehouse is not None:
                 self._warehouse.cleanup()
@@ -85,19 +92,45 @@ class SparkProvider:
         return session
 
 
+def _forget_dead_jvm() -> bool:
+    """Whether the JVM of this process has died; pyspark then forgets it, so that the next session starts another."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    # pyspark keeps its gateway on the classes, and would connect to it for as long as the process lives.
+    context: Any = SparkContext
+    gateway = context._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None or process.poll() is None:
+        return False
+    with context._lock:
+        context._gateway = context._jvm = context._active_spark_context = None
+    holder: Any = SparkSession
+    holder._instantiatedSession = None
+    return True
+
+
 def session_settings(config: SparkConfig, *, warehouse: str) -> dict[str, str]:
     """All settings of the session, those of `config` last."""
     cores = str(os.cpu_count() or 2)
     log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
     # The first compiler only: a run is short, and the second one costs more CPU than it ever gives back there (session
-    # and first merge 15 against 33 CPU-seconds, a warm merge 3.5 against 6).
-    options = f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={log_settings}"
+    # and first merge 15 against 33 CPU-seconds, a warm merge 3.5 against 6). Without the second one Java reserves no
+    # more than 48 MiB for compiled code, which Spark's generated classes fill in a few batches: then the JVM ends.
+    options = (
+        f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize={CODE_CACHE_MB}m -Dlog4j2.configurationFile={log_settings}"
+    )
+    if config.master.startswith("local"):
+        options += class_archive.java_options()
+        jars = {"spark.driver.extraClassPath": class_archive.class_path(config)}
+    else:  # executors on other machines are sent the jars
+        own = config.settings.get("spark.jars", "")
+        jars = {"spark.jars": ",".join([*(jar.as_uri() for jar in jar_paths()), *([own] if own else [])])}
     return {
         "spark.app.name": "cdc_pipeline",
         "spark.master": config.master,
         "spark.driver.memory": config.driver_memory,
         "spark.driver.extraJavaOptions": options,
-        "spark.jars": ",".join(jar.as_uri() for jar in jar_paths()),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalogImplementation": "in-memory",
@@ -113,4 +146,5 @@ def session_settings(config: SparkConfig, *, warehouse: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **config.settings,
+        **jars,
     }

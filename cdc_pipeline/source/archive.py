@@ -10,7 +10,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -130,6 +130,10 @@ class ArchiveSource:
 
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> None:
         """No server to ask: CREATE TABLE in the journals tells columns."""
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
+        """An archive cannot tell."""
+        return ()
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         files = {journal_number(file.name): file for file in self._files()}

@@ -8,6 +8,7 @@ Rules:
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -200,7 +201,10 @@ def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeade
             got=f"{header.event_length} bytes",
             next_step="copy the journal again from its server",
         )
-    event = start if header is None else start + handle.read(header.event_length - HEADER_BYTES)
+    event = start
+    if header is not None:  # a damaged length must not ask for memory that the file cannot fill
+        left_bytes = os.fstat(handle.fileno()).st_size - handle.tell()
+        event += handle.read(max(0, min(header.event_length - HEADER_BYTES, left_bytes)))
     if header is None or len(event) < header.event_length:
         raise TruncatedJournalError(
             "the journal ends in the middle of an event",

@@ -15,7 +15,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -153,6 +153,10 @@ class ArchiveThenLive:
         if not isinstance(self.live, LiveSource):
             return self.live.catalog(captured, since=since)
         return self.live.catalog(captured, since=since, log=lambda live: ArchiveThenLive(live, self.directory))
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """Of the server."""
+        return self.live.warnings(tables)
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Chunks from `start` up to `end`; see the protocol."""

@@ -20,7 +20,7 @@ import re
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -42,6 +42,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.source import server_errors, server_positions
+from cdc_pipeline.source.cascades import cascade_warnings
 from cdc_pipeline.source.catalog import placed_catalog
 from cdc_pipeline.source.live_handover import DumpRequest, DumpSocket, ReplicaName, open_dump
 from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
@@ -129,8 +130,8 @@ class LiveSource:
             server_positions.validate_offset(self.server, position, first_offset=self._first_offset)
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """A dump says nothing of its own; the server's settings may."""
-        return setting_notes(self.server)
+        """A dump says nothing of its own."""
+        return ()
 
     def tables(self) -> list[str] | None:
         """Base tables that the account can see."""
@@ -151,6 +152,10 @@ class LiveSource:
             return placed_catalog(second.server, log(second) if log else second, captured, since=since)
         finally:
             second.close()
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """Foreign keys whose cascades the server does not log; settings that would make captures surer."""
+        return cascade_warnings(self.server, tables) + setting_notes(self.server)
 
     def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
         """Chunks from `start` up to `end`; see the protocol.

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -99,6 +99,10 @@ class Source(Protocol):
 
         May be called while `chunks` runs.
         """
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """What of `tables` (captured, ``schema.table``) cannot be seen in the log, and settings that would help: a
+        sentence each; mostly nothing."""
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Chunks of all events from `start` up to `end`.

@@ -4,8 +4,9 @@ Rules:
 - All findings are reported in one error: its class is that of the first, its text names each with the statement that
   mends it.
 - Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or SUPER.
-- What capture can work with is not refused: partial row images, compression, checksums off, GTIDs off. Row metadata
-  below FULL is a note: recommended, since the columns then come from the catalog and the statements of the log.
+- What capture can work with is not refused: partial row images, JSON differences (but not of documents that
+  MINIMAL images leave out), compression, checksums off, GTIDs off. Row metadata below FULL is a warning: recommended,
+  since the columns then come from the catalog and the statements of the log.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """A variable, the values that are fine (None: all but `bad`), and what mends it. Absent variables are fine."""
+    """A variable, the values that are fine, and what mends it. Absent variables are fine.
+
+    `only_with` is another variable and the value of it without which every value of this one is fine.
+    """
 
     variable: str
     good: tuple[str, ...]
     what: str
     statement: str
+    only_with: tuple[str, str] = ("", "")
 
 
 _RULES: Final = (
@@ -47,8 +52,9 @@ _RULES: Final = (
           "set log_bin = binlog in the server's configuration and restart it"),
     _Rule("binlog_format", ("ROW",), "the server logs statements instead of row changes",
           "SET GLOBAL binlog_format = 'ROW'" + _AFTER),
-    _Rule("binlog_row_value_options", ("",), "the server logs JSON changes as differences",
-          "SET GLOBAL binlog_row_value_options = ''" + _AFTER),
+    _Rule("binlog_row_value_options", ("",),
+          "the server logs JSON changes as differences of documents that its MINIMAL row images leave out",
+          "SET GLOBAL binlog_row_value_options = ''" + _AFTER, ("binlog_row_image", "MINIMAL")),
 )  # fmt: skip
 
 
@@ -85,10 +91,13 @@ def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
 
 def setting_findings(server: ServerConnection) -> list[Finding]:
     """Variables with values that capture cannot work with."""
-    values = server.variables([rule.variable for rule in _RULES])
+    values = server.variables([name for rule in _RULES for name in (rule.variable, rule.only_with[0]) if name])
     found = []
     for rule in _RULES:
         value = values.get(rule.variable)
+        other, needed = rule.only_with
+        if other and str(values.get(other)).upper() != needed:
+            continue
         if value is not None and value.upper() not in rule.good:
             expected = rule.good[0] or "an empty text"
             found.append(

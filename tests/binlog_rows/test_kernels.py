@@ -65,8 +65,8 @@ def test_bits(bits: int, numbers_: list[int | None]) -> None:
 
 @few
 @given(
-    st.lists(st.none() | st.floats(width=32, allow_nan=False), min_size=1),
-    st.lists(st.floats(allow_nan=False), min_size=1),
+    st.lists(st.none() | st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1),
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1),
 )
 def test_reals(singles: list[float | None], doubles: list[float]) -> None:
     raw = [None if value is None else struct.pack("<f", value) for value in singles]

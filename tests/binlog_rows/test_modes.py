@@ -18,11 +18,12 @@ SMALL = (
     " or test_year or test_old_temporal or test_decimal_groups or test_facts_a10 or test_keys_stay or test_a_hundred"
     " or test_entries_that_share or test_null_literal or test_bits or test_times_below or test_set_and_enum"
     " or test_decimals or test_datetimes or test_timestamps or test_unicode or test_damaged_documents"
+    " or test_rows_with_and_without or test_events_of_all_kinds or test_unknown_options or test_differences_that_do_not"
 )
 
 
-def run(tmp_path: Path, **settings: str) -> None:
-    files = [str(HERE / name) for name in ("test_decode.py", "test_kernels.py", "test_json.py")]
+def run(tmp_path: Path, *more: str, **settings: str) -> None:
+    files = [str(HERE / name) for name in ("test_decode.py", "test_kernels.py", "test_json.py", *more)]
     result = subprocess.run(
         [
             sys.executable,
@@ -48,7 +49,7 @@ def run(tmp_path: Path, **settings: str) -> None:
 
 @pytest.mark.slow
 def test_uncompiled(tmp_path: Path) -> None:
-    run(tmp_path, NUMBA_DISABLE_JIT="1")
+    run(tmp_path, "test_partial_json.py", NUMBA_DISABLE_JIT="1")
 
 
 @pytest.mark.slow

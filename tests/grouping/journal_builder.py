@@ -27,8 +27,16 @@ def gtid_body(gno: int = 1, commit_us: int = COMMIT_US) -> bytes:
     return head + b"\x02" + struct.pack("<qq", 0, 1) + commit_us.to_bytes(7, "little") + b"\x10" + b"\x01\x36\x01\x00"
 
 
-def mariadb_gtid_body(flags: int, seq_no: int = 1, domain: int = 0) -> bytes:
-    return struct.pack("<QIB", seq_no, domain, flags) + bytes(6)
+def mariadb_gtid_body(flags: int, seq_no: int = 1, domain: int = 0, extra_flags: int = 0) -> bytes:
+    body = struct.pack("<QIB", seq_no, domain, flags)
+    if flags & 0x02:
+        body += struct.pack("<Q", 99)  # group commit
+    if flags & 0xC0:
+        body += struct.pack("<IBB", 1, 2, 1) + b"gtb"
+    body += bytes([extra_flags])
+    if extra_flags & 0x0C:
+        body += struct.pack("<Q", seq_no - 1)
+    return body.ljust(19, b"\0")
 
 
 @dataclass
@@ -53,8 +61,14 @@ class JournalBuilder:
     def gtid(self, gno: int = 1) -> JournalBuilder:
         return self.add(EventType.GTID, gtid_body(gno))
 
-    def mariadb_gtid(self, flags: int = 0, seq_no: int = 1) -> JournalBuilder:
-        return self.add(EventType.MARIADB_GTID, mariadb_gtid_body(flags, seq_no))
+    def mariadb_gtid(self, flags: int = 0, seq_no: int = 1, extra_flags: int = 0) -> JournalBuilder:
+        return self.add(EventType.MARIADB_GTID, mariadb_gtid_body(flags, seq_no, extra_flags=extra_flags))
+
+    def load(self, sql: str, database: str = "shop") -> JournalBuilder:
+        """LOAD DATA as a statement: file blocks, then a query with more fields at its head."""
+        body = query_body(sql, database)
+        self.add(EventType.BEGIN_LOAD_QUERY, b"\1\0\0\0" + b"1\t2\n").add(EventType.APPEND_BLOCK, b"\1\0\0\0x")
+        return self.add(EventType.EXECUTE_LOAD_QUERY, body[:13] + bytes(13) + body[13:])
 
     def query(self, sql: str, database: str = "shop") -> JournalBuilder:
         return self.add(EventType.QUERY, query_body(sql, database))

@@ -122,6 +122,19 @@ MARIADB_CASES = {
         .mariadb_gtid(0).rows().xid().add(T.STOP),
         [J, J, X, B, R, R, E, J], [[3, 4, 5, 6]],
     ),
+    "START ALTER and ROLLBACK ALTER are no statements, COMMIT ALTER is": (
+        lambda b: b.mariadb_gtid(0x29, 1, 0x02).query("ALTER TABLE t ADD c INT").mariadb_gtid(0x29, 2, 0x04)
+        .query("ALTER TABLE t ADD c INT").mariadb_gtid(0x2B, 3, 0x02).query("ALTER TABLE t ADD d INT")
+        .mariadb_gtid(0x2B, 4, 0x08).query("ALTER TABLE t ADD d INT").mariadb_gtid(0x2B, 5).query("DROP TABLE t"),
+        [B, E, B, S, B, E, B, E, B, S], [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]],
+    ),
+    "an xid before the extra flags does not hide them": (
+        lambda b: b.mariadb_gtid(0xC3, 1, 0x02).query("ALTER TABLE t ADD c INT"), [B, E], [[0, 1]],
+    ),
+    "LOAD DATA as a statement": (
+        lambda b: b.mariadb_gtid(0x0C).load("LOAD DATA INFILE 'f' INTO TABLE t").xid(), [B, X, X, S, E],
+        [[0, 1, 2, 3, 4]],
+    ),
 }  # fmt: skip
 
 
@@ -246,6 +259,7 @@ PIECES = st.sampled_from(
         ("transaction", 3), ("transaction", 1), ("ddl", "ALTER TABLE t ADD b INT"), ("query", "begin"),
         ("query", "/* COMMIT */ ;-- \n#x\nCOMMIT"), ("query", "XAS START"), ("query", "XA/**/START"),
         ("add", T.XA_PREPARE, xa_prepare()), ("add", T.XA_PREPARE, xa_prepare(one_phase=True)), ("mariadb_gtid", 0x4C),
+        ("mariadb_gtid", 0x29, 1, 0x02), ("mariadb_gtid", 0xAB, 1, 0x08), ("load", "LOAD DATA INFILE 'f' INTO TABLE t"),
     ]
 )  # fmt: skip
 

@@ -29,6 +29,7 @@ class Twin:
     commit_us: int = -1
     by_gtid: bool = False
     body: bool = False
+    no_change: bool = False
     committed: int = 0
     rolled_back: int = 0
     abandoned: int = 0
@@ -65,14 +66,20 @@ class Twin:
             if self.open:
                 raise Contradiction(row)
             self._begin(event, True, header_us)
+            self.no_change = False
             if kind == T.MARIADB_GTID:
                 self.body = not body[12] & 1
+                at = 13 + (8 if body[12] & 2 else 0)
+                if body[12] & 0xC0:
+                    at += 6 + body[at + 4] + body[at + 5]
+                self.no_change = at < len(body) and bool(body[at] & 0x0A)
             elif int.from_bytes(body[42:49], "little"):
                 self.commit_us = int.from_bytes(body[42:49], "little")
             role = Role.TRANSACTIONBEGIN
-        elif kind == T.QUERY:
+        elif kind in (T.QUERY, T.EXECUTE_LOAD_QUERY):
             database, status = body[8], int.from_bytes(body[11:13], "little")
-            text = body[13 + status + database + 1 :].decode("latin1")
+            more = 13 if kind == T.EXECUTE_LOAD_QUERY else 0
+            text = body[13 + more + status + database + 1 :].decode("latin1")
             word = _WORD.fullmatch(text)
             verb = word[1].upper() if word else ""
             if verb == "BEGIN":
@@ -94,6 +101,7 @@ class Twin:
                     self.body = True
                 elif not self.body:
                     ends = "commit"
+                    role = Role.TRANSACTIONEND if self.by_gtid and self.no_change else role
         elif kind in (T.FORMAT_DESCRIPTION, T.ROTATE, T.STOP):
             role, member = Role.JOURNAL, False
             self.abandoned += self.open

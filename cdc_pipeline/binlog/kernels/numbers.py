@@ -26,6 +26,34 @@ _BITS_32 = np.uint64(32)
 _ONE = np.uint64(1)
 
 
+@helper
+def integer_at(data: NDArray[np.uint8], p: Integer, width: Integer, big_endian: bool) -> Integer:
+    """Unsigned integer of `width` bytes (1 to 8) as an int64 bit pattern."""
+    # The usual widths are spelled out so that the compiler joins their bytes into one load.
+    if width == 4:
+        if big_endian:
+            return (
+                byte_at(data, p) << 24 | byte_at(data, p + 1) << 16 | byte_at(data, p + 2) << 8 | byte_at(data, p + 3)
+            )
+        return byte_at(data, p) | byte_at(data, p + 1) << 8 | byte_at(data, p + 2) << 16 | byte_at(data, p + 3) << 24
+    if width == 1:
+        return byte_at(data, p)
+    if width == 8 and not big_endian:
+        return (
+            byte_at(data, p) | byte_at(data, p + 1) << 8 | byte_at(data, p + 2) << 16 | byte_at(data, p + 3) << 24
+            | byte_at(data, p + 4) << 32 | byte_at(data, p + 5) << 40 | byte_at(data, p + 6) << 48
+            | byte_at(data, p + 7) << 56
+        )  # fmt: skip
+    value = np.int64(0)
+    if big_endian:
+        for index in range(width):
+            value = value << 8 | byte_at(data, p + index)
+    else:
+        for index in range(width):
+            value |= byte_at(data, p + index) << (8 * index)
+    return value
+
+
 @kernel
 def gather_integers(
     data: NDArray[np.uint8],
@@ -49,39 +77,7 @@ def gather_integers(
             out[row] = 0
             state[row] = NULL
             continue
-        p = base[row] + relative[row]
-        # The usual widths are spelled out so that the compiler joins their bytes into one load.
-        if width == 4:
-            if big_endian:
-                value = (
-                    byte_at(data, p) << 24
-                    | byte_at(data, p + 1) << 16
-                    | byte_at(data, p + 2) << 8
-                    | byte_at(data, p + 3)
-                )
-            else:
-                value = (
-                    byte_at(data, p)
-                    | byte_at(data, p + 1) << 8
-                    | byte_at(data, p + 2) << 16
-                    | byte_at(data, p + 3) << 24
-                )
-        elif width == 1:
-            value = byte_at(data, p)
-        elif width == 8 and not big_endian:
-            value = (
-                byte_at(data, p) | byte_at(data, p + 1) << 8 | byte_at(data, p + 2) << 16 | byte_at(data, p + 3) << 24
-                | byte_at(data, p + 4) << 32 | byte_at(data, p + 5) << 40 | byte_at(data, p + 6) << 48
-                | byte_at(data, p + 7) << 56
-            )  # fmt: skip
-        else:
-            value = np.int64(0)
-            if big_endian:
-                for index in range(width):
-                    value = value << 8 | byte_at(data, p + index)
-            else:
-                for index in range(width):
-                    value |= byte_at(data, p + index) << (8 * index)
+        value = integer_at(data, base[row] + relative[row], width, big_endian)
         if signed:
             value = (value << shift) >> shift
         out[row] = value
@@ -110,6 +106,45 @@ def decimal_group(
     return value
 
 
+@helper
+def decimal_words(
+    data: NDArray[np.uint8], first: Integer, precision: Integer, scale: Integer
+) -> tuple[Integer, Integer, bool]:
+    """A NEWDECIMAL of at most 38 digits as words of 128 bits: high, low, and whether all groups are digits."""
+    whole = precision - scale
+    head = whole % GROUP_DIGITS
+    tail = scale % GROUP_DIGITS
+    negative = byte_at(data, first) & 0x80 == 0
+    flip = np.int64(0xFF) if negative else np.int64(0)
+    position = first
+    high = np.uint64(0)
+    low = np.uint64(0)
+    good = True
+    if head:
+        group = decimal_group(data, position, DIGIT_BYTES[head], first, flip)
+        good = group < POWERS[head]
+        low = np.uint64(group)
+        position += DIGIT_BYTES[head]
+    for _ in range(whole // GROUP_DIGITS + scale // GROUP_DIGITS):
+        group = decimal_group(data, position, 4, first, flip)
+        good = good and group < POWERS[GROUP_DIGITS]
+        high, low = _times_plus(high, low, np.uint64(POWERS[GROUP_DIGITS]), np.uint64(group))
+        position += 4
+    if tail:
+        group = decimal_group(data, position, DIGIT_BYTES[tail], first, flip)
+        good = good and group < POWERS[tail]
+        high, low = _times_plus(high, low, np.uint64(POWERS[tail]), np.uint64(group))
+    if negative:
+        high = ~high
+        low = ~low
+        if low == ~np.uint64(0):
+            low = np.uint64(0)
+            high = high + _ONE
+        else:
+            low = low + _ONE
+    return high, low, good
+
+
 @kernel
 def gather_decimals(
     data: NDArray[np.uint8],
@@ -124,53 +159,17 @@ def gather_decimals(
 
     A group above its digits is INVALID. out: uint64 (rows, 2); state: uint8 (rows,).
     """
-    whole = precision - scale
-    head = whole % GROUP_DIGITS
-    tail = scale % GROUP_DIGITS
-    full_groups = whole // GROUP_DIGITS + scale // GROUP_DIGITS
-    head_bytes = DIGIT_BYTES[head]
-    tail_bytes = DIGIT_BYTES[tail]
     for row in range(base.shape[0]):
         out[row, 0] = 0
         out[row, 1] = 0
-        if relative[row] < 0:
-            state[row] = NULL
-            continue
-        first = base[row] + relative[row]
-        negative = byte_at(data, first) & 0x80 == 0
-        flip = np.int64(0xFF) if negative else np.int64(0)
-        position = first
-        high = np.uint64(0)
-        low = np.uint64(0)
-        good = True
-        if head:
-            group = decimal_group(data, position, head_bytes, first, flip)
-            good = group < POWERS[head]
-            low = np.uint64(group)
-            position += head_bytes
-        for _ in range(full_groups):
-            group = decimal_group(data, position, 4, first, flip)
-            good = good and group < POWERS[GROUP_DIGITS]
-            high, low = _times_plus(high, low, np.uint64(POWERS[GROUP_DIGITS]), np.uint64(group))
-            position += 4
-        if tail:
-            group = decimal_group(data, position, tail_bytes, first, flip)
-            good = good and group < POWERS[tail]
-            high, low = _times_plus(high, low, np.uint64(POWERS[tail]), np.uint64(group))
-        if not good:
+        state[row] = NULL
+        if relative[row] >= 0:
+            high, low, good = decimal_words(data, base[row] + relative[row], precision, scale)
             state[row] = INVALID
-            continue
-        if negative:
-            high = ~high
-            low = ~low
-            if low == ~np.uint64(0):
-                low = np.uint64(0)
-                high = high + _ONE
-            else:
-                low = low + _ONE
-        out[row, 0] = low
-        out[row, 1] = high
-        state[row] = VALID
+            if good:
+                out[row, 0] = low
+                out[row, 1] = high
+                state[row] = VALID
 
 
 @helper

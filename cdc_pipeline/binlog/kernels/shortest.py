@@ -1,10 +1,11 @@
 """Doubles to the shortest text that reads back, in the server's layout.
 
 Algorithm: Schubfach (R. Giulietti, "The Schubfach way to render doubles", 2020): of all decimals in the rounding
-interval of the double the shortest, and of those the closest. It needs no floating-point operation.
+interval of the double the shortest, and of those the closest. It needs no floating-point operation. Short numbers are
+found by one division before it.
 
-Layout (MySQL `my_gcvt`): plain where the decimal point falls -14 to 15 digits from the front, otherwise d.ddde[-]x; a
-number without point and exponent gets ".0", as JSON text does.
+Layout (MySQL `my_gcvt`): plain where the decimal point falls -14 to 15 digits from the front, or between two digits (16
+of 17 before it), otherwise d.ddde[-]x; a number without point and exponent gets ".0", as JSON text does.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ _ONE = np.uint64(1)
 _TWO = np.uint64(2)
 _FOUR = np.uint64(4)
 _TEN = np.uint64(10)
+_HUNDRED = np.uint64(100)
+_ZERO = np.uint64(0)
+_MAGNITUDE = np.uint64((1 << 63) - 1)
+_POWERS = np.array([10**n for n in range(20)], np.uint64)
+_PAIRS = np.frombuffer(b"".join(b"%02d" % n for n in range(100)), np.uint8)
 
 DOUBLE_TEXT_BYTES_MAX: Final = 40
 
@@ -121,38 +127,95 @@ def shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Integer
     return digits + (_ONE if up else np.uint64(0)), power
 
 
+@routine
+def _put_pairs(value: Integer, digits: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
+    """`value` (uint64) with exactly `digits` digits. Returns the position after them."""
+    at = position + digits
+    while at - position >= 2:
+        rest = value // _HUNDRED
+        pair = np.int64(value - rest * _HUNDRED)
+        at -= 2
+        out[at] = _PAIRS[2 * pair]
+        out[at + 1] = _PAIRS[2 * pair + 1]
+        value = rest
+    if at > position:
+        out[position] = np.uint8(np.uint64(48) + value)
+    return position + digits
+
+
+@helper
+def _digit_count(value: Integer) -> Integer:
+    """Decimal digits of a uint64; 1 for 0."""
+    count = np.int64(1)
+    while count < 20 and value >= _POWERS[count]:
+        count += 1
+    return count
+
+
+@routine
+def put_unsigned(value: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
+    """Decimal digits of a uint64. Returns the position after them."""
+    if value < _TEN:
+        out[position] = np.uint8(np.uint64(48) + value)
+        return position + 1
+    return _put_pairs(value, _digit_count(value), out, position)
+
+
+@helper
+def _without_zeros(digits: Integer, exponent: Integer) -> tuple[Integer, Integer]:
+    """The same number without trailing zeros."""
+    for width in (8, 4, 2, 1):
+        rest = digits // _POWERS[width]
+        if rest * _POWERS[width] == digits:
+            digits = rest
+            exponent += width
+    return digits, exponent
+
+
+@routine
+def _few_digits(bits: Integer) -> tuple[Integer, Integer]:
+    """The shortest decimal of a positive double, where it has at most 15 digits and 4 of them behind the point.
+
+    A decimal of up to 15 digits is the only such one that reads back as its double; so one that does is the shortest.
+
+    Returns:
+        (digits, exponent); (0, 0) where it is no such number.
+    """
+    value = np.uint64(bits).view(np.float64)
+    if value < 1e11:
+        digits = np.uint64(value * 1e4 + 0.5)
+        if digits and np.float64(digits) / 1e4 == value:
+            digits, exponent = _without_zeros(digits, np.int64(-4))
+            return digits, exponent
+    return np.uint64(0), np.int64(0)
+
+
 @kernel
 def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer) -> Integer:
     """Write a finite double. Returns the position after it. Writes at most DOUBLE_TEXT_BYTES_MAX bytes."""
     if bits >> np.uint64(63):
         out[position] = 45
         position += 1
-    if bits << _ONE == 0:
+        bits = bits & _MAGNITUDE
+    if bits == _ZERO:
         out[position] = 48
         out[position + 1] = 46
         out[position + 2] = 48
         return position + 3
-    digits, exponent = shortest_decimal(bits, powers)
-    while digits % _TEN == 0:
-        digits //= _TEN
-        exponent += 1
-    count = np.int64(0)
-    rest = digits
-    while rest:
-        rest //= _TEN
-        count += 1
+    digits, exponent = _few_digits(bits)
+    if digits == _ZERO:
+        digits, exponent = shortest_decimal(bits, powers)
+        digits, exponent = _without_zeros(digits, exponent)
+    count = _digit_count(digits)
     point = count + exponent  # digits before the decimal point
-    if point < _DIGITS_BEFORE_POINT_MIN or point > _DIGITS_BEFORE_POINT_MAX:
-        # The first digit stands before the point: write all one place further, then move it to the front.
-        for index in range(position + count, position, -1):
-            out[index] = np.uint8(np.uint64(48) + digits % _TEN)
-            digits //= _TEN
-        out[position] = out[position + 1]
+    if point < _DIGITS_BEFORE_POINT_MIN or (point > _DIGITS_BEFORE_POINT_MAX and exponent >= 0):
+        power = _POWERS[count - 1]
+        first = digits // power
+        out[position] = np.uint8(np.uint64(48) + first)
+        position += 1
         if count > 1:
-            out[position + 1] = 46
-            position += count + 1
-        else:
-            position += 1
+            out[position] = 46
+            position = _put_pairs(digits - first * power, count - 1, out, position + 1)
         out[position] = 101
         position += 1
         scale = point - 1
@@ -160,11 +223,7 @@ def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8]
             out[position] = 45
             position += 1
             scale = -scale
-        width = 1 if scale < 10 else (2 if scale < 100 else 3)
-        for index in range(position + width - 1, position - 1, -1):
-            out[index] = 48 + scale % 10
-            scale //= 10
-        return position + width
+        return put_unsigned(np.uint64(scale), out, position)
     if point <= 0:
         out[position] = 48
         out[position + 1] = 46
@@ -172,26 +231,17 @@ def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8]
         for _ in range(-point):
             out[position] = 48
             position += 1
-        for index in range(position + count - 1, position - 1, -1):
-            out[index] = np.uint8(np.uint64(48) + digits % _TEN)
-            digits //= _TEN
-        return position + count
-    total = max(count, point)
-    after = position + total
-    has_point = count > point
-    index = after if has_point else after - 1
-    for place in range(total - 1, -1, -1):
-        if place >= count:
-            out[index] = 48
-        else:
-            out[index] = np.uint8(np.uint64(48) + digits % _TEN)
-            digits //= _TEN
-        index -= 1
-        if has_point and place == point:
-            out[index] = 46
-            index -= 1
-    if has_point:
-        return after + 1
-    out[after] = 46
-    out[after + 1] = 48
-    return after + 2
+        return _put_pairs(digits, count, out, position)
+    if exponent < 0:
+        power = _POWERS[-exponent]
+        whole = digits // power
+        position = put_unsigned(whole, out, position)
+        out[position] = 46
+        return _put_pairs(digits - whole * power, -exponent, out, position + 1)
+    position = _put_pairs(digits, count, out, position)
+    for _ in range(exponent):
+        out[position] = 48
+        position += 1
+    out[position] = 46
+    out[position + 1] = 48
+    return position + 2

@@ -16,6 +16,7 @@ from cdc_pipeline.binlog.kernels.numbers import INVALID, POWERS, VALID, put_digi
 
 DAY_US = np.int64(86_400_000_000)
 SECOND_US = np.int64(1_000_000)
+NO_TIME = np.int64(-(1 << 63))  # no time of the calendar
 
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], dtype=np.int64)
 
@@ -39,6 +40,51 @@ def days_since_1970(year: Integer, month: Integer, day: Integer) -> Integer:
     return 365 * year + year // 4 - year // 100 + year // 400 + (153 * (month - 3) + 2) // 5 + day - 719_469
 
 
+@helper
+def date_days(value: Integer) -> Integer:
+    """Days since 1970 of a packed DATE, or NO_TIME."""
+    year, month, day = value >> 9, (value >> 5) & 15, value & 31
+    return days_since_1970(year, month, day) if is_date(year, month, day) else NO_TIME
+
+
+@helper
+def fraction_unit_us(fraction_bytes: Integer) -> Integer:
+    """Microseconds of one unit of a fraction in so many bytes."""
+    return np.int64(1) if fraction_bytes == 3 else (np.int64(100) if fraction_bytes == 2 else np.int64(10_000))
+
+
+@helper
+def datetime_us(packed: Integer, fraction_bytes: Integer) -> Integer:
+    """Microseconds since 1970 of the big-endian bits of a DATETIME2, or NO_TIME."""
+    bits = np.int64(8 * fraction_bytes)
+    value = packed ^ np.int64(1) << (np.int64(39) + bits)
+    fraction_us = (value & ((np.int64(1) << bits) - 1)) * fraction_unit_us(fraction_bytes)
+    value >>= bits
+    months = value >> 22
+    hour, minute, second = (value >> 12) & 31, (value >> 6) & 63, value & 63
+    year, month, day = months // 13, months % 13, (value >> 17) & 31
+    if (
+        value < 0
+        or not is_date(year, month, day)
+        or hour > 23
+        or minute > 59
+        or second > 59
+        or fraction_us >= SECOND_US
+    ):
+        return NO_TIME
+    seconds = hour * 3600 + minute * 60 + second
+    return days_since_1970(year, month, day) * DAY_US + seconds * SECOND_US + fraction_us
+
+
+@helper
+def timestamp_us(packed: Integer, fraction_bytes: Integer) -> Integer:
+    """Microseconds since 1970 of the bits of a TIMESTAMP2 (or an old one, without a fraction), or NO_TIME."""
+    bits = np.int64(8 * fraction_bytes)
+    seconds = packed >> bits
+    fraction_us = (packed & ((np.int64(1) << bits) - 1)) * fraction_unit_us(fraction_bytes)
+    return NO_TIME if packed == 0 or fraction_us >= SECOND_US else seconds * SECOND_US + fraction_us
+
+
 @kernel
 def dates(packed: NDArray[np.int64], out: NDArray[np.int32], state: NDArray[np.uint8]) -> None:
     """DATE to days since 1970. Zero, partial and impossible dates are INVALID.
@@ -48,12 +94,11 @@ def dates(packed: NDArray[np.int64], out: NDArray[np.int32], state: NDArray[np.u
     for row in range(packed.shape[0]):
         out[row] = 0
         if state[row] == VALID:
-            value = packed[row]
-            year, month, day = value >> 9, (value >> 5) & 15, value & 31
-            if is_date(year, month, day):
-                out[row] = days_since_1970(year, month, day)
-            else:
+            days = date_days(packed[row])
+            if days == NO_TIME:
                 state[row] = INVALID
+            else:
+                out[row] = days
 
 
 @kernel
@@ -61,31 +106,14 @@ def datetimes(
     packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> None:
     """DATETIME2 to microseconds since 1970, wall clock. packed: int64, big-endian bits as read; out: int64."""
-    top = np.int64(1) << np.int64(39 + 8 * fraction_bytes)
-    mask = (np.int64(1) << np.int64(8 * fraction_bytes)) - 1
-    unit_us = np.int64(1) if fraction_bytes == 3 else (np.int64(100) if fraction_bytes == 2 else np.int64(10_000))
     for row in range(packed.shape[0]):
         out[row] = 0
-        if state[row] != VALID:
-            continue
-        value = packed[row] ^ top
-        fraction_us = (value & mask) * unit_us
-        value >>= np.int64(8 * fraction_bytes)
-        months = value >> 22
-        hour, minute, second = (value >> 12) & 31, (value >> 6) & 63, value & 63
-        year, month, day = months // 13, months % 13, (value >> 17) & 31
-        if (
-            value < 0
-            or not is_date(year, month, day)
-            or hour > 23
-            or minute > 59
-            or second > 59
-            or fraction_us >= SECOND_US
-        ):
-            state[row] = INVALID
-            continue
-        seconds = hour * 3600 + minute * 60 + second
-        out[row] = days_since_1970(year, month, day) * DAY_US + seconds * SECOND_US + fraction_us
+        if state[row] == VALID:
+            value_us = datetime_us(packed[row], fraction_bytes)
+            if value_us == NO_TIME:
+                state[row] = INVALID
+            else:
+                out[row] = value_us
 
 
 @kernel
@@ -111,18 +139,14 @@ def timestamps(
 ) -> None:
     """TIMESTAMP2 (or the old type with fraction_bytes 0) to microseconds since 1970, UTC. 0 is the zero date;
     MariaDB also has the fractions of second 0."""
-    mask = (np.int64(1) << np.int64(8 * fraction_bytes)) - 1
-    unit_us = np.int64(1) if fraction_bytes == 3 else (np.int64(100) if fraction_bytes == 2 else np.int64(10_000))
     for row in range(packed.shape[0]):
         out[row] = 0
-        if state[row] != VALID:
-            continue
-        seconds = packed[row] >> np.int64(8 * fraction_bytes)
-        fraction_us = (packed[row] & mask) * unit_us
-        if packed[row] == 0 or fraction_us >= SECOND_US:
-            state[row] = INVALID
-        else:
-            out[row] = seconds * SECOND_US + fraction_us
+        if state[row] == VALID:
+            value_us = timestamp_us(packed[row], fraction_bytes)
+            if value_us == NO_TIME:
+                state[row] = INVALID
+            else:
+                out[row] = value_us
 
 
 @routine

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
+from cdc_pipeline.binlog.kernels.memory import prefetch
 
 DONE: Final = 0
 FULL: Final = 1  # the output is full: call again with the same state
@@ -32,6 +33,9 @@ STATE_WORDS: Final = 6
 INSERT: Final = 1
 UPDATE: Final = 2
 DELETE: Final = 3
+
+_EVENTS_AHEAD: Final = 12  # events, and so many lines of 64 bytes of each, that are fetched before they are read
+_LINES_AHEAD: Final = 4
 
 NO_VALUE: Final = -1
 NO_ROWS: Final = -2  # as the column of OVERRUN: the event has no row at all
@@ -56,15 +60,26 @@ def unsigned_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> I
     return value
 
 
-@routine
-def _present_columns(
-    data: NDArray[np.uint8], position: Integer, columns: Integer, bits: NDArray[np.uint8], out: NDArray[np.int32]
-) -> Integer:
-    """Copy a columns-present bitmap and list its columns. Returns how many there are."""
+@helper
+def _copy_bitmap(data: NDArray[np.uint8], position: Integer, columns: Integer, bits: NDArray[np.uint8]) -> None:
+    """Copy a columns-present bitmap."""
     for index in range((columns + 7) >> 3):
         bits[index] = data[np.uint64(position + index)]
     if columns & 7:  # the padding bits of the last byte mean nothing
         bits[(columns - 1) >> 3] &= np.uint8((1 << (columns & 7)) - 1)
+
+
+@helper
+def _same_bitmap(one: NDArray[np.uint8], other: NDArray[np.uint8]) -> bool:
+    index = 0
+    while index < one.shape[0] and one[index] == other[index]:
+        index += 1
+    return bool(index == one.shape[0])
+
+
+@routine
+def _present_columns(columns: Integer, bits: NDArray[np.uint8], out: NDArray[np.int32]) -> Integer:
+    """List the columns of a columns-present bitmap. Returns how many there are."""
     count = 0
     for column in range(columns):
         if (byte_at(bits, column >> 3) >> (column & 7)) & 1:
@@ -172,8 +187,16 @@ def walk_rows(
     has_after = after.shape[1] > 0
     before_columns = scratch[0]
     after_columns = scratch[1]
+    # The lists of present columns are made anew only where an event's bitmap is not that of the event before it.
+    before_of: Integer = np.int64(-1)
+    after_of: Integer = np.int64(-1)
+    before_listed: Integer = np.int64(0)
+    after_listed: Integer = np.int64(0)
     row = 0
     for event in range(state[S_EVENT], first.shape[0]):
+        if event + _EVENTS_AHEAD < first.shape[0]:
+            for line in range(_LINES_AHEAD):
+                prefetch(data, first[event + _EVENTS_AHEAD] + 64 * line)
         state[S_EVENT] = event
         state[S_COLUMN] = -1
         op = ops[event]
@@ -202,10 +225,18 @@ def walk_rows(
         before_count = 0
         after_count = 0
         if op != INSERT:
-            before_count = _present_columns(data, position, columns, before_bits[event], before_columns)
+            _copy_bitmap(data, position, columns, before_bits[event])
+            if before_of < 0 or not _same_bitmap(before_bits[event], before_bits[before_of]):
+                before_listed = _present_columns(columns, before_bits[event], before_columns)
+            before_of = event
+            before_count = before_listed
             position += bitmap_bytes
         if op != DELETE:
-            after_count = _present_columns(data, position, columns, after_bits[event], after_columns)
+            _copy_bitmap(data, position, columns, after_bits[event])
+            if after_of < 0 or not _same_bitmap(after_bits[event], after_bits[after_of]):
+                after_listed = _present_columns(columns, after_bits[event], after_columns)
+            after_of = event
+            after_count = after_listed
             position += bitmap_bytes
         ordinal = 0
         if position == end and not (op == INSERT and after_count == 0):  # no server writes an event without rows

@@ -1,0 +1,126 @@
+"""Reading a live server's log into the store, and dropping the same packets: prints CPU seconds of both, run by run.
+
+    python -m benchmarks.decode.live JOURNAL
+
+A MySQL server is started with the journal as its first. Both ways use the same connection, handed over as the capture
+does it, and the same end. Dropping: `recv_into` a block of a MiB, nothing else. Reading: packets and events framed,
+CRC verified, transactions grouped and put into the mixed store, from which another thread takes and acks them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.parts import build_store, get_size
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.source.live import READ_BYTES, LiveSource
+from cdc_pipeline.source.live_handover import DumpRequest, open_dump
+from cdc_pipeline.store.batches import BatchLedger
+from cdc_pipeline.transaction.buffer import TransactionBuffer
+from tests.servers import Server
+
+RUNS = 7
+_JOURNAL = "binlog.000001"
+
+
+def measure(journal: Path) -> dict[str, list[float]]:
+    """CPU seconds of `RUNS` runs of both ways, taken in turn after one that is not counted."""
+    server = Server("mysql", {"max_binlog_size": 1 << 30})
+    try:
+        server.prepare()
+        shutil.copyfile(journal, server.datadir / _JOURNAL)
+        (server.datadir / "binlog.index").write_text(f"./{_JOURNAL}\n", encoding="utf-8")
+        server.start()
+        user, password = server.create_replication_user()
+        with tempfile.TemporaryDirectory(prefix="cdc-bench-live-") as folder:
+            config = PipelineConfig.model_validate(
+                {
+                    "name": "bench",
+                    "source": {
+                        "kind": "live",
+                        "host": server.host,
+                        "port": server.port,
+                        "user": user,
+                        "password": password,
+                        "tls": {"mode": "off"},
+                    },
+                    "store": {"directory": folder},
+                    "sink": {"lake_path": Path(folder) / "lake"},
+                }
+            )
+            size_bytes = journal.stat().st_size
+            dropping, reading = [], []
+            for _ in range(RUNS + 1):
+                dropping.append(_cpu_seconds(lambda: drop(config, size_bytes)))
+                reading.append(_cpu_seconds(lambda: read(config, size_bytes)))
+    finally:
+        server.close()
+    return {"dropping_s": dropping[1:], "reading_s": reading[1:]}
+
+
+def drop(config: PipelineConfig, size_bytes: int) -> None:
+    """Receive as many bytes as the journal has; their packets' headers are a little more."""
+    source = _source(config)
+    dump = open_dump(source.config, DumpRequest("mysql", _JOURNAL, len(b"\xfebin")), source.replica)
+    block = np.empty(READ_BYTES, np.uint8)
+    while size_bytes > 0:
+        received = dump.read(block)
+        assert received, "the server closed the connection"
+        size_bytes -= received
+    dump.close()
+    source.close()
+
+
+def read(config: PipelineConfig, size_bytes: int) -> None:
+    """Live source -> framing -> transaction buffer -> store, in the reader's thread; get, release and ack here."""
+    source, store = _source(config), build_store(config)
+    store.start()
+    buffer = TransactionBuffer(store.put, is_isolated=lambda _s, _d: False, source="bench")
+
+    def put_all() -> None:
+        try:
+            for chunk in source.chunks(Position(_JOURNAL, 4), Position(_JOURNAL, size_bytes)):
+                buffer.feed(chunk)
+            buffer.finish()
+        finally:
+            store.end_of_input()
+
+    reader = threading.Thread(target=put_all, daemon=True)
+    reader.start()
+    batches = BatchLedger(store)
+    event_bytes = 0
+    while not store.is_drained:
+        batch = batches.get(get_size(config), timeout_s=1)
+        if batch.range is not None:
+            event_bytes += batch.event_bytes
+            batches.release(batch)
+            batches.ack_batch(batch.batch_id)
+    reader.join()
+    store.stop()
+    source.close()
+    assert event_bytes > size_bytes * 0.99, "not everything came through the store"
+
+
+def _source(config: PipelineConfig) -> LiveSource:
+    assert config.source.kind == "live"
+    return LiveSource(config.source, pipeline_name=config.name)
+
+
+def _cpu_seconds(work: Callable[[], None]) -> float:
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(Path(sys.argv[1]))))

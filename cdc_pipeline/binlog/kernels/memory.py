@@ -1,0 +1,159 @@
+"""Bytes in words: copying, comparing and fetching ahead.
+
+Rules:
+- Not a byte outside source and target is touched: the last word of a value overlaps the one before it, and values of
+  less than a word are taken byte by byte.
+- `prefetch` reads nothing: any address may be given.
+- With bounds checks on (NUMBA_BOUNDSCHECK) and uncompiled, every byte is read and written by its index.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.kernels.compiling import Integer, helper
+
+_WORD_BYTES: Final = 8
+_TOP_BITS: Final = np.uint64(0x8080808080808080)
+_BY_BYTES: bool = bool(config.DISABLE_JIT or config.BOUNDSCHECK)  # type: ignore[attr-defined]
+
+_intrinsic: Any = intrinsic  # its type stub does not know that the typing context is not an argument
+
+_raw_memcpy: Any = cgutils.raw_memcpy
+
+
+def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.gep(data, [position])
+
+
+@_intrinsic
+def _load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001
+    """Eight bytes at any address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        return builder.load(builder.bitcast(pointer, ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(data, types.int64), generate
+
+
+@_intrinsic
+def _store_word(typing: Any, data: Any, position: Any, value: Any) -> Any:  # noqa: ARG001
+    """Eight bytes to any address."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], *arguments[:2])
+        builder.store(arguments[2], builder.bitcast(pointer, ir.IntType(64).as_pointer()), align=1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, types.uint64), generate
+
+
+@_intrinsic
+def _move(typing: Any, data: Any, source: Any, length: Any, out: Any, target: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        from_array, source_at, count, to_array, target_at = arguments
+        source_pointer = _pointer(context, builder, signature.args[0], from_array, source_at)
+        target_pointer = _pointer(context, builder, signature.args[3], to_array, target_at)
+        _raw_memcpy(builder, target_pointer, source_pointer, count, 1)
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64, types.int64, out, types.int64), generate
+
+
+@_intrinsic
+def _prefetch(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature.args[0], *arguments)
+        word = ir.IntType(32)
+        prefetch = builder.module.declare_intrinsic(
+            "llvm.prefetch", [pointer.type], ir.FunctionType(ir.VoidType(), [pointer.type, word, word, word])
+        )
+        builder.call(prefetch, [pointer, ir.Constant(word, 0), ir.Constant(word, 3), ir.Constant(word, 1)])
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64), generate
+
+
+def _copy_by_bytes(
+    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+) -> bool:
+    seen = np.uint8(0)
+    for index in range(length):
+        value = data[source + index]
+        out[target + index] = value
+        seen |= value
+    return bool(seen < 128)
+
+
+def _copy_by_words(
+    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+) -> bool:
+    """Copy data[source : source + length] to out[target:]. True where no byte has its top bit set (ASCII)."""
+    if length < _WORD_BYTES:
+        few = np.uint8(0)
+        for index in range(length):
+            value = data[np.uint64(source + index)]
+            out[np.uint64(target + index)] = value
+            few |= value
+        return bool(few < 128)
+    seen = np.uint64(0)
+    for index in range(0, length - _WORD_BYTES, _WORD_BYTES):
+        word = _load_word(data, source + index)
+        _store_word(out, target + index, word)
+        seen |= word
+    last = length - _WORD_BYTES
+    word = _load_word(data, source + last)
+    _store_word(out, target + last, word)
+    return bool((seen | word) & _TOP_BITS == 0)
+
+
+def _copy_block(
+    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+) -> None:
+    """Copy data[source : source + length] to out[target:], which is other memory; for many bytes at once."""
+    _move(data, source, length, out, target)
+
+
+def _equal_by_bytes(data: NDArray[np.uint8], one: Integer, other: Integer, length: Integer) -> bool:
+    index = 0
+    while index < length and data[one + index] == data[other + index]:
+        index += 1
+    return bool(index == length)
+
+
+def _equal_by_words(data: NDArray[np.uint8], one: Integer, other: Integer, length: Integer) -> bool:
+    """True where data[one : one + length] and data[other : other + length] are the same."""
+    if length < _WORD_BYTES:
+        index = 0
+        while index < length and data[one + index] == data[other + index]:
+            index += 1
+        return bool(index == length)
+    last = length - _WORD_BYTES
+    for index in range(0, last, _WORD_BYTES):
+        if _load_word(data, one + index) != _load_word(data, other + index):
+            return False
+    return bool(_load_word(data, one + last) == _load_word(data, other + last))
+
+
+def _no_prefetch(data: NDArray[np.uint8], position: Integer) -> None:
+    """Nothing to fetch ahead."""
+
+
+def _do_prefetch(data: NDArray[np.uint8], position: Integer) -> None:
+    """Begin to fetch the 64 bytes around `position`, which may lie anywhere."""
+    _prefetch(data, position)
+
+
+copy_bytes: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_by_words)
+equal_bytes: Final = helper(_equal_by_bytes if _BY_BYTES else _equal_by_words)
+copy_block: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_block)
+prefetch: Final = helper(_no_prefetch if _BY_BYTES else _do_prefetch)

@@ -1,0 +1,195 @@
+"""Rows events with JSON differences, without what only they have, so that one walk reads all rows events.
+
+Format (MySQL `Partial_update_rows_event`): an update whose rows have, between their images, options (packed integer)
+and, where option 1 is set, one bit for each JSON column *of the table*, in the image or not: set where the after image
+holds differences instead of a document. The differences are one value of the column's length bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
+from cdc_pipeline.binlog.kernels.walk import (
+    COLUMN_COUNT,
+    DONE,
+    OVERRUN,
+    S_COLUMN,
+    S_COUNT,
+    S_EVENT,
+    byte_at,
+    unsigned_at,
+)
+
+UNKNOWN_OPTIONS: Final = 100  # a status beside those of walk; state[S_COUNT] are the options
+_PARTIAL_JSON: Final = 1
+
+
+@routine
+def packed_at(data: NDArray[np.uint8], position: Integer, end: Integer) -> tuple[Integer, Integer]:
+    """A packed integer and the position after it; -1 where it is not whole or 2**56 and more."""
+    if position >= end:
+        return np.int64(-1), position
+    value = byte_at(data, position)
+    position += 1
+    if value < 251:
+        return value, position
+    width = np.int64(2) if value == 252 else (np.int64(3) if value == 253 else np.int64(8))
+    if value == 251 or value == 255 or position + width > end:
+        return np.int64(-1), position
+    value = unsigned_at(data, position, min(width, 4))
+    if width == 8:
+        value |= unsigned_at(data, position + 4, 4) << np.int64(32)
+        if value >> np.int64(56) != 0:
+            return np.int64(-1), position
+    return value, position + width
+
+
+@routine
+def _image_end(
+    data: NDArray[np.uint8],
+    position: Integer,
+    end: Integer,
+    present: Integer,
+    rules: NDArray[np.int32],
+    state: NDArray[np.int64],
+) -> Integer:
+    """Position after the image at `position`, whose columns-present bitmap is at `present`; -1: it runs over `end`."""
+    count = 0
+    for column in range(rules.shape[0]):
+        count += (byte_at(data, present + (column >> 3)) >> (column & 7)) & 1
+    nulls = position
+    position += (count + 7) >> 3
+    state[S_COLUMN] = -1
+    if position > end:
+        return np.int64(-1)
+    index = 0
+    for column in range(rules.shape[0]):
+        if (byte_at(data, present + (column >> 3)) >> (column & 7)) & 1 == 0:
+            continue
+        is_null = (byte_at(data, nulls + (index >> 3)) >> (index & 7)) & 1
+        index += 1
+        if is_null:
+            continue
+        rule = np.int64(rules[column])
+        state[S_COLUMN] = column
+        if rule >= 0:
+            position += rule
+        elif position - rule > end:
+            return np.int64(-1)
+        else:
+            position += unsigned_at(data, position, -rule) - rule
+        if position > end:
+            return np.int64(-1)
+    state[S_COLUMN] = -1
+    return np.int64(position)
+
+
+@helper
+def _copy(data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], target: Integer) -> Integer:
+    for index in range(stop - first):
+        out[np.uint64(target + index)] = data[np.uint64(first + index)]
+    return target + stop - first
+
+
+@kernel
+def strip_events(
+    data: NDArray[np.uint8],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    is_partial: NDArray[np.uint8],
+    id_bytes: NDArray[np.uint8],
+    rules: NDArray[np.int32],
+    state: NDArray[np.int64],
+    out: NDArray[np.uint8],
+    new_first: NDArray[np.int64],
+    new_last: NDArray[np.int64],
+    first_row: NDArray[np.int64],
+    bits: NDArray[np.uint8],
+) -> Integer:
+    """Copy the bodies of rows events, those with differences as plain updates.
+
+    Called twice: with an `out` of no bytes it only counts the rows with differences; then with the room for them.
+
+    Args:
+        first, last, id_bytes, rules, state: as of `walk.walk_rows`. is_partial: uint8 (events,).
+        out: uint8 with as many bytes as all events, or none.
+        new_first, new_last: int64 (events,), written: where the bodies lie in `out`.
+        first_row: int64 (events,), written: row of `bits` of the event's first row; -1 for other events.
+        bits: uint8 (rows, ceil(JSON columns of the table / 8)), written: which JSON columns hold differences.
+
+    Returns:
+        walk's DONE (state[S_COUNT] is the count of rows), OVERRUN or COLUMN_COUNT, or UNKNOWN_OPTIONS.
+    """
+    columns = rules.shape[0]
+    bitmap_bytes = (columns + 7) >> 3
+    bit_bytes = bits.shape[1]
+    filling = out.shape[0] > 0
+    target = np.int64(0)
+    rows = np.int64(0)
+    for event in range(first.shape[0]):
+        state[S_EVENT] = event
+        state[S_COLUMN] = -1
+        begin = first[event]
+        end = last[event]
+        new_first[event] = target
+        first_row[event] = -1
+        if not is_partial[event]:
+            if filling:
+                target = _copy(data, begin, end, out, target)
+            new_last[event] = target
+            continue
+        first_row[event] = rows
+        position = begin + id_bytes[event] + 2
+        if position + 2 > end:
+            return np.int64(OVERRUN)
+        position += max(unsigned_at(data, position, 2), 2)
+        count, position = packed_at(data, position, end)
+        if count < 0:
+            return np.int64(OVERRUN)
+        if count != columns:
+            state[S_COUNT] = count
+            return np.int64(COLUMN_COUNT)
+        before = position
+        after = before + bitmap_bytes
+        position = after + bitmap_bytes
+        if position > end:
+            return np.int64(OVERRUN)
+        if filling:
+            target = _copy(data, begin, position, out, target)
+        while position < end:
+            image = position
+            position = _image_end(data, position, end, before, rules, state)
+            if position < 0:
+                return np.int64(OVERRUN)
+            if filling:
+                target = _copy(data, image, position, out, target)
+            options, position = packed_at(data, position, end)
+            if options < 0:
+                return np.int64(OVERRUN)
+            if options & ~_PARTIAL_JSON:
+                state[S_COUNT] = options
+                return np.int64(UNKNOWN_OPTIONS)
+            if options:
+                if position + bit_bytes > end:
+                    return np.int64(OVERRUN)
+                if filling:
+                    for index in range(bit_bytes):
+                        bits[rows, index] = data[position + index]
+                position += bit_bytes
+            elif filling:
+                for index in range(bit_bytes):
+                    bits[rows, index] = 0
+            image = position
+            position = _image_end(data, position, end, after, rules, state)
+            if position < 0:
+                return np.int64(OVERRUN)
+            if filling:
+                target = _copy(data, image, position, out, target)
+            rows += 1
+        new_last[event] = target
+    state[S_COUNT] = rows
+    return np.int64(DONE)

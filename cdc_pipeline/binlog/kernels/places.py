@@ -1,0 +1,123 @@
+"""Around the walk: where the selected events lie, and what their rows take from them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.event_types import HEADER_BYTES
+from cdc_pipeline.binlog.kernels.compiling import Integer, kernel
+from cdc_pipeline.binlog.kernels.memory import prefetch
+from cdc_pipeline.binlog.seq import EVENT_BITS, LOW_OFFSET_BITS, ROW_BITS
+
+EVENT_BYTES_MIN: Final = HEADER_BYTES + 8  # header, and the post-header of a rows event
+
+_LOW_OFFSET: Final = np.uint64((1 << LOW_OFFSET_BITS) - 1)
+_OFFSET_SHIFT: Final = np.uint64(1 + ROW_BITS + EVENT_BITS)
+_EVENT_SHIFT: Final = np.uint64(1 + ROW_BITS)
+_HIGH_SHIFT: Final = np.uint64(LOW_OFFSET_BITS)
+_ONE: Final = np.uint64(1)
+
+
+@kernel
+def place_events(
+    data: NDArray[np.uint8],
+    events: Any,
+    rows: NDArray[np.int64],
+    checksum_bytes: Integer,
+    ops_of: NDArray[np.uint8],
+    id_bytes_of: NDArray[np.uint8],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    types: NDArray[np.uint8],
+    ops: NDArray[np.uint8],
+    id_bytes: NDArray[np.uint8],
+) -> Integer:
+    """Places of the bodies of rows events, and what their types say.
+
+    Args:
+        data: uint8, the chunk's bytes. events: EVENT_DTYPE, all of the chunk.
+        rows: int64 (n,), indexes into `events`.
+        checksum_bytes: of events outside payloads.
+        ops_of, id_bytes_of: uint8 (256,), by type: op (0: no rows event) and bytes of a table id.
+        first, last: int64 (n,), written: index of the first body byte, and of the byte after the last.
+        types, ops, id_bytes: uint8 (n,), written.
+
+    Returns:
+        -1, or the first of `rows` that is no rows event, lies outside a transaction or not inside `data`.
+    """
+    count = rows.shape[0]
+    for index in range(count):
+        if rows[index] < 0 or rows[index] >= len(events):
+            return np.int64(index)
+        event = events[rows[index]]
+        kind = event["event_type"]
+        start = event["start"]
+        stop = start + np.int64(event["event_length"])
+        if (
+            ops_of[kind] == 0
+            or event["tx_offset"] < 0
+            or event["tx_ordinal"] < 0
+            or start < 0
+            or stop > data.shape[0]
+            or stop - start < EVENT_BYTES_MIN
+        ):
+            return np.int64(index)
+        prefetch(data, start + HEADER_BYTES)
+        first[index] = start + HEADER_BYTES
+        last[index] = stop - (checksum_bytes if event["parent"] < 0 else 0)
+        types[index] = kind
+        ops[index] = ops_of[kind]
+        id_bytes[index] = id_bytes_of[kind]
+    return np.int64(-1)
+
+
+@kernel
+def fill_rows(
+    events: Any,
+    rows: NDArray[np.int64],
+    ops: NDArray[np.uint8],
+    row_event: NDArray[np.int64],
+    row_ordinal: NDArray[np.int64],
+    event_base: Integer,
+    epoch_and_journal: Integer,
+    op: NDArray[np.uint8],
+    commit_ts_us: NDArray[np.int64],
+    event_row: NDArray[np.int64],
+    seq: NDArray[np.uint64],
+) -> tuple[Integer, Integer, Integer]:
+    """What the rows of one block have of their events: op, commit time, event and seq (see `binlog.seq`).
+
+    Args:
+        events, rows, ops: as in `place_events`.
+        row_event, row_ordinal: int64 (m,): as `walk_rows` gave them.
+        event_base: index of the selection's first event among all events.
+        epoch_and_journal: uint64, the bits of the high word.
+        op, commit_ts_us, event_row: (m,), written; seq: uint64 (m, 2), written, low word first.
+
+    Returns:
+        The largest transaction offset, event ordinal and row ordinal: the caller checks that they fit.
+    """
+    offset_max = np.int64(0)
+    event_max = np.int64(0)
+    row_max = np.int64(0)
+    for row in range(row_event.shape[0]):
+        index = row_event[row]
+        event = events[rows[index]]
+        offset = event["tx_offset"]
+        event_ordinal = np.int64(event["tx_ordinal"])
+        offset_max = max(offset_max, offset)
+        event_max = max(event_max, event_ordinal)
+        row_max = max(row_max, row_ordinal[row])
+        op[row] = ops[index]
+        commit_ts_us[row] = event["commit_ts_us"]
+        event_row[row] = index + event_base
+        seq[row, 0] = (
+            (np.uint64(offset) & _LOW_OFFSET) << _OFFSET_SHIFT
+            | np.uint64(event_ordinal) << _EVENT_SHIFT
+            | np.uint64(row_ordinal[row]) << _ONE
+        )
+        seq[row, 1] = np.uint64(epoch_and_journal) | np.uint64(offset) >> _HIGH_SHIFT
+    return offset_max, event_max, row_max

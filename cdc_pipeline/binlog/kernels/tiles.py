@@ -1,0 +1,202 @@
+"""Second pass over the frequent kinds of columns, all at once.
+
+Rows are taken in tiles that stay in the nearest cache: of each tile all columns are gathered, straight into the buffers
+of their Arrow arrays. So a row's bytes come from memory once, not once for each column.
+
+Rules:
+- The walk has proved that every value lies inside its event; here nothing else is read.
+- A value that cannot be held is counted and leaves an undefined value: the caller decodes that column by itself.
+- All buffers lie in one arena, each at a multiple of 64 bytes: words of n bytes are addressed by their index in it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel
+from cdc_pipeline.binlog.kernels.memory import copy_bytes, prefetch
+from cdc_pipeline.binlog.kernels.numbers import decimal_words, integer_at
+from cdc_pipeline.binlog.kernels.temporal import NO_TIME, date_days, datetime_us, timestamp_us
+from cdc_pipeline.binlog.kernels.text import ASCII, BYTES, valid_utf8
+from cdc_pipeline.binlog.kernels.walk import unsigned_at
+
+TILE_ROWS: Final = 512
+
+# What is done with a column: values of OP.
+INTEGER: Final = 0  # little-endian: WIDTH bytes, FIRST 1 where signed, to SECOND bytes (16: zero-extended)
+DATE: Final = 1
+DATETIME: Final = 2  # FIRST: bytes of the fraction
+TIMESTAMP: Final = 3  # the same
+DECIMAL: Final = 4  # FIRST digits, SECOND of them behind the point
+NUMBER: Final = 5  # of ENUM: WIDTH bytes, at most FIRST
+TEXT: Final = 6  # WIDTH bytes of length; FIRST a mode of `text`, SECOND the length that is padded to
+REAL: Final = 7  # of WIDTH bytes; infinities and NaN are invalid
+
+# Fields of a program's lines, one line a column.
+COLUMN: Final = 0
+OP: Final = 1
+WIDTH: Final = 2
+FIRST: Final = 3
+SECOND: Final = 4
+OUT: Final = 5  # index in the arena, in words of the value's size (4 for offsets of TEXT), of row 0
+VALID: Final = 6  # index in the arena of the validity bitmap, whose bits are all set before
+END: Final = 7  # of TEXT: index in the arena where the next value goes
+DATA: Final = 8  # of TEXT: index in the arena of the first value
+NULLS: Final = 9  # counted: rows without a value
+INVALIDS: Final = 10  # counted: values that cannot be held
+FIELDS: Final = 11
+
+
+@helper
+def _clear_bit(bits: NDArray[np.uint8], first: Integer, row: Integer) -> None:
+    bits[first + (row >> 3)] &= np.uint8(0xFF ^ (1 << (row & 7)))
+
+
+@helper
+def _put_word(
+    bytes_: NDArray[np.uint8],
+    words16: NDArray[np.int16],
+    words32: NDArray[np.int32],
+    words64: NDArray[np.int64],
+    size: Integer,
+    at: Integer,
+    value: Integer,
+) -> None:
+    """Write a value of `size` bytes as word `at`."""
+    if size == 8:
+        words64[at] = value
+    elif size == 4:
+        words32[at] = value
+    elif size == 2:
+        words16[at] = value
+    elif size == 1:
+        bytes_[at] = np.uint8(value & 0xFF)
+    else:
+        words64[2 * at] = value
+        words64[2 * at + 1] = 0
+
+
+@kernel
+def gather_tiles(
+    data: NDArray[np.uint8],
+    base: NDArray[np.int64],
+    relative: NDArray[np.int32],
+    first_row: Integer,
+    program: NDArray[np.int64],
+    bytes_: NDArray[np.uint8],
+    words16: NDArray[np.int16],
+    words32: NDArray[np.int32],
+    words64: NDArray[np.int64],
+) -> None:
+    """Gather the columns of `program` for the rows of one block.
+
+    Args:
+        data: uint8, the chunk's bytes.
+        base: int64 (rows,); relative: int32 (columns, >= rows): as `walk_rows` gave them.
+        first_row: row of the result that the block's first row is.
+        program: int64 (n, FIELDS); END, NULLS and INVALIDS are carried from block to block.
+        bytes_, words16, words32, words64: the arena, as words of 1, 2, 4 and 8 bytes.
+    """
+    for low in range(0, base.shape[0], TILE_ROWS):
+        high = min(low + TILE_ROWS, base.shape[0])
+        for row in range(high, min(high + TILE_ROWS, base.shape[0])):
+            prefetch(data, base[row])
+            prefetch(data, base[row] + 64)
+        for line in range(program.shape[0]):
+            column = program[line, COLUMN]
+            op = program[line, OP]
+            width = program[line, WIDTH]
+            first = program[line, FIRST]
+            second = program[line, SECOND]
+            out = program[line, OUT] + first_row
+            valid = program[line, VALID]
+            nulls = np.int64(0)
+            invalids = np.int64(0)
+            if op == INTEGER:
+                shift = np.int64(64 - 8 * width) if first else np.int64(0)
+                for row in range(low, high):
+                    value = np.int64(0)
+                    if relative[column, row] < 0:
+                        nulls += 1
+                        _clear_bit(bytes_, valid, first_row + row)
+                    else:
+                        value = integer_at(data, base[row] + relative[column, row], width, False)
+                        value = (value << shift) >> shift
+                    _put_word(bytes_, words16, words32, words64, second, out + row, value)
+            elif op == REAL:
+                exponent = np.int64(0x7F800000) if width == 4 else np.int64(0x7FF0000000000000)
+                for row in range(low, high):
+                    value = np.int64(0)
+                    if relative[column, row] < 0:
+                        nulls += 1
+                        _clear_bit(bytes_, valid, first_row + row)
+                    else:
+                        value = integer_at(data, base[row] + relative[column, row], width, False)
+                        invalids += 1 if value & exponent == exponent else 0
+                    _put_word(bytes_, words16, words32, words64, width, out + row, value)
+            elif op == TEXT:
+                end = program[line, END]
+                start = program[line, DATA]
+                for row in range(low, high):
+                    if relative[column, row] < 0:
+                        nulls += 1
+                        _clear_bit(bytes_, valid, first_row + row)
+                    else:
+                        source = base[row] + relative[column, row]
+                        length = unsigned_at(data, source, width)
+                        source += width
+                        is_ascii = copy_bytes(data, source, length, bytes_, end)
+                        if not is_ascii and first != BYTES:
+                            good = first != ASCII and valid_utf8(data, source, source + length, first)
+                            invalids += 0 if good else 1
+                        end += length
+                        for _ in range(length, second):
+                            bytes_[end] = 0
+                            end += 1
+                    words32[out + row + 1] = end - start
+                program[line, END] = end
+            elif op == DECIMAL:
+                for row in range(low, high):
+                    words64[2 * (out + row)] = 0
+                    words64[2 * (out + row) + 1] = 0
+                    if relative[column, row] < 0:
+                        nulls += 1
+                        _clear_bit(bytes_, valid, first_row + row)
+                    else:
+                        top, bottom, good = decimal_words(data, base[row] + relative[column, row], first, second)
+                        words64[2 * (out + row)] = np.int64(bottom)
+                        words64[2 * (out + row) + 1] = np.int64(top)
+                        invalids += 0 if good else 1
+            elif op in (DATETIME, TIMESTAMP):
+                for row in range(low, high):
+                    value = np.int64(0)
+                    if relative[column, row] < 0:
+                        nulls += 1
+                        _clear_bit(bytes_, valid, first_row + row)
+                    else:
+                        packed = integer_at(data, base[row] + relative[column, row], width, True)
+                        value = datetime_us(packed, first) if op == DATETIME else timestamp_us(packed, first)
+                        invalids += 1 if value == NO_TIME else 0
+                    words64[out + row] = value
+            else:
+                for row in range(low, high):
+                    value = np.int64(0)
+                    if relative[column, row] < 0:
+                        nulls += 1
+                        _clear_bit(bytes_, valid, first_row + row)
+                    else:
+                        value = integer_at(data, base[row] + relative[column, row], width, False)
+                        if op == DATE:
+                            value = date_days(value)
+                            bad = value == NO_TIME
+                        else:
+                            bad = value > first
+                        if bad:
+                            invalids += 1
+                            value = np.int64(0)
+                    words32[out + row] = value
+            program[line, NULLS] += nulls
+            program[line, INVALIDS] += invalids

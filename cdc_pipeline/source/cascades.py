@@ -1,0 +1,54 @@
+"""Foreign keys whose cascades a server carries out without logging them: a mirror of the child table goes astray.
+
+Rules:
+- MariaDB logs the rows of the parent table only, and so does MySQL where InnoDB itself does the cascades (before 9.6,
+  or with innodb_native_foreign_keys=ON). A replica carries them out again; a lake cannot.
+- It is a warning by constraint, not an error: the parents' rows may never be deleted, or never get another key.
+- SHOW CREATE TABLE is asked, since an account that may only read sees no constraint in information_schema (MariaDB). A
+  table that the account cannot see, or that does not exist yet, has no warning.
+
+Source: binlog-facts B; MySQL manual "innodb_native_foreign_keys", "SHOW CREATE TABLE Statement".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from cdc_pipeline.schema.types import quoted_table
+from cdc_pipeline.source.server import ServerConnection, StatementError
+
+_SWITCH: Final = "innodb_native_foreign_keys"
+# One line of SHOW CREATE TABLE; a name may hold doubled backticks.
+_CONSTRAINT: Final = re.compile(
+    r"^  CONSTRAINT `(?P<name>(?:[^`]|``)+)` FOREIGN KEY .* REFERENCES (?P<parent>`.+`) \(.*\)"
+    r"(?P<actions>(?: ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT|NO ACTION|RESTRICT))+),?$",
+    re.MULTILINE,
+)
+_CHANGES: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
+
+
+def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
+    """A sentence for each constraint whose cascades change one of `tables` (``schema.table``) without a row event.
+
+    Raises:
+        ServerUnreachableError, SourceError: no connection.
+    """
+    if not tables or server.variables([_SWITCH]).get(_SWITCH, "").upper() == "OFF":
+        return ()
+    found = []
+    for table in tables:
+        try:
+            created = server.query(f"SHOW CREATE TABLE {quoted_table(table)}")[1]
+        except StatementError:
+            continue
+        for match in _CONSTRAINT.finditer(str(created[0][1])):
+            actions = match["actions"].strip()
+            if any(change in actions for change in _CHANGES):
+                found.append(
+                    f"the server does not log what the foreign key `{match['name']}` changes in {table} ({actions}) "
+                    f"when rows of {match['parent']} go or get another key: the lake keeps those rows as they were; "
+                    "use RESTRICT and change the children by statements, or leave the parents' keys alone"
+                )
+    return tuple(found)
