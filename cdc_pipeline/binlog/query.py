@@ -73,8 +73,8 @@ class Query:
     charset: str
     raw: bytes
     is_exact: bool
-    unknown_variable: int = -1
     server_charset: str = ""
+    unknown_variable: int = -1
 
 
 def parse_query(chunk: Chunk, row: int) -> Query:
@@ -141,8 +141,8 @@ def parse(
         charset=charset,
         raw=text,
         is_exact=is_exact,
-        unknown_variable=unknown,
         server_charset=server_charset,
+        unknown_variable=unknown,
     )
 
 

@@ -128,12 +128,12 @@ class ArchiveSource:
         """An archive cannot tell."""
         return
 
+    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> None:
+        """No server to ask: CREATE TABLE in the journals tells columns."""
+
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
         """An archive cannot tell."""
         return ()
-
-    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> None:
-        """No server to ask: CREATE TABLE in the journals tells columns."""
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         files = {journal_number(file.name): file for file in self._files()}

@@ -146,10 +146,6 @@ class ArchiveThenLive:
         """Of the server."""
         return self.live.tables()
 
-    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """Of the server."""
-        return self.live.warnings(tables)
-
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
         """The live server's; what is purged is looked through in the archive."""
         from cdc_pipeline.source.live import LiveSource
@@ -157,6 +153,10 @@ class ArchiveThenLive:
         if not isinstance(self.live, LiveSource):
             return self.live.catalog(captured, since=since)
         return self.live.catalog(captured, since=since, log=lambda live: ArchiveThenLive(live, self.directory))
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """Of the server."""
+        return self.live.warnings(tables)
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Chunks from `start` up to `end`; see the protocol."""

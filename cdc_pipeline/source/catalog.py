@@ -33,6 +33,8 @@ from cdc_pipeline.source.protocol import PlacedCatalog, Source
 from cdc_pipeline.source.server import ServerConnection, StatementError
 
 READS_MAX: Final = 5
+# A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
+LOCK_WAIT_S: Final = 5
 _ALL: Final = ("", "")  # of statements that may concern any table
 
 
@@ -95,6 +97,7 @@ def placed_catalog(
 def _placed_catalog(
     server: ServerConnection, source: Source, captured: Callable[[str, str], bool], *, since: Position
 ) -> PlacedCatalog:
+    server.query(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}")
     seen: dict[tuple[str, str], tuple[str, int]] = {}
     at = since
     for _ in range(READS_MAX):
@@ -127,7 +130,7 @@ def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -
     """Open tables: a statement waits for a DDL of them that is in the log but has not ended."""
     for database, table in tables:
         if database and table:
-            # Gone, renamed, or no SELECT on it: then the catalog shows that as well.
+            # Gone, renamed, or no SELECT on it: then the catalog shows that as well. Or its DDL goes on.
             with contextlib.suppress(StatementError):
                 server.query(f"SELECT 1 FROM {quoted_table(f'{database}.{table}')} LIMIT 0")  # noqa: S608
 

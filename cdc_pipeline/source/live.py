@@ -130,16 +130,12 @@ class LiveSource:
             server_positions.validate_offset(self.server, position, first_offset=self._first_offset)
 
     def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
-        """A dump says nothing of its own; the server's settings may."""
-        return setting_notes(self.server)
+        """A dump says nothing of its own."""
+        return ()
 
     def tables(self) -> list[str] | None:
         """Base tables that the account can see."""
         return self.server.tables()
-
-    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """Foreign keys whose cascades the server does not log."""
-        return cascade_warnings(self.server, tables)
 
     def catalog(
         self, captured: Callable[[str, str], bool], *, since: Position, log: Callable[[Source], Source] | None = None
@@ -156,6 +152,10 @@ class LiveSource:
             return placed_catalog(second.server, log(second) if log else second, captured, since=since)
         finally:
             second.close()
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """Foreign keys whose cascades the server does not log; settings that would make captures surer."""
+        return cascade_warnings(self.server, tables) + setting_notes(self.server)
 
     def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
         """Chunks from `start` up to `end`; see the protocol.

@@ -94,14 +94,15 @@ class Source(Protocol):
     def tables(self) -> list[str] | None:
         """Names ``schema.table`` of the base tables that the account can see; None where the source cannot tell."""
 
-    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
-        """What of `tables` (captured, ``schema.table``) cannot be seen in the log: a sentence each; mostly nothing."""
-
     def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
         """Columns of the captured tables, with the DDL between `since` and now; None where the source cannot tell.
 
         May be called while `chunks` runs.
         """
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """What of `tables` (captured, ``schema.table``) cannot be seen in the log, and settings that would help: a
+        sentence each; mostly nothing."""
 
     def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
         """Chunks of all events from `start` up to `end`.

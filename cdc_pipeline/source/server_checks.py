@@ -5,7 +5,7 @@ Rules:
   mends it.
 - Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or SUPER.
 - What capture can work with is not refused: partial row images, JSON differences (but not of documents that
-  MINIMAL images leave out), compression, checksums off, GTIDs off. Row metadata below FULL is a note: recommended,
+  MINIMAL images leave out), compression, checksums off, GTIDs off. Row metadata below FULL is a warning: recommended,
   since the columns then come from the catalog and the statements of the log.
 """
 

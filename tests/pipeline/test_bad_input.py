@@ -150,7 +150,7 @@ def test_a22_less_row_metadata_is_captured_with_catalog_and_history(
         ]
         server.execute_all(*rows)
         assert capture(config, cursors=cursors).outcome == "applied"
-        # The history is what makes these right: the catalog of now is that of another table.
+        # For a while the name was another table's: only a history by place knows whose rows are whose.
         server.execute_all(
             "UPDATE t SET a = 7 WHERE id = 2", "RENAME TABLE t TO gone",
             "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, z INT)", "DROP TABLE t", "RENAME TABLE gone TO t",
