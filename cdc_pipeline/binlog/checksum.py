@@ -18,10 +18,11 @@ from typing import Any, Final
 
 import numpy as np
 from llvmlite import binding
-from numba import cfunc, config, njit, types
+from numba import cfunc, config, types
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import checksum_folding
+from cdc_pipeline.binlog.kernels.compiling import njit
 
 CHECKSUM_BYTES: Final = 4
 _SYMBOL: Final = "cdc_pipeline_crc32"

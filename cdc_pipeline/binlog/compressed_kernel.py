@@ -18,12 +18,12 @@ from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.checksum import crc32_of
 from cdc_pipeline.binlog.event_types import HEADER_BYTES, EventType
 from cdc_pipeline.binlog.framing_kernel import EVENT_BYTES_MAX
+from cdc_pipeline.binlog.kernels.compiling import njit
 
 ZSTD: Final = 0
 ZLIB: Final = 1

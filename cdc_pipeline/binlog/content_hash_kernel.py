@@ -13,7 +13,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
+
+from cdc_pipeline.binlog.kernels.compiling import njit
 
 # Indexes of the state, a uint64 array of STATE_SIZE.
 LANE_A: Final = 0

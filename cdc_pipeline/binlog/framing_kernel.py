@@ -12,7 +12,6 @@ from enum import IntEnum
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.checksum import crc32_of
@@ -27,6 +26,7 @@ from cdc_pipeline.binlog.event_types import (
     STOP_REASONS,
     EventType,
 )
+from cdc_pipeline.binlog.kernels.compiling import njit
 
 # A value and a dump's packet end at 1 GiB (max_allowed_packet), but both images of an update are in one event of the
 # file. The decoder's places inside an event are 32-bit numbers with a sign.

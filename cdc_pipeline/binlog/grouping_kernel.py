@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from cdc_pipeline.binlog.event_types import FLAG_ROLLBACK_ALTER, FLAG_START_ALTER
 from cdc_pipeline.binlog.gtid_kernel import NO_TIME, gtid_commit_us
+from cdc_pipeline.binlog.kernels.compiling import njit
 
 # Indexes of the carried state, an int64 array of STATE_SIZE.
 OPEN: Final = 0  # 1 inside a transaction

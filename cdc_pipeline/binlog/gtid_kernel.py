@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.kernels.compiling import njit
 
 GTID: Final = 33
 ANONYMOUS: Final = 34

@@ -17,9 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 from llvmlite import binding
-from numba import config, njit, types
+from numba import config, types
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.kernels.compiling import njit
 from cdc_pipeline.errors import RuntimeSetupError
 
 STREAM_BYTES: Final = 112

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.byte_buffer import ByteBuffer
+from cdc_pipeline.binlog.kernels.compiling import njit
 from cdc_pipeline.binlog.kernels.memory import copy_block
 from cdc_pipeline.errors import BinlogError
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import FLAG_IGNORABLE, HEADER_BYTES, EventType
 from cdc_pipeline.binlog.framing_kernel import EVENT_BYTES_MAX, EVENT_CLASSES, EventClass, Status
+from cdc_pipeline.binlog.kernels.compiling import njit
 
 _T = EventType
 

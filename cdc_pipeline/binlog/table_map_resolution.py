@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.checksum import crc32_of
 from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.kernels.compiling import njit
 from cdc_pipeline.binlog.kernels.memory import equal_bytes, prefetch
 
 NOT_FOUND: Final = -1  # a rows event whose table id has no map

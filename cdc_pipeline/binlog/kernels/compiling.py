@@ -5,6 +5,7 @@ Rules:
   operations around every call of a helper would cost more than the work of a short value.
 - `kernel` is called from Python; `helper` only from kernels, and is always inlined; `routine` is a helper that is large
   or called from many places, and stays a function.
+- All compiled code of the package comes through here: how long a compiled kernel may be kept is told by `kernel_cache`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,12 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 
 from numba import njit
+
+from cdc_pipeline.binlog.kernels import kernel_cache
+
+__all__ = ["Integer", "helper", "kernel", "njit", "routine"]
+
+kernel_cache.install()
 
 # A Python int outside, a machine integer inside, of the width that the code gives it by casts.
 Integer: TypeAlias = Any

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.inflate import inflate_at, inflate_end, inflate_start
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel
+from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, njit
 from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
 
 LENGTH_BYTES: Final = 4  # before each unpacked value, little-endian

@@ -34,6 +34,7 @@ from cdc_pipeline.binlog.kernels.jsonb_scalars import (
     put_quoted,
     put_scalar,
 )
+from cdc_pipeline.binlog.kernels.memory import prefetch
 from cdc_pipeline.binlog.kernels.numbers import INVALID, NULL, VALID
 from cdc_pipeline.binlog.kernels.shortest import powers_of_ten
 from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
@@ -43,6 +44,7 @@ __all__ = ["gather_json", "powers_of_ten"]
 _NULL = np.frombuffer(b"null", np.uint8)
 TEXT_BYTES_PER_BYTE: Final = 6
 TEXT_BYTES_MORE: Final = 2 * MARGIN_BYTES
+_ROWS_AHEAD: Final = 6  # whose documents are fetched from memory while one is written
 STACK_SHAPE: Final = (DEPTH_MAX, 7)
 
 # Columns of the stack of open containers. An entry stands for a container that another one interrupts.
@@ -231,7 +233,11 @@ def gather_json(
     Returns:
         (rows done, end): fewer rows than there are where `out` is too small for the next one.
     """
-    for row in range(base.shape[0]):
+    rows = base.shape[0]
+    for row in range(rows):
+        ahead = min(row + _ROWS_AHEAD, rows - 1)
+        prefetch(data, base[ahead] + relative[ahead])
+        prefetch(data, base[ahead] + relative[ahead] + 64)
         state[row] = NULL
         if relative[row] >= 0:
             first = base[row] + relative[row]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.compiling import Integer, helper, routine
+from cdc_pipeline.binlog.kernels.memory import copy_plain
 from cdc_pipeline.binlog.kernels.numbers import DIGIT_BYTES, GROUP_DIGITS, put_decimal, put_digits
 from cdc_pipeline.binlog.kernels.shortest import put_double, put_unsigned
 from cdc_pipeline.binlog.kernels.temporal import put_time
@@ -132,16 +133,9 @@ def put_quoted(
         return np.int64(NO_ROOM)
     out[position] = 34
     target = position + 1
-    seen = np.uint8(0)
-    special = np.uint8(0)
-    for index in range(length):  # no branch, so that it becomes vector code
-        byte = data[np.uint64(first + index)]
-        out[np.uint64(target + index)] = byte
-        seen |= byte
-        special |= np.uint8(byte < 32) | np.uint8(byte == 34) | np.uint8(byte == 92)
-    if seen >= 128 and not valid_utf8(data, first, stop, 4):
-        return np.int64(BAD)
-    if special:
+    if not copy_plain(data, first, length, out, target):
+        if not valid_utf8(data, first, stop, 4):
+            return np.int64(BAD)
         return _put_escaped(data, first, stop, out, position, limit)
     out[target + length] = 34
     return np.int64(target + length + 1)

@@ -3,6 +3,7 @@
 Rules:
 - Not a byte outside source and target is touched: the last word of a value overlaps the one before it, and values of
   less than a word are taken byte by byte.
+- `copy_plain` alone reads and writes up to a word past its value, inside both arrays: who calls it has room for that.
 - `prefetch` reads nothing: any address may be given.
 - With bounds checks on (NUMBA_BOUNDSCHECK) and uncompiled, every byte is read and written by its index.
 """
@@ -22,6 +23,12 @@ from cdc_pipeline.binlog.kernels.compiling import Integer, helper
 
 _WORD_BYTES: Final = 8
 _TOP_BITS: Final = np.uint64(0x8080808080808080)
+_ONES: Final = np.uint64(0x0101010101010101)
+_BLANKS: Final = np.uint64(0x2020202020202020)
+_QUOTES: Final = np.uint64(0x2222222222222222)
+_BACKSLASHES: Final = np.uint64(0x5C5C5C5C5C5C5C5C)
+_ALL_BITS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
+_EIGHT: Final = np.uint64(8)
 _BY_BYTES: bool = bool(config.DISABLE_JIT or config.BOUNDSCHECK)  # type: ignore[attr-defined]
 
 _intrinsic: Any = intrinsic  # its type stub does not know that the typing context is not an argument
@@ -116,6 +123,47 @@ def _copy_by_words(
     return bool((seen | word) & _TOP_BITS == 0)
 
 
+def _plain_by_bytes(
+    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+) -> bool:
+    plain = True
+    for index in range(length):
+        value = data[source + index]
+        out[target + index] = value
+        plain = plain and 32 <= value < 128 and value != 34 and value != 92
+    return plain
+
+
+def _plain_by_words(
+    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+) -> bool:
+    """Copy data[source : source + length] to out[target:]. True where all of it is ASCII that JSON takes unescaped.
+
+    The seven bytes of `out` behind the value must be there; they are written too.
+    """
+    special = np.uint64(0)
+    index = np.int64(0)
+    words = min(length, data.shape[0] - _WORD_BYTES - source + 1)
+    while index < words:
+        word = _load_word(data, source + index)
+        _store_word(out, target + index, word)
+        left = length - index
+        if left < _WORD_BYTES:  # what is behind the value becomes blanks
+            beyond = _ALL_BITS << (_EIGHT * np.uint64(left))
+            word = (word & ~beyond) | (_BLANKS & beyond)
+        quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
+        special |= word | ((word - _BLANKS) & ~word)
+        special |= ((quotes - _ONES) & ~quotes) | ((backslashes - _ONES) & ~backslashes)
+        index += _WORD_BYTES
+    plain = special & _TOP_BITS == 0
+    while index < length:  # at the end of `data`
+        value = data[np.uint64(source + index)]
+        out[np.uint64(target + index)] = value
+        plain = plain and value >= 32 and value < 128 and value != 34 and value != 92
+        index += 1
+    return bool(plain)
+
+
 def _copy_block(
     data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
 ) -> None:
@@ -154,6 +202,7 @@ def _do_prefetch(data: NDArray[np.uint8], position: Integer) -> None:
 
 
 copy_bytes: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_by_words)
+copy_plain: Final = helper(_plain_by_bytes if _BY_BYTES else _plain_by_words)
 equal_bytes: Final = helper(_equal_by_bytes if _BY_BYTES else _equal_by_words)
 copy_block: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_block)
 prefetch: Final = helper(_no_prefetch if _BY_BYTES else _do_prefetch)

@@ -1,0 +1,71 @@
+"""When a compiled kernel that was kept is still good: not before all code that it was made from is what it was.
+
+Rules:
+- A kernel is compiled together with the helpers that it calls, also those of other files. numba compares only the file
+  that the kernel stands in: after an upgrade that changes a helper elsewhere it would go on with the old code, in
+  silence. Here the stamp of a kernel covers its file and all files of `binlog` that this one imports, however far.
+- It concerns kernels of this package alone; where they are kept is numba's choice (NUMBA_CACHE_DIR, the folder of the
+  file, the user's cache).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from numba.core import caching
+
+_FOLDER: Final = Path(__file__).parents[1]
+_IMPORT: Final = re.compile(r"^\s*from\s+(cdc_pipeline[\w.]*)\s+import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+
+
+@cache
+def stamp(file: Path) -> str:
+    """Hash of the contents of `file` and of all files of `binlog` that it imports, directly or not."""
+    found: dict[Path, bytes] = {}
+    waiting = [file]
+    while waiting:
+        one = waiting.pop()
+        if one not in found:
+            found[one], imported = _read(one)
+            waiting += imported
+    return hashlib.sha256(b"".join(found[one] for one in sorted(found))).hexdigest()
+
+
+@cache
+def _read(file: Path) -> tuple[bytes, list[Path]]:
+    """Hash of one file, and the files of `binlog` that it imports."""
+    source = file.read_bytes()
+    imported = []
+    for module, names in _IMPORT.findall(source.decode("utf-8")):
+        base = _FOLDER.parent.joinpath(*module.split(".")[1:])
+        imported += [base.with_suffix(".py"), *(base / f"{name}.py" for name in re.findall(r"\w+", names))]
+    kept = [one for one in imported if _FOLDER in one.parents and one.is_file()]
+    return hashlib.sha256(source).digest(), kept
+
+
+class _StampedByClosure:
+    """Mixed into numba's locators: files of `binlog` only, with their own stamp."""
+
+    _py_file: str
+
+    @classmethod
+    def from_function(cls, py_func: Any, py_file: str) -> Any:
+        if _FOLDER not in Path(py_file).parents:
+            return None
+        return super().from_function(py_func, py_file)  # type: ignore[misc]
+
+    def get_source_stamp(self) -> str:
+        return stamp(Path(self._py_file))
+
+
+def install() -> None:
+    """Let numba ask these locators first. Must come before the first kernel is defined; more than once does no harm."""
+    known: list[Any] = caching.CacheImpl._locator_classes
+    if any(issubclass(one, _StampedByClosure) for one in known):
+        return
+    bases = (caching.UserProvidedCacheLocator, caching.InTreeCacheLocator, caching.UserWideCacheLocator)
+    known[:0] = [type(f"Stamped{base.__name__}", (_StampedByClosure, base), {}) for base in bases]
