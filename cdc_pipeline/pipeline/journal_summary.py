@@ -130,7 +130,7 @@ class _Journal:
 
     def info(self) -> JournalInfo:
         journal_format = self.chunk.journal_format
-        ends = {EventType.ROTATE: ENDS_ROTATED, EventType.STOP: ENDS_STOPPED}.get(EventType(self.last_type))
+        ends = {int(EventType.ROTATE): ENDS_ROTATED, int(EventType.STOP): ENDS_STOPPED}.get(self.last_type)
         return JournalInfo(
             journal=self.name,
             size_bytes=self.path.stat().st_size if self.path is not None else self.size_bytes,
