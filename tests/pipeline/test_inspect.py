@@ -82,6 +82,10 @@ def test_an_error_in_one_table_comes_after_the_earlier_rows_of_all(tmp_path: Pat
     with pytest.raises(CdcError), ChangeFiles(tmp_path / "out") as files:
         found.write(read_all([damaged], found.selection), files)
     assert sum(pq.read_metadata(file).num_rows for file in (tmp_path / "out").iterdir()) == len(expected)
+    found = Inspection()
+    summary = found.summary(read_all([damaged], found.selection))
+    assert summary.error is not None
+    assert sum(table.inserts + table.updates + table.deletes for table in summary.tables.values()) == len(expected)
 
 
 @pytest.mark.parametrize("name", ["mysql-common", "mariadb-common", "mysql-compressed-tagged-json"])
