@@ -3,6 +3,7 @@
 Rules:
 - Keys: schema, table, op (insert, update, delete), before, after, journal, offset (of the rows event), gtid, ts (commit
   time, ISO 8601, UTC; null where unknown). `before` of an insert and `after` of a delete are null.
+- Where statements are given, `statement` comes last, on the changes of rows events that have one.
 - How values are written is said in `json_values`. An absent column is left out, NULL is null.
 - Text is UTF-8 as it is; only what JSON demands is escaped. There are no blanks between keys and values.
 - Rows are written in blocks, so that the scratch memory does not follow the size of a batch.
@@ -17,23 +18,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, UPDATE, DecodedRows
 from cdc_pipeline.binlog.json_values import ValueBuffer, write_values
 from cdc_pipeline.binlog.kernels import json_lines as kernel
 from cdc_pipeline.binlog.kernels.json_text import NULL_BYTES
-from cdc_pipeline.binlog.table_schema import Column, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 
 BLOCK_CELLS: Final = 1 << 17
 BLOCK_BYTES: Final = 4 << 20
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_STARTS: Final = np.zeros((0, 0), np.int64)
+_NO_STATEMENTS: Final = (np.zeros(0, np.int64),) * 3
+_STATEMENT: Final = Column("statement", Kind.TEXT, 0, 0, True)
 
 
 class RowGtids(Protocol):
@@ -59,6 +64,25 @@ class GtidTexts:
     keys: Sequence[str]
     key: NDArray[np.int32]
     number: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class EventTexts:
+    """A text for some of the decoded events.
+
+    Attributes:
+        texts: large_string: the texts.
+        of_event: int64 (events,): index in `texts`; -1 for none.
+    """
+
+    texts: pa.LargeStringArray
+    of_event: NDArray[np.int64]
+
+    def lengths_bytes(self) -> NDArray[np.int64]:
+        """int64 (events,): bytes of each event's text; 0 for none."""
+        lengths = np.append(pc.binary_length(self.texts).to_numpy(zero_copy_only=False), 0).astype(np.int64)
+        found: NDArray[np.int64] = lengths[self.of_event]  # -1 is the 0 at the end
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +183,13 @@ def jsonl_lines(
 
 
 def jsonl_blocks(
-    rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64], gtids: RowGtids, buffer: LineBuffer
+    rows: DecodedRows,
+    *,
+    journal: str,
+    offsets: NDArray[np.int64],
+    gtids: RowGtids,
+    buffer: LineBuffer,
+    statements: EventTexts | None = None,
 ) -> Iterator[Lines]:
     """All changes as lines, in blocks.
 
@@ -168,13 +198,18 @@ def jsonl_blocks(
         offsets: int64 (events,): of the events that were decoded, by `rows.event_row`.
         gtids: likewise.
         buffer: gets the lines.
+        statements: what the events came from, likewise; None to leave it out.
     """
-    writer = _BlockWriter(rows, journal, offsets, gtids, buffer)
+    writer = _BlockWriter(rows, journal, offsets, gtids, buffer, statements)
     columns = max(len(rows.schema.columns), 1)
     bytes_per_row = max((rows.before.nbytes + rows.after.nbytes) // max(len(rows), 1), 1)
     step = max(1, min(BLOCK_CELLS // columns, BLOCK_BYTES // bytes_per_row))
-    for first in range(0, len(rows), step):
-        yield writer.write(first, min(first + step, len(rows)))
+    cuts = np.arange(0, len(rows), step)
+    if statements is not None:
+        spent = np.cumsum(statements.lengths_bytes()[rows.event_row]) // BLOCK_BYTES
+        cuts = np.union1d(cuts, np.flatnonzero(np.diff(spent)) + 1)
+    for first, stop in pairwise([*cuts.tolist(), len(rows)]):
+        yield writer.write(first, stop)
 
 
 def iso_time(since_1970_us: int) -> str:
@@ -218,6 +253,7 @@ def _parts(schema: TableSchema, journal: str) -> tuple[NDArray[np.uint8], NDArra
     texts[kernel.TIME] = ',"ts":'
     texts[kernel.NULL] = "null"
     texts[kernel.END] = "}\n"
+    texts[kernel.STATEMENT] = ',"statement":'
     return _joined(texts)
 
 
@@ -226,13 +262,25 @@ def _names(schema: TableSchema) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     return _joined([f",{_quoted(name)}:" for name in schema.column_names])
 
 
+def _bytes_of_rows(of_row: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
+    """Bytes of the rows' statements, each as often as a row has it."""
+    return int((ends - starts)[of_row[of_row >= 0]].sum())
+
+
 class _BlockWriter:
     """Writes ranges of one DecodedRows."""
 
     def __init__(
-        self, rows: DecodedRows, journal: str, offsets: NDArray[np.int64], gtids: RowGtids, buffer: LineBuffer
+        self,
+        rows: DecodedRows,
+        journal: str,
+        offsets: NDArray[np.int64],
+        gtids: RowGtids,
+        buffer: LineBuffer,
+        statements: EventTexts | None,
     ) -> None:
         self._rows = rows
+        self._statements = statements
         self._offsets = offsets
         self._gtids = gtids
         self._parts = _parts(rows.schema, journal)
@@ -252,11 +300,13 @@ class _BlockWriter:
         self._buffer.clear()
         before = self._image("before", rows.before, first, count)
         after = self._image("after", rows.after, first, count)
+        statements = self._statement_texts(rows.event_row[first:stop])
         parts, part_offsets = self._parts
         names, name_offsets = self._names
         keys, key_offsets = self._keys
         # Texts that stand for themselves, and the one that stands for all NULLs.
         texts = self._buffer.used + NULL_BYTES * (before[0].size + after[0].size)
+        texts += _bytes_of_rows(*statements)
         key_bytes = int(np.diff(key_offsets).max(initial=0))
         fixed = 2 * int(name_offsets[-1]) + int(part_offsets[-1]) + key_bytes + kernel.NUMBERS_BYTES_MAX
         # Two braces for each image.
@@ -268,10 +318,23 @@ class _BlockWriter:
             rows.op[first:stop], self._offsets[events], self._gtids.key[events], self._gtids.number[events],
             rows.commit_ts_us[first:stop], parts, part_offsets, keys, key_offsets, names, name_offsets,
             self._buffer.data, *before, *after, rows.before_present[first:stop], rows.after_present[first:stop],
-            rows.all_present, out, start, ends,
+            rows.all_present, *statements, out, start, ends,
         )  # fmt: skip
         self._lines.used = int(end)
         return Lines(start, ends)
+
+    def _statement_texts(
+        self, events: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Statement of each row, and where the statements stand among the values."""
+        if self._statements is None:
+            return _NO_STATEMENTS
+        distinct, of_row = np.unique(self._statements.of_event[events], return_inverse=True)
+        without = int(len(distinct) > 0 and distinct[0] < 0)
+        texts = self._statements.texts.take(pa.array(distinct[without:])).cast(pa.string())
+        starts, ends = (np.empty(len(texts), np.int64) for _ in range(2))
+        write_values(_STATEMENT, texts, self._buffer, starts, ends)
+        return of_row.reshape(-1) - without, starts, ends
 
     def _image(
         self, image: str, batch: pa.RecordBatch, first: int, count: int

@@ -117,6 +117,10 @@ def _operations(context: click.Context, parameter: click.Parameter, value: str |
 @click.option(
     "--statements/--no-statements", default=True, show_default=True, help="DDL and other statements as lines."
 )
+@click.option(
+    "--annotations/--no-annotations", default=False, show_default=True,
+    help="With jsonl: the SQL text that each change came from, where the log holds it.",
+)  # fmt: skip
 @click.option("--from-time", "from_us", metavar="TIME", callback=_time_us, help="Committed at this time or later.")
 @click.option("--to-time", "to_us", metavar="TIME", callback=_time_us, help="Committed before this time.")
 @click.option(
@@ -147,6 +151,7 @@ def command(
     tables: tuple[str, ...],
     operations: frozenset[str],
     statements: bool,
+    annotations: bool,
     charset: str,
     follow: bool,
     poll_s: float,
@@ -158,13 +163,15 @@ def command(
     be read to its end shows what came before.
     """
     _check_usage(settings, paths, form, output, follow)
+    if annotations and form != "jsonl":
+        raise click.UsageError("--annotations goes with --format jsonl")
     from cdc_pipeline.pipeline.inspect import Inspection
     from cdc_pipeline.pipeline.selection import Selection
 
     selection = Selection(
         tables=tables, operations=operations if statements else operations - {"statement"}, **transactions
     )
-    inspection = Inspection(selection, unknown_charset=charset)
+    inspection = Inspection(selection, unknown_charset=charset, annotations=annotations)
     inspection.bare_tables.on_new = _note_bare
     with _until_stopped(is_on=follow) as wait:
         chunks = _chunks(paths, selection, follow=follow, wait=lambda: wait(poll_s))

@@ -33,7 +33,7 @@ from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, DecodedRows
 from cdc_pipeline.binlog.gtid_columns import Gtids
 from cdc_pipeline.binlog.seq import SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.pipeline.change_log import LogPiece
 
 GROUP_BYTES: Final = 32 << 20
@@ -149,9 +149,16 @@ class ChangeFiles:
             self._close(table)
 
     def add(self, piece: LogPiece, journal: str) -> None:
-        """Take the changes of a piece. Raises CdcError as the decoder."""
+        """Take the changes of a piece. Raises CdcError as the decoder, after what is before the event that it names."""
         offsets = piece.chunk.events["offset"]
-        for selected, rows in piece.decoded():
+        try:
+            decoded = list(piece.decoded())
+        except CdcError as error:
+            earlier = piece.before(error)
+            if earlier is not None:
+                self.add(earlier, journal)
+            raise
+        for selected, rows in decoded:
             table = self._table(rows.schema)
             found = change_table(
                 rows, journal=journal, offsets=offsets[selected.rows], gtids=piece.gtids_of(selected.rows)

@@ -5,6 +5,8 @@ Rules:
   SAVEPOINT, XA ..., the ROLLBACK of a transaction that changed tables without transactions) is an object of its own:
   schema (its default database), op "statement", kind, sql, journal, offset, gtid, ts. Text that could not be decoded
   without loss has "sql_hex" beside it.
+- Where the log is read with annotations, a change has the statement that it came from as `statement`. Lines repeat it:
+  pieces whose lines would repeat more than `REPEATED_BYTES_MAX` are written in parts.
 - The journal's name in a line is the file's.
 """
 
@@ -12,18 +14,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import query
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.text_jsonl import LineBuffer, Lines, iso_time, jsonl_blocks
+from cdc_pipeline.binlog.text_jsonl import EventTexts, LineBuffer, Lines, iso_time, jsonl_blocks
 from cdc_pipeline.binlog.xa import parse_prepare
-from cdc_pipeline.pipeline.change_log import LogPiece
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.pipeline.change_log import LogPiece, TableRows
 from cdc_pipeline.pipeline.selection import Selection
 from cdc_pipeline.schema.ddl import classify
 from cdc_pipeline.schema.statement import Statement, StatementKind
+
+REPEATED_BYTES_MAX: Final = 64 << 20
+
+Decoded = tuple[TableRows, DecodedRows]
 
 
 class LineWriter:
@@ -40,8 +49,24 @@ class LineWriter:
             journal: name that the lines carry.
 
         Raises:
-            CdcError: as the decoder; nothing of the table came out then.
+            CdcError: as the decoder, after the lines of all that stands before the event that it names.
         """
+        try:
+            tables = list(piece.decoded())
+        except CdcError as error:
+            earlier = piece.before(error)
+            if earlier is not None:
+                yield from self.lines_of(earlier, journal=journal)
+            raise
+        if len(piece.events) > 1 and _repeated_bytes(piece, tables) > REPEATED_BYTES_MAX:
+            del tables
+            middle = len(piece.events) // 2
+            yield from self.lines_of(piece.between(0, middle), journal=journal)
+            yield from self.lines_of(piece.between(middle, len(piece.events)), journal=journal)
+            return
+        yield from self._lines(piece, tables, journal)
+
+    def _lines(self, piece: LogPiece, tables: list[Decoded], journal: str) -> Iterator[NDArray[np.uint8]]:
         buffer, events = self._buffer, piece.chunk.events
         buffer.clear()
         parts: list[Lines] = []
@@ -50,11 +75,14 @@ class LineWriter:
         if texts:
             parts.append(buffer.append(texts))
             keys.append(np.array(rows_of_texts, np.int64))
-        is_single = len(piece.tables) == 1 and not texts
-        for table, rows in piece.decoded():
+        is_single = len(tables) == 1 and not texts
+        for table, rows in tables:
             done = 0
             offsets, gtids = events["offset"][table.rows], piece.gtids_of(table.rows)
-            for block in jsonl_blocks(rows, journal=journal, offsets=offsets, gtids=gtids, buffer=buffer):
+            statements = _annotations(piece, table)
+            for block in jsonl_blocks(
+                rows, journal=journal, offsets=offsets, gtids=gtids, buffer=buffer, statements=statements
+            ):
                 if is_single:
                     yield buffer.bytes_of(block)
                     buffer.clear()
@@ -74,6 +102,21 @@ class LineWriter:
                 texts.append(text.encode() + b"\n")
                 rows.append(row)
         return texts, rows
+
+
+def _annotations(piece: LogPiece, table: TableRows) -> EventTexts | None:
+    found = piece.annotations
+    return None if found is None else EventTexts(found.texts, found.of_event[table.rows - found.first])
+
+
+def _repeated_bytes(piece: LogPiece, tables: list[Decoded]) -> int:
+    """Bytes of statements in the lines of all rows."""
+    total = 0
+    for table, rows in tables:
+        statements = _annotations(piece, table)
+        if statements is not None:
+            total += int(statements.lengths_bytes()[rows.event_row].sum())
+    return total
 
 
 def statement_line(piece: LogPiece, row: int, selection: Selection, journal: str) -> str | None:

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog import query
+from cdc_pipeline.binlog.annotations import StatementReader, Statements
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.gtid_columns import GtidColumns, Gtids
@@ -27,11 +29,15 @@ from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.selection import Selection, TransactionFilter
+from cdc_pipeline.schema.changes import is_isolated
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from cdc_pipeline.transaction.table_maps import TableMaps
 
 HELD_BYTES_MAX: Final = 64 << 20
 DECODE_BYTES: Final = 16 << 20  # of events that are decoded at a time
+
+# A statement with its chunk and row.
+StatementObserver = Callable[[query.Query, Chunk, int], None]
 
 _SLICE_EVENTS: Final = 1 << 30  # slices are as long as chunks
 
@@ -55,6 +61,7 @@ class LogPiece:
         first: row of the chunk that `gtids` begins with.
         tables: wanted rows events.
         statements: int64: rows of statements, XA PREPARE and ROLLBACK.
+        annotations: statements that the rows came from; None where nobody asked.
     """
 
     chunk: Chunk
@@ -63,6 +70,7 @@ class LogPiece:
     first: int
     tables: list[TableRows]
     statements: NDArray[np.int64]
+    annotations: Statements | None = None
 
     def gtids_of(self, rows: NDArray[np.int64]) -> Gtids:
         """GTIDs of the events at `rows`."""
@@ -87,12 +95,23 @@ class LogPiece:
         part = np.cumsum(lengths) // DECODE_BYTES
         cuts = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
         for first, stop in itertools.pairwise(cuts):
-            low, high = int(self.events[first]), int(self.events[stop - 1])
-            tables = [TableRows(table.schema, _between(table.rows, low, high)) for table in self.tables]
-            yield LogPiece(
-                self.chunk, self.events[first:stop], self.gtids, self.first,
-                [table for table in tables if len(table.rows)], _between(self.statements, low, high),
-            )  # fmt: skip
+            yield self.between(first, stop)
+
+    def between(self, first: int, stop: int) -> LogPiece:
+        """The same of ``events[first:stop]``, which are some."""
+        low, high = int(self.events[first]), int(self.events[stop - 1])
+        tables = [TableRows(table.schema, _between(table.rows, low, high)) for table in self.tables]
+        return replace(
+            self,
+            events=self.events[first:stop],
+            tables=[table for table in tables if len(table.rows)],
+            statements=_between(self.statements, low, high),
+        )
+
+    def before(self, error: CdcError) -> LogPiece | None:
+        """What stands before the event that an error of the decoder names; None where that is nothing, or all."""
+        stop = _count_before(self.chunk, self.events, error)
+        return self.between(0, stop) if 0 < stop < len(self.events) else None
 
 
 @dataclass(slots=True)
@@ -110,6 +129,8 @@ class ChangeLog:
     Args:
         selection: what is wanted.
         table_maps: makes the resolver of table maps, by which tables are wanted.
+        on_statement: told of every statement, wanted or not, before the table maps behind it are resolved.
+        annotations: whether pieces tell the statements that their rows came from.
     """
 
     def __init__(
@@ -117,17 +138,22 @@ class ChangeLog:
         selection: Selection | None = None,
         *,
         table_maps: Callable[[Callable[[str, str], bool]], TableMaps] = TableMaps,
+        on_statement: StatementObserver | None = None,
+        annotations: bool = False,
     ) -> None:
         self.selection = selection or Selection()
         self.counts = LogCounts()
         self.filter = TransactionFilter(self.selection)
         self._slices: list[EventSlice] = []
         self._buffer = TransactionBuffer(
-            self._take, is_isolated=lambda _sql, _database: False, source="", slice_events_max=_SLICE_EVENTS
+            self._take, is_isolated=self._is_isolated, source="", slice_events_max=_SLICE_EVENTS
         )
         self._maps = table_maps(self.selection.wants_table)
         self._types = self.selection.wanted_types()
         self._gtids = GtidColumns()
+        self._on_statement = on_statement
+        self._annotations = StatementReader() if annotations else None
+        self._is_mariadb = False
         self._journal = ""
         self._held: list[tuple[EventSlice, Gtids]] = []
         self._held_bytes = 0
@@ -144,7 +170,7 @@ class ChangeLog:
         Raises:
             CdcError: after what was before it.
         """
-        self._journal = chunk.journal
+        self._journal, self._is_mariadb = chunk.journal, chunk.journal_format.is_mariadb
         failure: CdcError | None = None
         try:
             self._buffer.feed(chunk)
@@ -169,6 +195,10 @@ class ChangeLog:
             self.counts.unfinished = f"{self._journal}:{self._buffer.transactions.open_offset}"
             self.counts.shown_too_early += self._is_early
         self._drop_held()
+
+    def _is_isolated(self, sql: str, database: str) -> bool:
+        """A DDL stands alone: the same table map may mean another table behind it."""
+        return self._on_statement is not None and is_isolated(sql, database, _any_table, is_mariadb=self._is_mariadb)
 
     def _take(self, slices: Sequence[EventSlice]) -> bool:
         self._slices.extend(slices)
@@ -214,13 +244,26 @@ class ChangeLog:
         rows_wanted = keep & self._types[events["event_type"]]
         if len(rolled_back):
             rows_wanted &= ~np.isin(events["tx_offset"], rolled_back)
+        if self._on_statement is not None:
+            for row in (np.flatnonzero(events["role"] == Role.STATEMENT) + piece.first).tolist():
+                self._on_statement(query.parse_query(piece.chunk, row), piece.chunk, row)
         tables = []
-        # Maps are resolved even where no row is wanted: later pieces refer to them.
-        for group in self._maps.resolve(piece):
+        try:
+            # Maps are resolved even where no row is wanted: later pieces refer to them.
+            groups = self._maps.resolve(piece)
+        except CdcError as error:
+            stop = _count_before(piece.chunk, np.arange(piece.first, piece.stop), error)
+            if 0 < stop < piece.event_count:
+                yield from self._resolved(piece.part(0, stop), gtids, without_rows=without_rows)
+            raise
+        for group in groups:
             if group.schema is not None and not without_rows:
                 rows = group.rows[rows_wanted[group.rows - piece.first]]
                 if len(rows):
                     tables.append(TableRows(group.schema, rows))
+        annotations = None
+        if self._annotations is not None:
+            annotations = self._annotations.read(piece.chunk, piece.first, piece.stop)
         is_text = np.isin(events["role"], (Role.STATEMENT, Role.ROLLBACK, Role.XA_PREPARE))
         yield from LogPiece(
             chunk=piece.chunk,
@@ -229,7 +272,19 @@ class ChangeLog:
             first=piece.first,
             tables=tables,
             statements=np.flatnonzero(keep & is_text) + piece.first,
+            annotations=annotations,
         ).parts()
+
+
+def _any_table(_database: str, _table: str) -> bool:
+    return True
+
+
+def _count_before(chunk: Chunk, events: NDArray[np.int64], error: CdcError) -> int:
+    """How many of some events of a chunk stand before the place that an error names; all where it names none."""
+    if error.offset is None or error.journal not in (None, chunk.journal):
+        return len(events)
+    return int(np.searchsorted(chunk.events["offset"][events], error.offset))
 
 
 def _between(rows: NDArray[np.int64], low: int, high: int) -> NDArray[np.int64]:

@@ -4,7 +4,9 @@ Rules:
 - Journals are read in the order of their numbers; each must begin at its start (the magic bytes).
 - What cannot be shown stops with journal and offset, after what came before it.
 - Changes come out in the order of the log, by the rules of `change_log`.
-- A table map that tells less than everything (binlog_row_metadata below FULL) is read by `bare_table_maps`, and noted.
+- A table map that tells less than everything (binlog_row_metadata below FULL) is completed from the CREATE and ALTER
+  TABLE statements of the journals themselves, of all tables, chosen or not; what they do not tell is filled in by
+  `bare_table_maps`, and noted.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from typing import BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.query import Query
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.bare_table_maps import BareTableMaps, BareTables
 from cdc_pipeline.pipeline.change_lines import LineWriter
 from cdc_pipeline.pipeline.change_log import ChangeLog, LogPiece
 from cdc_pipeline.pipeline.journal_inputs import FileChunk, named, read_all
 from cdc_pipeline.pipeline.journal_summary import JournalSummary, SummaryBuilder
+from cdc_pipeline.pipeline.schemas import journal_schemas
 from cdc_pipeline.pipeline.selection import OPERATIONS, STATEMENT, Selection
 from cdc_pipeline.source.journal_stream import numbered
 
@@ -39,14 +44,31 @@ class Inspection:
 
     Args:
         selection: what is wanted.
-        unknown_charset: charset of texts whose table map does not tell it; ``binary`` shows them as hex.
+        unknown_charset: charset of texts of which nothing tells it; ``binary`` shows them as hex.
+        annotations: whether changes come with the statements that they came from.
     """
 
-    def __init__(self, selection: Selection | None = None, *, unknown_charset: str = "utf8mb4") -> None:
+    def __init__(
+        self, selection: Selection | None = None, *, unknown_charset: str = "utf8mb4", annotations: bool = False
+    ) -> None:
         self.selection = selection or Selection()
         self.bare_tables = BareTables(unknown_charset)
+        self._schemas = journal_schemas(lambda _database, _table: True)  # a wanted one may be another renamed
         self.log = ChangeLog(
-            self.selection, table_maps=lambda wanted: BareTableMaps(wanted, bare_tables=self.bare_tables)
+            self.selection,
+            table_maps=lambda wanted: BareTableMaps(wanted, bare_tables=self.bare_tables, schemas=self._schemas),
+            on_statement=self._take_statement,
+            annotations=annotations,
+        )
+
+    def _take_statement(self, statement: Query, chunk: Chunk, row: int) -> None:
+        event = chunk.events[row]
+        self._schemas.apply(
+            statement,
+            is_mariadb=chunk.journal_format.is_mariadb,
+            journal=chunk.journal,
+            offset=int(event["offset"]),
+            time_us=int(event["commit_ts_us"]),
         )
 
     def pieces(

@@ -20,9 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.binlog import gtid, rotate
 from cdc_pipeline.binlog.chunk import Chunk, Role
-from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
 from cdc_pipeline.binlog.event_types import EventType, event_name
-from cdc_pipeline.pipeline.change_log import LogPiece
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.pipeline.change_log import LogPiece, TableRows
 
 ENDS_ROTATED: Final = "rotated"
 ENDS_STOPPED: Final = "stopped"
@@ -130,6 +131,7 @@ class _Journal:
 
     def info(self) -> JournalInfo:
         journal_format = self.chunk.journal_format
+        # By number: the last event may be one that nobody knows, and ignorable.
         ends = {int(EventType.ROTATE): ENDS_ROTATED, int(EventType.STOP): ENDS_STOPPED}.get(self.last_type)
         return JournalInfo(
             journal=self.name,
@@ -185,7 +187,14 @@ class SummaryBuilder:
             self._count(seen, events)
 
     def add_piece(self, name: str, piece: LogPiece) -> None:
-        """Wanted events. Raises CdcError as the decoder."""
+        """Wanted events. Raises CdcError as the decoder, after what is before the event that it names."""
+        try:
+            tables = list(piece.decoded())
+        except CdcError as error:
+            earlier = piece.before(error)
+            if earlier is not None:
+                self.add_piece(name, earlier)
+            raise
         chunk, seen = piece.chunk, self._journals[name]
         events = chunk.events[piece.events]
         if not self.everything:
@@ -202,7 +211,7 @@ class SummaryBuilder:
             if len(with_gtid):
                 seen.first_gtid = seen.first_gtid or gtids.text(int(with_gtid[0]))
                 seen.last_gtid = gtids.text(int(with_gtid[-1]))
-        self._add_transactions(name, piece, self._add_tables(piece))
+        self._add_transactions(name, piece, self._add_tables(piece, tables))
 
     def summary(self, *, abandoned: int, unfinished: str, error: dict[str, object] | None) -> JournalSummary:
         """What was collected."""
@@ -245,11 +254,11 @@ class SummaryBuilder:
         seen.packed_bytes += int(taken[payload | rewritten].sum())
         seen.unpacked_bytes += int(lengths[inside | rewritten].sum())
 
-    def _add_tables(self, piece: LogPiece) -> NDArray[np.int64]:
+    def _add_tables(self, piece: LogPiece, tables: list[tuple[TableRows, DecodedRows]]) -> NDArray[np.int64]:
         """Count changes; the transaction's offset of each of them."""
         events = piece.chunk.events
         offsets = [np.empty(0, np.int64)]
-        for table, rows in piece.decoded():
+        for table, rows in tables:
             name = rows.schema.full_name
             counts = np.bincount(rows.op, minlength=4)
             counts[0] = int(events["event_length"][table.rows].sum(dtype=np.int64))

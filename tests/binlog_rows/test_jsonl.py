@@ -18,7 +18,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema, arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.json_values import ValueBuffer, write_values
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.binlog.text_jsonl import GtidTexts, LineBuffer, jsonl_blocks, jsonl_lines, text_values
+from cdc_pipeline.binlog.text_jsonl import EventTexts, GtidTexts, LineBuffer, jsonl_blocks, jsonl_lines, text_values
 from tests.binlog_rows import jsonl_twin as twin
 
 WORDS_MAX = 10**38 - 1
@@ -224,3 +224,32 @@ def test_a_number_of_a_gtid_is_written_behind_its_key() -> None:
     (block,) = jsonl_blocks(rows, journal="j.000001", offsets=np.array([4, 8]), gtids=gtids, buffer=buffer)
     found = [json.loads(line)["gtid"] for line in bytes(buffer.bytes_of(block)).decode().splitlines()]
     assert found == ["uuid:tag:9223372036854775807"] * 2 + [None] * 2
+
+
+def test_statements_stand_at_the_end_of_the_lines_that_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = rows_of(100)
+    offsets = np.arange(50) * 100
+    texts = ['UPDATE t SET a = "\\n"', "", "DELETE FROM t -- größe\n" + "x" * 5000]
+    of_event = np.array([-1, 0, 0, 2, 1] * 10)
+    gtids = GtidTexts([], np.full(50, -1, np.int32), np.zeros(50, np.int64))
+
+    def lines(statements: EventTexts | None) -> list[str]:
+        buffer, found = LineBuffer(), ""
+        for block in jsonl_blocks(
+            rows, journal="j.000001", offsets=offsets, gtids=gtids, buffer=buffer, statements=statements
+        ):
+            found += bytes(buffer.bytes_of(block)).decode()
+            buffer.clear()
+        return found.splitlines()
+
+    plain = lines(None)
+    expected = []
+    for line, event in zip(plain, rows.event_row.tolist(), strict=True):
+        text = of_event[event]
+        added = "" if text < 0 else f',"statement":{json.dumps(texts[text], ensure_ascii=False)}'
+        expected.append(f"{line[:-1]}{added}}}")
+    statements = EventTexts(pa.array(texts, pa.large_string()), of_event)
+    assert lines(statements) == expected
+    assert lines(EventTexts(pa.array([], pa.large_string()), np.full(50, -1))) == plain
+    monkeypatch.setattr("cdc_pipeline.binlog.text_jsonl.BLOCK_BYTES", 6000)
+    assert lines(statements) == expected

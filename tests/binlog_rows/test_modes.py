@@ -18,12 +18,13 @@ SMALL = (
     " or test_year or test_old_temporal or test_decimal_groups or test_facts_a10 or test_keys_stay or test_a_hundred"
     " or test_entries_that_share or test_null_literal or test_bits or test_times_below or test_set_and_enum"
     " or test_decimals or test_datetimes or test_timestamps or test_unicode or test_damaged_documents"
+    " or test_values_at_their_edges or test_lines_ or test_a_number_of_a_gtid or test_statements_stand"
     " or test_rows_with_and_without or test_events_of_all_kinds or test_unknown_options or test_differences_that_do_not"
 )
 
 
 def run(tmp_path: Path, *more: str, **settings: str) -> None:
-    files = [str(HERE / name) for name in ("test_decode.py", "test_kernels.py", "test_json.py", *more)]
+    files = [str(HERE / name) for name in ("test_decode.py", "test_kernels.py", "test_json.py", "test_jsonl.py", *more)]
     result = subprocess.run(
         [
             sys.executable,

@@ -249,6 +249,7 @@ def test_parquet_holds_the_same_changes(tmp_path: Path) -> None:
         ["--to-position", "binlog:4"],
         ["--gtid", "everything"],
         ["--follow"],
+        ["--annotations"],
         ["--follow", "--format", "jsonl", "-"],
     ],
 )

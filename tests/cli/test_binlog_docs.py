@@ -14,7 +14,7 @@ from cdc_pipeline.cli.app import cli
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "binlog.md"
 EXAMPLE = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
-COUNT = 6
+COUNT = 8
 
 
 def output_of(command: str, directory: Path) -> str:
@@ -24,7 +24,9 @@ def output_of(command: str, directory: Path) -> str:
     program, *arguments = stages.pop(0)
     assert program == "cdc-pipeline"
     at = {"OUT": str(directory / "OUT")}
-    made = [at.get(part, str(ROOT / part) if part.startswith("cdc_pipeline/") else part) for part in arguments]
+    made = [
+        at.get(part, str(ROOT / part) if part.startswith(("cdc_pipeline/", "tests/")) else part) for part in arguments
+    ]
     result = CliRunner().invoke(cli, made, input=stdin)
     assert result.exit_code == 0, result.stderr
     lines = result.stdout.replace(str(directory) + "/", "").splitlines()

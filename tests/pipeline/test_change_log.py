@@ -175,13 +175,12 @@ def test_facts_a22_rows_without_full_metadata_are_shown_and_noted(
         "CREATE DATABASE shop",
         "CREATE TABLE shop.t (id INT UNSIGNED PRIMARY KEY, e ENUM('a','b'), s SET('x','y','z'), n VARCHAR(20)"
         " CHARACTER SET utf8mb4, l VARCHAR(20) CHARACTER SET latin1, b VARBINARY(9), d DECIMAL(8,2), at DATETIME(3))",
+        "FLUSH BINARY LOGS",
         "INSERT INTO shop.t VALUES (4294967295, 'b', 'x,z', 'grün', 'grün', x'ff00', -1.5, '2024-01-02 03:04:05.678')",
     )
     server.flush_journal()
     found = Inspection(Selection(tables=("shop.*",)))
-    blocks = b"".join(map(bytes, found.lines(read_all([server.journals()[0]], found.selection))))
-    changes = [json.loads(line) for line in blocks.splitlines()]
-    (after,) = (line["after"] for line in changes if line["op"] == "insert")
+    (after,) = inserted(found, [server.journals()[1]])
     is_told = setting == "MINIMAL"
     assert after == {
         "@1": 4294967295 if is_told else -1,
@@ -195,6 +194,66 @@ def test_facts_a22_rows_without_full_metadata_are_shown_and_noted(
     }
     missing = ("names", "labels") if is_told else ("names", "signs", "charsets", "labels")
     assert found.bare_tables.missing == {"shop.t": missing}
+    whole = Inspection(Selection(tables=("shop.*",)))
+    (after,) = inserted(whole, server.journals()[:2])
+    assert after == {
+        "id": 4294967295, "e": "b", "s": "x,z", "n": "grün", "l": "grün", "b": "ff00", "d": "-1.50",
+        "at": "2024-01-02 03:04:05.678",
+    }  # fmt: skip
+    assert whole.bare_tables.missing == {}
+
+
+def inserted(found: Inspection, journals: list[Path]) -> list[dict[str, object]]:
+    blocks = b"".join(map(bytes, found.lines(read_all(journals, found.selection))))
+    changes = [json.loads(line) for line in blocks.splitlines()]
+    return [line["after"] for line in changes if line["op"] == "insert"]
+
+
+@pytest.mark.parametrize(
+    ("flavor", "setting"),
+    [
+        pytest.param("mysql", "MINIMAL", marks=pytest.mark.mysql),
+        pytest.param("mariadb", "NO_LOG", marks=pytest.mark.mariadb),
+    ],
+)
+def test_facts_a22_statements_of_the_journals_tell_what_table_maps_do_not(
+    start_server: Callable[..., Server], flavor: str, setting: str
+) -> None:
+    server = start_server(flavor, binlog_row_metadata=setting)
+    is_mariadb = flavor == "mariadb"
+    server.execute_all(
+        "CREATE DATABASE shop CHARACTER SET latin1",
+        "CREATE TABLE shop.made (a INT UNSIGNED, t VARCHAR(20))",
+        "INSERT INTO shop.made VALUES (3000000000, 'ä')",
+        # The same table map, another table.
+        "ALTER TABLE shop.made RENAME COLUMN a TO b",
+        "INSERT INTO shop.made VALUES (1, 'ö')",
+        "RENAME TABLE shop.made TO shop.other",
+        "INSERT INTO shop.other VALUES (2, 'ü')",
+        "CREATE TABLE shop.copied AS SELECT * FROM shop.other WHERE b = 2",
+        "SET sql_log_bin = 0",
+        "ALTER TABLE shop.other ADD COLUMN unseen INT",
+        "SET sql_log_bin = 1",
+        "INSERT INTO shop.other VALUES (3, 'x', 4)",
+    )
+    if is_mariadb:
+        server.execute_all(
+            "CREATE TABLE shop.kinds (u UUID, i INET4, j INET6, b BINARY(16))",
+            "INSERT INTO shop.kinds VALUES ('123e4567-e89b-12d3-a456-426655440000', '10.0.0.1', '::1', x'00')",
+        )
+    server.flush_journal()
+    found = Inspection()
+    got = inserted(found, [server.journals()[0]])
+    assert got[:3] == [{"a": 3000000000, "t": "ä"}, {"b": 1, "t": "ö"}, {"b": 2, "t": "ü"}]
+    assert [list(row.values()) for row in got[3:5]] == [[2, "ü"], [3, "x", 4]]
+    assert list(got[4]) == ["@1", "@2", "@3"]
+    assert "history" in found.bare_tables.missing["shop.other"]
+    if is_mariadb:
+        assert got[5:] == [
+            {"u": "123e4567-e89b-12d3-a456-426655440000", "i": "10.0.0.1", "j": "::1", "b": "00" * 16}
+        ]  # fmt: skip
+    only = Inspection(Selection(tables=("shop.other",)))
+    assert inserted(only, [server.journals()[0]]) == [got[2], got[4]]
 
 
 # -- compressed, tagged, prepared -------------------------------------------------------------------------------------

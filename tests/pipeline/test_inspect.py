@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+import struct
+import zlib
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
+from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.demo import SHOP_DIRECTORY
-from cdc_pipeline.errors import DamagedJournalError
+from cdc_pipeline.errors import CdcError, DamagedJournalError
+from cdc_pipeline.pipeline.change_files import ChangeFiles
 from cdc_pipeline.pipeline.change_log import ChangeLog
-from cdc_pipeline.pipeline.inspect import changes
+from cdc_pipeline.pipeline.inspect import Inspection, changes
+from cdc_pipeline.pipeline.journal_inputs import read_all
 from cdc_pipeline.pipeline.selection import Selection
 from cdc_pipeline.source.archive_files import read_journal
+from tools.record_golden import GOLDEN
 
 JOURNALS = SHOP_DIRECTORY / "journals"
 
@@ -43,3 +51,58 @@ def test_changes_before_damage_are_printed(tmp_path: Path) -> None:
     assert printed == whole[: len(printed)]
     assert caught.value.offset is not None
     assert json.loads(printed[-1])["offset"] < caught.value.offset
+
+
+@pytest.mark.parametrize("event_type", [EventType.WRITE_ROWS_V2, EventType.TABLE_MAP])
+def test_an_error_in_one_table_comes_after_the_earlier_rows_of_all(tmp_path: Path, event_type: EventType) -> None:
+    """An event with its right checksum and a wrong body, in the middle of a chunk."""
+    journal = JOURNALS / "binlog.000001"
+    whole = list(changes([journal]))
+    (chunk,) = read_journal(journal)
+    rows = np.flatnonzero(chunk.events["event_type"] == event_type)
+    event = chunk.events[rows[len(rows) // 2]]
+    data, start, stop = bytearray(journal.read_bytes()), int(event["offset"]), int(event["next_offset"])
+    if event_type == EventType.TABLE_MAP:
+        names = start + 19 + 8
+        types = names + data[names] + 2
+        data[types + data[types] + 3] = 0xF0
+    else:
+        data[start + 19 + 10] += 1  # its number of columns
+    data[stop - 4 : stop] = struct.pack("<I", zlib.crc32(data[start : stop - 4]))
+    damaged = tmp_path / "binlog.000001"
+    damaged.write_bytes(data)
+    printed: list[str] = []
+    with pytest.raises(CdcError) as caught:
+        printed.extend(changes([damaged]))
+    assert caught.value.offset == start
+    expected = [line for line in whole if json.loads(line)["offset"] < start]
+    assert printed == expected
+    assert len({json.loads(line)["table"] for line in printed}) > 2
+    found = Inspection()
+    with pytest.raises(CdcError), ChangeFiles(tmp_path / "out") as files:
+        found.write(read_all([damaged], found.selection), files)
+    assert sum(pq.read_metadata(file).num_rows for file in (tmp_path / "out").iterdir()) == len(expected)
+    found = Inspection()
+    summary = found.summary(read_all([damaged], found.selection))
+    assert summary.error is not None
+    assert sum(table.inserts + table.updates + table.deletes for table in summary.tables.values()) == len(expected)
+
+
+@pytest.mark.parametrize("name", ["mysql-common", "mariadb-common", "mysql-compressed-tagged-json"])
+def test_annotations_are_the_statements_that_were_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lines(*, annotations: bool) -> list[dict[str, object]]:
+        found = Inspection(annotations=annotations)
+        blocks = b"".join(map(bytes, found.lines(read_all([GOLDEN / f"{name}.000001"], found.selection))))
+        return [json.loads(line) for line in blocks.splitlines()]
+
+    told = lines(annotations=True)
+    monkeypatch.setattr("cdc_pipeline.pipeline.change_lines.REPEATED_BYTES_MAX", 100)
+    assert lines(annotations=True) == told
+    words = {"insert": ("INSERT", "REPLACE", "LOAD", "CREATE"), "update": ("UPDATE", "INSERT", "REPLACE")}
+    with_one = [line for line in told if "statement" in line]
+    assert len(with_one) > 5
+    for line in with_one:
+        said = str(line.pop("statement"))
+        if line["op"] in words and line["table"] != "plain":  # whose rows are a trigger's
+            assert said.split()[0] in words[str(line["op"])], line
+    assert told == lines(annotations=False)

@@ -21,7 +21,8 @@ GTID: Final = 7
 TIME: Final = 8
 NULL: Final = 9
 END: Final = 10
-PARTS: Final = 11
+STATEMENT: Final = 11
+PARTS: Final = 12
 
 NUMBERS_BYTES_MAX: Final = 3 * INTEGER_BYTES_MAX + 40  # offset, number of the GTID, time with its quotes
 
@@ -77,6 +78,9 @@ def put_lines(
     before_present: NDArray[np.uint8],
     after_present: NDArray[np.uint8],
     all_present: bool,
+    statement_of: NDArray[np.int64],
+    statement_starts: NDArray[np.int64],
+    statement_ends: NDArray[np.int64],
     out: NDArray[np.uint8],
     position: Integer,
     line_ends: NDArray[np.int64],
@@ -87,6 +91,7 @@ def put_lines(
         op: uint8 (rows,); offsets, gtid_numbers, commit_ts_us: int64 (rows,); gtid_keys: int32 (rows,), -1 for none.
         parts, keys, names: bytes with their offsets; a key is followed by the number unless that is negative.
         values: what the kernels of `json_text` wrote; starts and ends: int64 (columns, rows) into it.
+        statement_of: int64 (rows,), index into the starts and ends of statements in `values`, -1 for none; or empty.
         line_ends: int64 (rows,), written.
 
     Returns: the end in `out`.
@@ -137,6 +142,12 @@ def put_lines(
             out[position] = 90
             out[position + 1] = QUOTE
             position += 2
+        statement = np.int64(-1) if statement_of.shape[0] == 0 else statement_of[row]
+        if statement >= 0:
+            part = part_offsets[STATEMENT]
+            position = copy_bytes(parts, part, part_offsets[STATEMENT + 1] - part, out, position)
+            at = statement_starts[statement]
+            position = copy_bytes(values, at, statement_ends[statement] - at, out, position)
         part = part_offsets[END]
         position = copy_bytes(parts, part, part_offsets[END + 1] - part, out, position)
         line_ends[row] = position
