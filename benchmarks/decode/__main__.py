@@ -140,11 +140,15 @@ def live_figures(recorded: Sequence[tuple[Workload, Path]]) -> list[Figure]:
     for number, (workload, path) in enumerate(recorded[:2]):
         _say(f"{workload.name}: live")
         found = _json_of([sys.executable, "-m", "benchmarks.decode.live", str(path)])
-        dropping, reading = (statistics.median(found[name]) for name in ("dropping_s", "reading_s"))
+        names = ("dropping_s", "dropping_packets_s", "reading_s")
+        dropping, packets, reading = (statistics.median(found[name]) for name in names)
+        ratio_max = LIVE_RATIO_MAX if number == 0 else None
         figures += [
-            Figure(f"live, {workload.name}: packets dropped", dropping, "CPU-s"),
+            Figure(f"live, {workload.name}: bytes dropped", dropping, "CPU-s"),
+            Figure(f"live, {workload.name}: packets dropped", packets, "CPU-s"),
             Figure(f"live, {workload.name}: read into the store", reading, "CPU-s"),
-            Figure(f"live, {workload.name}: ratio", reading / dropping, "", LIVE_RATIO_MAX if number == 0 else None),
+            Figure(f"live, {workload.name}: ratio to bytes", reading / dropping, ""),
+            Figure(f"live, {workload.name}: ratio to packets", reading / packets, "", ratio_max),
         ]
     return figures
 

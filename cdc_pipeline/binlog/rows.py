@@ -162,7 +162,8 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
             rules=rules, is_mariadb=is_mariadb, invalid=invalid,
         )  # fmt: skip
         images.append(pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema)))
-    after_present = after_bits.take(event_row, axis=0)
+    all_present = _is_full(before_bits[ops != INSERT], columns) and _is_full(after_bits[ops != DELETE], columns)
+    after_present = _of_rows(after_bits, event_row)
     for block in blocks:
         if block.partial is not None:
             block.partial.clear_unchanged(after_present)
@@ -174,9 +175,9 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
         event_row=event_row,
         before=images[0],
         after=images[1],
-        before_present=before_bits.take(event_row, axis=0),
+        before_present=_of_rows(before_bits, event_row),
         after_present=after_present,
-        all_present=_is_full(before_bits[ops != INSERT], columns) and _is_full(after_bits[ops != DELETE], columns),
+        all_present=all_present,
         invalid=invalid,
     )
 
@@ -194,6 +195,11 @@ def _joined_pieces(pieces: Sequence[RowsSelection]) -> list[RowsSelection]:
 
 def _joined(parts: list[NDArray[np.uint8]], empty_shape: tuple[int, ...]) -> NDArray[np.uint8]:
     return np.concatenate(parts) if parts else np.zeros(empty_shape, np.uint8)
+
+
+def _of_rows(bits: NDArray[np.uint8], event_row: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The bitmap of each row's event. No event is without a row: as many rows as events are one of each, in order."""
+    return bits if len(bits) == len(event_row) else bits.take(event_row, axis=0)
 
 
 def _is_full(bits: NDArray[np.uint8], columns: int) -> bool:

@@ -79,7 +79,7 @@ class RingStore(HeldEvents):
         self._not_empty = threading.Condition(self._lock)
         self._is_running = False
         self._waiting_puts: list[tuple[int, int]] = []  # events and bytes of each put that waits for room
-        self._waiting_gets = 0
+        self._waiting_gets: list[int] = []  # the size that each asks for
         self._generation = 0  # grows with every stop: a waiter of an older one is woken with an error
         super().__init__(keeper, ring_events)
 
@@ -166,7 +166,8 @@ class RingStore(HeldEvents):
                     next_step="put before end_of_input, or start the store again",
                 )
             self._append(parts)
-            if self._waiting_gets:
+            # A get that would only go on waiting is not woken: it would take the interpreter from the reader each time.
+            if self._waiting_gets and (self._waits_in_vain() or any(map(self._is_full_batch, self._waiting_gets))):
                 self._not_empty.notify_all()
             return True
 
@@ -232,11 +233,11 @@ class RingStore(HeldEvents):
             if not self._is_running:
                 self._check_running()
             if not self._is_full_batch(size):
-                self._waiting_gets += 1
+                self._waiting_gets.append(size)
                 try:
                     self._wait(self._not_empty, lambda: self._is_full_batch(size) or self._waits_in_vain(), timeout_s)
                 finally:
-                    self._waiting_gets -= 1
+                    self._waiting_gets.remove(size)
             return self._take(size, start)
 
     def try_get(self, size: int, *, start: Position | None = None) -> Batch:
