@@ -152,13 +152,17 @@ def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id
     raw = bytes(body)
     try:
         wires, _, counts, reader = _columns_of(raw, table_name(raw, table_id_bytes=table_id_bytes).end, is_mariadb)
-        if counts.all and parse_metadata(raw[reader.at :], counts).names is None:
-            return True
+        metadata = parse_metadata(raw[reader.at :], counts)
     except (ValueError, CdcError):
         return False
-    return is_mariadb and any(
-        wire.wire_type in OLD_TEMPORAL or (wire.wire_type == _W.STRING and wire.meta in _FIXED_KIND_WIDTHS)
-        for wire in wires
+    if counts.all and metadata.names is None:
+        return True
+    if not is_mariadb:
+        return False
+    texts = [wire for wire in wires if wire.wire_type in _CHARSETS_TOLD[is_mariadb]]
+    return any(wire.wire_type in OLD_TEMPORAL for wire in wires) or any(
+        wire.wire_type == _W.STRING and wire.meta in _FIXED_KIND_WIDTHS and charset == BINARY_COLLATION
+        for wire, charset in zip(texts, metadata.charsets or (), strict=False)
     )
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from cdc_pipeline.binlog import table_map
+from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import MetadataMissingError, SchemaError
 from cdc_pipeline.schema.changes import KnownTable
 from cdc_pipeline.schema.history import Origin
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.source.archive_files import read_journal
 from tests.schema_history.reading import Reading, selected
 from tests.servers import Server
 
@@ -279,3 +283,24 @@ def test_a22_a_generated_invisible_key_is_in_the_logged_text(
         assert [(row["my_row_id"], row["a"]) for row in reading.of("i")] == list(rows)
     finally:
         server.execute("SET GLOBAL binlog_row_metadata = 'FULL'")
+
+
+@pytest.mark.mariadb
+@pytest.mark.torture
+def test_a21_texts_of_the_same_width_are_told_by_their_charset(mariadb_server: Server, mariadb_database: str) -> None:
+    """A full table map is asked beyond for bytes of 4 or 16 alone: each question reads the log once more."""
+    server = mariadb_server
+    server.flush_journal()
+    server.execute_all(
+        f"USE `{mariadb_database}`",
+        "CREATE TABLE texts (a CHAR(4) CHARACTER SET latin1, b CHAR(1) CHARACTER SET utf8mb4, c BINARY(5), d INT)",
+        "CREATE TABLE addresses (a CHAR(4) CHARACTER SET latin1, b INET4, d INT)",
+        "INSERT INTO texts VALUES ('abcd', 'x', x'00', 1)",
+        "INSERT INTO addresses VALUES ('abcd', '192.0.2.1', 1)",
+    )
+    asked = {}
+    for chunk in read_journal(server.journals()[-1]):
+        for row in np.flatnonzero(chunk.events["event_type"] == EventType.TABLE_MAP).tolist():
+            body = chunk.body(row)
+            asked[table_map.table_name(body).table] = table_map.needs_schema(body, is_mariadb=True)
+    assert asked == {"texts": False, "addresses": True}
