@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import columns_compressed as compressed
 from cdc_pipeline.binlog import columns_wire as wire
-from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type
+from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type, label_array
 from cdc_pipeline.binlog.charsets import find_charset
 from cdc_pipeline.binlog.columns_invalid import temporal_text
 from cdc_pipeline.binlog.columns_json import json_column, json_invalid
@@ -353,7 +353,7 @@ def _text(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 def _enum(cells: _Cells, kind: pa.DataType) -> pa.Array:
     numbers_ = cells.integers(signed=False)
-    labels = pa.array(["", *cells.column.labels], pa.string())
+    labels = label_array(cells.column.labels)
     cells.state[numbers_ >= len(labels)] = INVALID
     missing = cells.state != VALID
     indexes = np.where(missing, 0, numbers_).astype(np.int32)

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import columns_wire as wire
-from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type
+from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type, label_array
 from cdc_pipeline.binlog.charsets import find_charset
 from cdc_pipeline.binlog.kernels import text, tiles
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
@@ -100,7 +100,7 @@ def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
     if (kind, wire_type) == (Kind.DECIMAL, _W.NEWDECIMAL) and column.precision <= DECIMAL_DIGITS_MAX:
         return _Line(index, tiles.DECIMAL, rule, column.precision, column.scale, 16, arrow)
     if (kind, wire_type) == (Kind.ENUM, _W.ENUM) and rule <= 2:
-        labels = pa.array(["", *column.labels], pa.string())
+        labels = label_array(column.labels)
         return _Line(index, tiles.NUMBER, rule, len(column.labels), 0, 4, pa.int32(), labels)
     if wire_type in _PLAIN_BYTES and kind is Kind.BINARY:
         return _Line(index, tiles.TEXT, -rule, text.BYTES, column.pad_bytes, 4, arrow)

@@ -64,3 +64,14 @@ def test_product_files_stay_short() -> None:
         if (lines := len(file.read_text(encoding="utf-8").splitlines())) > 500
     }
     assert not long
+
+
+def test_decoding_loads_no_pandas() -> None:
+    """pyarrow imports it as soon as it is given a list: half a second of every run."""
+    program = (
+        "import sys; from pathlib import Path; from cdc_pipeline.pipeline.inspect import inspect;"
+        " found = inspect([Path('cdc_pipeline/demo/shop/journals')]); assert found.error is None and found.tables;"
+        " print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
