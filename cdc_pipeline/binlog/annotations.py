@@ -30,7 +30,7 @@ from cdc_pipeline.binlog.event_types import HEADER_BYTES, ROWS_TYPES, EventType
 from cdc_pipeline.binlog.format_description import table_id_bytes
 
 _ROWS: Final = np.zeros(256, dtype=bool)
-_ROWS[[*ROWS_TYPES, EventType.PARTIAL_UPDATE_ROWS]] = True
+_ROWS[[*ROWS_TYPES]] = True
 _STATEMENT_END: Final = 0x01
 
 

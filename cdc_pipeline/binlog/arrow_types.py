@@ -9,7 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.errors import BinlogError
 
+COLUMN_BYTES_MAX: Final = (1 << 31) - 1  # 32-bit offsets
 DECIMAL_DIGITS_MAX: Final = 38  # of decimal128, of Spark and of Delta; wider ones travel as text
 
 BIGINT_UNSIGNED: Final = pa.decimal128(20, 0)
@@ -74,3 +76,19 @@ def label_array(labels: tuple[str, ...]) -> pa.StringArray:
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum([len(text) for text in texts], out=offsets[1:])
     return pa.StringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(b"".join(texts)))
+
+
+def check_column_bytes(column: Column, rows: int, total_bytes: int) -> int:
+    """`total_bytes`, where the offsets of one array can tell so many.
+
+    Raises:
+        BinlogError: they cannot.
+    """
+    if total_bytes > COLUMN_BYTES_MAX:
+        raise BinlogError(
+            f"column {column.name!r} holds too many bytes for one batch",
+            expected=f"at most {COLUMN_BYTES_MAX} bytes",
+            got=f"{total_bytes} bytes in {rows} rows",
+            next_step="decode fewer events at a time",
+        )
+    return total_bytes

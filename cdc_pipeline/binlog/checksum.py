@@ -11,8 +11,6 @@ Source: MySQL "Binlog Event Checksum": CRC-32 of IEEE 802.3 over header and body
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import zlib
 from typing import Any, Final
 
@@ -23,6 +21,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import checksum_folding
 from cdc_pipeline.binlog.kernels.compiling import njit
+from cdc_pipeline.binlog.shared_zlib import zlib_addresses
 
 CHECKSUM_BYTES: Final = 4
 _SYMBOL: Final = "cdc_pipeline_crc32"
@@ -39,20 +38,6 @@ def _table() -> NDArray[np.uint32]:
             value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
         table[byte] = value
     return table
-
-
-def _zlib_address() -> int | None:
-    for name in (ctypes.util.find_library("z"), "libz.so.1", "libz.dylib"):
-        if name is None:
-            continue
-        try:
-            library = ctypes.CDLL(name)
-            address = ctypes.cast(library.crc32, ctypes.c_void_p).value
-        except (OSError, AttributeError):
-            continue
-        _keep_alive.append(library)
-        return address
-    return None
 
 
 def table_loop_address() -> int:
@@ -74,7 +59,8 @@ def table_loop_address() -> int:
 
 
 def _fastest_address() -> int:
-    plain = _zlib_address() or table_loop_address()
+    shared = zlib_addresses(["crc32"])
+    plain = shared[0] if shared else table_loop_address()
     if not checksum_folding.is_possible():
         return plain
     binding.add_symbol(_SHORT_SYMBOL, plain)

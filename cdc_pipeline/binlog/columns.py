@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import columns_compressed as compressed
 from cdc_pipeline.binlog import columns_wire as wire
-from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type, label_array
+from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type, check_column_bytes, label_array
 from cdc_pipeline.binlog.charsets import find_charset
 from cdc_pipeline.binlog.columns_invalid import temporal_text
 from cdc_pipeline.binlog.columns_json import json_column, json_invalid
-from cdc_pipeline.binlog.columns_tiled import COLUMN_BYTES_MAX, gather_tiled
+from cdc_pipeline.binlog.columns_tiled import gather_tiled
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels import addresses, numbers, old_temporal, temporal, text
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
@@ -173,14 +173,7 @@ def build_columns(
 
 
 def _fits(cells: _Cells, total_bytes: int) -> int:
-    if total_bytes > COLUMN_BYTES_MAX:
-        raise BinlogError(
-            f"column {cells.column.name!r} holds too many bytes for one batch",
-            expected=f"at most {COLUMN_BYTES_MAX} bytes",
-            got=f"{total_bytes} bytes in {cells.rows} rows",
-            next_step="decode fewer events at a time",
-        )
-    return total_bytes
+    return check_column_bytes(cells.column, cells.rows, total_bytes)
 
 
 def _unpack(cells: _Cells) -> list[InvalidValue]:

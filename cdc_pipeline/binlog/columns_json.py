@@ -9,12 +9,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.columns_tiled import COLUMN_BYTES_MAX
+from cdc_pipeline.binlog.arrow_types import check_column_bytes
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels import json_changes, json_diff, jsonb
 from cdc_pipeline.binlog.kernels.numbers import VALID
 from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
-from cdc_pipeline.errors import BinlogError
 
 if TYPE_CHECKING:
     from cdc_pipeline.binlog.columns import Block, _Cells
@@ -81,13 +80,7 @@ class _Writer:
 
     def check_bytes(self) -> None:
         """Raises BinlogError: the text is longer than Arrow's offsets can tell."""
-        if self.end > COLUMN_BYTES_MAX:
-            raise BinlogError(
-                f"column {self._cells.column.name!r} holds too many bytes for one batch",
-                expected=f"at most {COLUMN_BYTES_MAX} bytes",
-                got=f"{self.end} bytes in {self._cells.rows} rows",
-                next_step="decode fewer events at a time",
-            )
+        check_column_bytes(self._cells.column, self._cells.rows, self.end)
 
 
 def json_column(cells: _Cells, kind: pa.DataType) -> pa.Array:

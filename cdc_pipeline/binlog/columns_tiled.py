@@ -18,15 +18,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import columns_wire as wire
-from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type, label_array
+from cdc_pipeline.binlog.arrow_types import COLUMN_BYTES_MAX, DECIMAL_DIGITS_MAX, arrow_type, label_array
 from cdc_pipeline.binlog.charsets import find_charset
 from cdc_pipeline.binlog.kernels import text, tiles
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 
 if TYPE_CHECKING:
     from cdc_pipeline.binlog.columns import Block
-
-COLUMN_BYTES_MAX: Final = (1 << 31) - 1  # Arrow's 32-bit offsets
 
 _ALIGN: Final = 64
 _W = wire.WireType

@@ -10,8 +10,6 @@ Source: zlib manual (`z_stream`, `inflateInit2`, `inflateReset2`, `inflate`), in
 
 from __future__ import annotations
 
-import ctypes
-import ctypes.util
 import zlib
 from typing import Any, Final
 
@@ -21,6 +19,7 @@ from numba import config, types
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.compiling import njit
+from cdc_pipeline.binlog.shared_zlib import zlib_addresses
 from cdc_pipeline.errors import RuntimeSetupError
 
 STREAM_BYTES: Final = 112
@@ -32,24 +31,14 @@ _WINDOW_BITS: Final = 15  # negative: no zlib header and trailer
 _FINISH: Final = 4
 _STREAM_END: Final = 1
 _FUNCTIONS: Final = ("inflateInit2_", "inflateReset2", "inflate", "inflateEnd")
-_keep_alive: list[Any] = []  # what the registered addresses belong to
 
 
 def _register() -> bool:
     """Make zlib's functions known to LLVM under names of our own; False where no shared zlib is found."""
-    for name in (ctypes.util.find_library("z"), "libz.so.1", "libz.dylib"):
-        if name is None:
-            continue
-        try:
-            library = ctypes.CDLL(name)
-            addresses = [ctypes.cast(getattr(library, function), ctypes.c_void_p).value for function in _FUNCTIONS]
-        except (OSError, AttributeError):
-            continue
-        _keep_alive.append(library)
-        for function, address in zip(_FUNCTIONS, addresses, strict=True):
-            binding.add_symbol(f"cdc_pipeline_{function}", address)
-        return True
-    return False
+    addresses = zlib_addresses(_FUNCTIONS)
+    for function, address in zip(_FUNCTIONS, addresses or (), strict=False):
+        binding.add_symbol(f"cdc_pipeline_{function}", address)
+    return addresses is not None
 
 
 def new_stream() -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels import json_strings, json_text
+from cdc_pipeline.binlog.kernels import json_escapes, json_strings, json_text
 from cdc_pipeline.binlog.kernels.shortest import powers_of_ten
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.errors import BinlogError
@@ -121,8 +121,8 @@ def _write(
         )  # fmt: skip
     elif pa.types.is_string(kind):
         offsets, data = _variable(values)
-        escapes = int(json_strings.escaped_bytes(data, int(offsets[0]), int(offsets[-1])))
-        size = int(offsets[-1] - offsets[0]) + escapes * json_strings.ESCAPED_BYTES_MORE
+        escapes = int(json_escapes.escaped_bytes(data, int(offsets[0]), int(offsets[-1])))
+        size = int(offsets[-1] - offsets[0]) + escapes * json_escapes.ESCAPED_BYTES_MORE
         out = buffer.room(size + rows * json_strings.QUOTES_BYTES)
         buffer.used = json_strings.put_strings(offsets, data, valid, escapes == 0, out, buffer.used, *place)
     elif pa.types.is_binary(kind):

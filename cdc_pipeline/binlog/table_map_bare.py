@@ -51,9 +51,8 @@ def parse_bare(
         DamagedJournalError, UnknownColumnTypeError, SchemaError: as `table_map.parse`; `unknown_charset` is none.
     """
     raw = bytes(body)
-    fields = raw[_metadata_at(raw, table_id_bytes) :]
-    present = _kinds(fields)
-    count = _column_count(raw, table_id_bytes)
+    count, metadata_at = _columns_and_metadata(raw, table_id_bytes)
+    present = _kinds(raw[metadata_at:])
     added = b""
     if table_map_metadata.COLUMN_NAME not in present:
         names = b"".join(_text(f"@{number}".encode()) for number in range(1, count + 1))
@@ -98,20 +97,15 @@ def _collation(charset: str) -> int:
     )
 
 
-def _column_count(raw: bytes, table_id_bytes: int) -> int:
-    reader = Reader(raw)
-    reader.take(table_map.table_name(raw, table_id_bytes=table_id_bytes).end)
-    return reader.number()
-
-
-def _metadata_at(raw: bytes, table_id_bytes: int) -> int:
+def _columns_and_metadata(raw: bytes, table_id_bytes: int) -> tuple[int, int]:
+    """Count of the columns, and index of the optional metadata."""
     reader = Reader(raw)
     reader.take(table_map.table_name(raw, table_id_bytes=table_id_bytes).end)
     count = reader.number()
     reader.take(count)
     reader.text()
     reader.take((count + 7) // 8)
-    return reader.at
+    return count, reader.at
 
 
 def _kinds(fields: bytes) -> set[int]:

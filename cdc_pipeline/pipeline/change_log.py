@@ -28,6 +28,7 @@ from cdc_pipeline.binlog.gtid_columns import GtidColumns, Gtids
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.pipeline.decoding import rolled_back_offsets
 from cdc_pipeline.pipeline.selection import Selection, TransactionFilter
 from cdc_pipeline.schema.changes import is_isolated
 from cdc_pipeline.transaction.buffer import TransactionBuffer
@@ -240,7 +241,7 @@ class ChangeLog:
         keep = np.ones(len(events), bool)
         if self.selection.asks_for_transactions:
             keep = self.filter.wanted(piece.chunk, events, gtids)
-        rolled_back = events["tx_offset"][events["role"] == Role.ROLLBACK]
+        rolled_back = rolled_back_offsets(piece)
         rows_wanted = keep & self._types[events["event_type"]]
         if len(rolled_back):
             rows_wanted &= ~np.isin(events["tx_offset"], rolled_back)

@@ -114,7 +114,7 @@ class RunDecoder:
         ignored = left = 0
         applied: set[tuple[str, int]] = set()
         for piece in slices:
-            rolled_back = _rolled_back(piece)
+            rolled_back = rolled_back_offsets(piece)
             groups = prepared_groups(piece) if piece.kind is SliceKind.TRANSACTIONS else []
             prepared.update(((group.journal, group.tx_offset), group) for group in groups)
             held = np.array([group.tx_offset for group in groups], dtype=np.int64)
@@ -209,7 +209,8 @@ def _by_transaction(
         yield (journal, int(transaction[first])), DecodedTable(rows, journal, offset)
 
 
-def _rolled_back(piece: EventSlice) -> NDArray[np.int64]:
+def rolled_back_offsets(piece: EventSlice) -> NDArray[np.int64]:
+    """`tx_offset` of the transactions of a slice that end with ROLLBACK."""
     events = piece.events
     offsets: NDArray[np.int64] = events["tx_offset"][events["role"] == Role.ROLLBACK]
     return offsets

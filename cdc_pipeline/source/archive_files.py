@@ -162,13 +162,7 @@ def read_journal(
                 break
             buffer.commit(count)
             left = None if left is None else left - count
-            while True:
-                chunk, consumed = framer.feed(buffer.filled)
-                buffer.consume(consumed)
-                if chunk is not None:
-                    yield chunk
-                if not consumed:
-                    break
+            yield from framed(framer, buffer)
         is_at_end = stop_offset is None or handle.read(1) == b""
     if is_at_end and (stop_offset is None or len(buffer)):
         framer.finish(len(buffer))
@@ -176,6 +170,20 @@ def read_journal(
         framer.finish(0)
         error = past_end if is_at_end else inside_event
         raise error(file.name, stop_offset, framer.offset)
+
+
+def framed(framer: EventFramer, buffer: ByteBuffer) -> Iterator[Chunk]:
+    """The whole events in `buffer`, which then holds the beginning of the next one.
+
+    Raises:
+        BinlogError: after everything before it was delivered.
+    """
+    consumed = -1
+    while consumed:
+        chunk, consumed = framer.feed(buffer.filled)
+        buffer.consume(consumed)
+        if chunk is not None:
+            yield chunk
 
 
 def read_head(file: Path) -> JournalHead:

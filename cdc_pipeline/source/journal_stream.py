@@ -21,7 +21,7 @@ from cdc_pipeline.binlog.event_types import HEADER_BYTES, MAGIC
 from cdc_pipeline.binlog.framing import EventFramer
 from cdc_pipeline.binlog.seq import JOURNAL_BITS
 from cdc_pipeline.errors import DamagedJournalError, JournalMissingError, SourceIdentityError, TruncatedJournalError
-from cdc_pipeline.source.archive_files import check_magic, journal_files
+from cdc_pipeline.source.archive_files import check_magic, framed, journal_files
 
 STREAM_CHUNK_BYTES: Final = 8 << 20
 
@@ -74,13 +74,7 @@ class JournalStream:
             if not count:
                 return
             self._buffer.commit(count)
-            while True:
-                chunk, consumed = self._framer.feed(self._buffer.filled)
-                self._buffer.consume(consumed)
-                if chunk is not None:
-                    yield chunk
-                if not consumed:
-                    break
+            yield from framed(self._framer, self._buffer)
 
     def finish(self) -> None:
         """No more bytes come.

@@ -16,7 +16,7 @@ from cdc_pipeline.binlog import table_map
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.gtid_columns import Gtids
-from cdc_pipeline.binlog.table_map_bare import _metadata_at, parse_bare
+from cdc_pipeline.binlog.table_map_bare import _columns_and_metadata, parse_bare
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.pipeline import change_log
@@ -144,7 +144,7 @@ def test_a_table_map_without_metadata_is_read_by_rule() -> None:
             arguments = {"journal": "j.000001", "offset": 4, "is_mariadb": False, "table_id_bytes": 6}
             same, missing = parse_bare(body, **arguments)  # type: ignore[arg-type]
             assert (same, missing) == (full, ())
-            bare, missing = parse_bare(body[: _metadata_at(body, 6)], **arguments)  # type: ignore[arg-type]
+            bare, missing = parse_bare(body[: _columns_and_metadata(body, 6)[1]], **arguments)  # type: ignore[arg-type]
             has_text = any(column.kind in (Kind.TEXT, Kind.BINARY) for column in full.columns)
             assert {"names", "signs"} <= set(missing)
             assert ("charsets" in missing) == has_text

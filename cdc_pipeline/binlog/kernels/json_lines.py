@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT
 from cdc_pipeline.binlog.kernels.compiling import Integer, kernel, routine
-from cdc_pipeline.binlog.kernels.copying import copy_bytes
-from cdc_pipeline.binlog.kernels.json_text import INTEGER_BYTES_MAX, QUOTE, put_datetime, put_unsigned
+from cdc_pipeline.binlog.kernels.json_escapes import QUOTE
+from cdc_pipeline.binlog.kernels.json_text import INTEGER_BYTES_MAX, put_datetime
+from cdc_pipeline.binlog.kernels.memory import copy_piece
+from cdc_pipeline.binlog.kernels.shortest import put_unsigned
 
 # The constant parts of a line, by index: heads by op, what stands between and behind the images.
 HEAD: Final = 0  # + op: INSERT, UPDATE, DELETE
@@ -46,9 +48,9 @@ def _put_image(
         if not all_present and (np.int64(present[row, column >> 3]) >> (column & 7)) & 1 == 0:
             continue
         name = name_offsets[column]
-        position = copy_bytes(names, name, name_offsets[column + 1] - name, out, position)
+        position = copy_piece(names, name, name_offsets[column + 1] - name, out, position)
         start = starts[column, row]
-        position = copy_bytes(values, start, ends[column, row] - start, out, position)
+        position = copy_piece(values, start, ends[column, row] - start, out, position)
     if position == first:
         out[position] = 123
         position += 1
@@ -99,43 +101,43 @@ def put_lines(
     for row in range(op.shape[0]):
         change = np.int64(op[row])
         part = part_offsets[HEAD + change]
-        position = copy_bytes(parts, part, part_offsets[HEAD + change + 1] - part, out, position)
+        position = copy_piece(parts, part, part_offsets[HEAD + change + 1] - part, out, position)
         if change != INSERT:
             position = _put_image(
                 row, values, before_starts, before_ends, before_present, all_present, names, name_offsets, out, position
             )
         if change == DELETE:
             part = part_offsets[AFTER_DELETE]
-            position = copy_bytes(parts, part, part_offsets[AFTER_DELETE + 1] - part, out, position)
+            position = copy_piece(parts, part, part_offsets[AFTER_DELETE + 1] - part, out, position)
         else:
             if change != INSERT:
                 part = part_offsets[BETWEEN]
-                position = copy_bytes(parts, part, part_offsets[BETWEEN + 1] - part, out, position)
+                position = copy_piece(parts, part, part_offsets[BETWEEN + 1] - part, out, position)
             position = _put_image(
                 row, values, after_starts, after_ends, after_present, all_present, names, name_offsets, out, position
             )
         part = part_offsets[JOURNAL]
-        position = copy_bytes(parts, part, part_offsets[JOURNAL + 1] - part, out, position)
-        position = put_unsigned(out, position, np.uint64(offsets[row]))
+        position = copy_piece(parts, part, part_offsets[JOURNAL + 1] - part, out, position)
+        position = put_unsigned(np.uint64(offsets[row]), out, position)
         part = part_offsets[GTID]
-        position = copy_bytes(parts, part, part_offsets[GTID + 1] - part, out, position)
+        position = copy_piece(parts, part, part_offsets[GTID + 1] - part, out, position)
         key = np.int64(gtid_keys[row])
         if key < 0:
             part = part_offsets[NULL]
-            position = copy_bytes(parts, part, part_offsets[NULL + 1] - part, out, position)
+            position = copy_piece(parts, part, part_offsets[NULL + 1] - part, out, position)
         else:
             out[position] = QUOTE
             at = key_offsets[key]
-            position = copy_bytes(keys, at, key_offsets[key + 1] - at, out, position + 1)
+            position = copy_piece(keys, at, key_offsets[key + 1] - at, out, position + 1)
             if gtid_numbers[row] >= 0:
-                position = put_unsigned(out, position, np.uint64(gtid_numbers[row]))
+                position = put_unsigned(np.uint64(gtid_numbers[row]), out, position)
             out[position] = QUOTE
             position += 1
         part = part_offsets[TIME]
-        position = copy_bytes(parts, part, part_offsets[TIME + 1] - part, out, position)
+        position = copy_piece(parts, part, part_offsets[TIME + 1] - part, out, position)
         if commit_ts_us[row] < 0:
             part = part_offsets[NULL]
-            position = copy_bytes(parts, part, part_offsets[NULL + 1] - part, out, position)
+            position = copy_piece(parts, part, part_offsets[NULL + 1] - part, out, position)
         else:
             out[position] = QUOTE
             position = put_datetime(out, position + 1, commit_ts_us[row], 84, 6)
@@ -145,11 +147,11 @@ def put_lines(
         statement = np.int64(-1) if statement_of.shape[0] == 0 else statement_of[row]
         if statement >= 0:
             part = part_offsets[STATEMENT]
-            position = copy_bytes(parts, part, part_offsets[STATEMENT + 1] - part, out, position)
+            position = copy_piece(parts, part, part_offsets[STATEMENT + 1] - part, out, position)
             at = statement_starts[statement]
-            position = copy_bytes(values, at, statement_ends[statement] - at, out, position)
+            position = copy_piece(values, at, statement_ends[statement] - at, out, position)
         part = part_offsets[END]
-        position = copy_bytes(parts, part, part_offsets[END + 1] - part, out, position)
+        position = copy_piece(parts, part, part_offsets[END + 1] - part, out, position)
         line_ends[row] = position
     return position
 
@@ -166,5 +168,5 @@ def order_lines(
     position = np.int64(0)
     for index in range(order.shape[0]):
         line = order[index]
-        position = copy_bytes(data, starts[line], ends[line] - starts[line], out, position)
+        position = copy_piece(data, starts[line], ends[line] - starts[line], out, position)
     return position

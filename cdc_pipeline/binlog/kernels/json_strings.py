@@ -8,35 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.compiling import Integer, kernel
-from cdc_pipeline.binlog.kernels.copying import copy_bytes
-from cdc_pipeline.binlog.kernels.json_text import QUOTE, put_null
+from cdc_pipeline.binlog.kernels.json_escapes import HEX_DIGITS, QUOTE, put_escaped
+from cdc_pipeline.binlog.kernels.json_text import put_null
+from cdc_pipeline.binlog.kernels.memory import copy_piece
 
-ESCAPED_BYTES_MORE: Final = 5  # a control character takes six bytes
 QUOTES_BYTES: Final = 2
-_BACKSLASH = 92
-_HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8).copy()
-
-
-def _escapes() -> NDArray[np.uint8]:
-    """By byte: 0 for itself, the letter after the backslash, or ``u`` for four hex digits."""
-    table = np.zeros(256, np.uint8)
-    table[:32] = ord("u")
-    for byte, letter in (*zip(b"\b\t\n\f\r", b"btnfr", strict=True), (QUOTE, QUOTE), (_BACKSLASH, _BACKSLASH)):
-        table[byte] = letter
-    return table
-
-
-_ESCAPES = _escapes()
-
-
-@kernel
-def escaped_bytes(data: NDArray[np.uint8], first: Integer, stop: Integer) -> Integer:
-    """How many of the bytes [first, stop) need an escape."""
-    count = np.int64(0)
-    for index in range(first, stop):
-        byte = data[index]
-        count += np.int64((byte < 32) | (byte == QUOTE) | (byte == _BACKSLASH))
-    return count
 
 
 @kernel
@@ -60,24 +36,9 @@ def put_strings(
         position += 1
         first, stop = np.int64(offsets[row]), np.int64(offsets[row + 1])
         if plain:
-            position = copy_bytes(data, first, stop - first, out, position)
+            position = copy_piece(data, first, stop - first, out, position)
         else:
-            for index in range(first, stop):
-                byte = data[index]
-                letter = _ESCAPES[byte]
-                if letter == 0:
-                    out[position] = byte
-                    position += 1
-                    continue
-                out[position] = _BACKSLASH
-                out[position + 1] = letter
-                position += 2
-                if letter == 117:
-                    out[position] = 48
-                    out[position + 1] = 48
-                    out[position + 2] = _HEX_DIGITS[byte >> 4]
-                    out[position + 3] = _HEX_DIGITS[byte & 15]
-                    position += 4
+            position = put_escaped(data, first, stop, out, position)
         out[position] = QUOTE
         position += 1
         ends[row] = position
@@ -107,13 +68,13 @@ def put_hex(
             srid = np.int64(srids[row])
             for shift in range(0, 32, 8):
                 byte = (srid >> shift) & 255
-                out[position] = _HEX_DIGITS[byte >> 4]
-                out[position + 1] = _HEX_DIGITS[byte & 15]
+                out[position] = HEX_DIGITS[byte >> 4]
+                out[position + 1] = HEX_DIGITS[byte & 15]
                 position += 2
         for index in range(offsets[row], offsets[row + 1]):
             byte = np.int64(data[index])
-            out[position] = _HEX_DIGITS[byte >> 4]
-            out[position + 1] = _HEX_DIGITS[byte & 15]
+            out[position] = HEX_DIGITS[byte >> 4]
+            out[position + 1] = HEX_DIGITS[byte & 15]
             position += 2
         out[position] = QUOTE
         position += 1

@@ -14,8 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
+from cdc_pipeline.binlog.kernels.json_escapes import QUOTE
 from cdc_pipeline.binlog.kernels.numbers import put_digits
-from cdc_pipeline.binlog.kernels.shortest import DOUBLE_TEXT_BYTES_MAX, put_double, put_float
+from cdc_pipeline.binlog.kernels.shortest import (
+    DOUBLE_TEXT_BYTES_MAX,
+    digit_count,
+    put_double,
+    put_float,
+    put_unsigned,
+)
 
 NULL_BYTES: Final = 4
 INTEGER_BYTES_MAX: Final = 20
@@ -23,7 +30,6 @@ DECIMAL_BYTES_MAX: Final = 100
 DATETIME_BYTES_MAX: Final = 30
 REAL_BYTES_MAX: Final = DOUBLE_TEXT_BYTES_MAX
 
-QUOTE = 34
 _POINT = 46
 _MINUS = 45
 _DAY_US: Final = 86_400_000_000
@@ -36,22 +42,6 @@ _GROUP = np.uint64(1_000_000_000)
 _LOW_32 = np.uint64(0xFFFFFFFF)
 _BITS_32 = np.uint64(32)
 _ASCII_ZERO = np.uint64(48)
-
-
-@helper
-def put_unsigned(out: NDArray[np.uint8], position: Integer, value: Integer) -> Integer:
-    """Write a uint64. Returns the position after it."""
-    count = np.int64(1)
-    limit = _TEN
-    while count < 20 and value >= limit:
-        count += 1
-        if count == 20:
-            break  # 10**20 is beyond 64 bits
-        limit *= _TEN
-    for index in range(position + count - 1, position - 1, -1):
-        out[index] = np.uint8(_ASCII_ZERO + value % _TEN)
-        value //= _TEN
-    return position + count
 
 
 @helper
@@ -82,7 +72,7 @@ def put_integers(
             out[position] = _MINUS
             position += 1
             value = ~value + _ONE if value != _ZERO else value
-        position = put_unsigned(out, position, value)
+        position = put_unsigned(value, out, position)
         ends[row] = position
     return position
 
@@ -148,13 +138,7 @@ def put_decimals(
             else:
                 low = low + _ONE
         if high == _ZERO and scale < 19:
-            count = np.int64(1)
-            limit = _TEN
-            while count < 19 and low >= limit:
-                count += 1
-                limit *= _TEN
-            if count == 19 and low >= np.uint64(10_000_000_000_000_000_000):
-                count = np.int64(20)
+            count = digit_count(low)
             if count <= scale:
                 count = scale + 1
             end = position + count + (1 if scale else 0)

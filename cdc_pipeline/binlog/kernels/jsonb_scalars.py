@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.compiling import Integer, helper, routine
+from cdc_pipeline.binlog.kernels.json_escapes import put_escaped
 from cdc_pipeline.binlog.kernels.memory import copy_plain
 from cdc_pipeline.binlog.kernels.numbers import DIGIT_BYTES, GROUP_DIGITS, put_decimal, put_digits
 from cdc_pipeline.binlog.kernels.shortest import put_double, put_unsigned
@@ -35,11 +36,7 @@ _TYPE_TIMESTAMP, _TYPE_DATE, _TYPE_TIME, _TYPE_DATETIME, _TYPE_DECIMAL = 7, 10, 
 _LITERALS = np.frombuffer(b"nulltruefalse", np.uint8)
 _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _BASE64_LINE: Final = 76  # characters after which the server puts a line end
-_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 _OPAQUE_PREFIX = np.frombuffer(b'"base64:type', np.uint8)
-# Letter after the backslash by control character; 0 for those that are written as \u00xx.
-_ESCAPES = np.zeros(32, np.uint8)
-_ESCAPES[[8, 9, 10, 12, 13]] = np.frombuffer(b"btnfr", np.uint8)
 # Inside a document a DECIMAL may be declared with more digits than a column can have: whole groups of nine.
 _DECIMAL_DIGITS_MAX: Final = 81
 _SIGN_BIT_16: Final = 1 << 15
@@ -98,27 +95,7 @@ def _put_escaped(
     if position + need > limit:
         return np.int64(NO_ROOM)
     out[position] = 34
-    position += 1
-    for index in range(first, stop):
-        byte = byte_at(data, index)
-        if byte == 34 or byte == 92:
-            out[position] = 92
-            position += 1
-        elif byte < 32:
-            out[position] = 92
-            if _ESCAPES[byte]:
-                out[position + 1] = _ESCAPES[byte]
-                position += 2
-            else:
-                out[position + 1] = 117
-                out[position + 2] = 48
-                out[position + 3] = 48
-                out[position + 4] = _HEX[byte >> 4]
-                out[position + 5] = _HEX[byte & 15]
-                position += 6
-            continue
-        out[position] = byte
-        position += 1
+    position = put_escaped(data, first, stop, out, position + 1)
     out[position] = 34
     return np.int64(position + 1)
 

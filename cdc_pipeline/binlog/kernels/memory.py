@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.kernels.compiling import Integer, helper
 
 _WORD_BYTES: Final = 8
+_LOOP_BYTES_MAX: Final = 16
 _TOP_BITS: Final = np.uint64(0x8080808080808080)
 _ONES: Final = np.uint64(0x0101010101010101)
 _BLANKS: Final = np.uint64(0x2020202020202020)
@@ -171,6 +172,29 @@ def _copy_block(
     _move(data, source, length, out, target)
 
 
+def _piece_by_bytes(
+    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+) -> Integer:
+    for index in range(length):
+        out[target + index] = data[source + index]
+    return target + length
+
+
+def _copy_piece(
+    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
+) -> Integer:
+    """Copy data[source : source + length] to out[target:], which is other memory. Returns the position after it.
+
+    Short pieces are copied in a loop, whose cost is less than that of a call.
+    """
+    if length <= _LOOP_BYTES_MAX:
+        for index in range(length):
+            out[target + index] = data[source + index]
+    else:
+        _move(data, source, length, out, target)
+    return target + length
+
+
 def _equal_by_bytes(data: NDArray[np.uint8], one: Integer, other: Integer, length: Integer) -> bool:
     index = 0
     while index < length and data[one + index] == data[other + index]:
@@ -202,6 +226,7 @@ def _do_prefetch(data: NDArray[np.uint8], position: Integer) -> None:
 
 
 copy_bytes: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_by_words)
+copy_piece: Final = helper(_piece_by_bytes if _BY_BYTES else _copy_piece)
 copy_plain: Final = helper(_plain_by_bytes if _BY_BYTES else _plain_by_words)
 equal_bytes: Final = helper(_equal_by_bytes if _BY_BYTES else _equal_by_words)
 copy_block: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_block)

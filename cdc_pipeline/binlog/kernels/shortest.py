@@ -153,7 +153,7 @@ def _put_pairs(value: Integer, digits: Integer, out: NDArray[np.uint8], position
 
 
 @helper
-def _digit_count(value: Integer) -> Integer:
+def digit_count(value: Integer) -> Integer:
     """Decimal digits of a uint64; 1 for 0."""
     count = np.int64(1)
     while count < 20 and value >= _POWERS[count]:
@@ -167,7 +167,7 @@ def put_unsigned(value: Integer, out: NDArray[np.uint8], position: Integer) -> I
     if value < _TEN:
         out[position] = np.uint8(np.uint64(48) + value)
         return position + 1
-    return _put_pairs(value, _digit_count(value), out, position)
+    return _put_pairs(value, digit_count(value), out, position)
 
 
 @helper
@@ -251,7 +251,7 @@ def put_float(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8],
 def put_number(digits: Integer, exponent: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
     """Write digits * 10**exponent, not zero and without trailing zeros, in the server's layout. Returns the position
     after it."""
-    count = _digit_count(digits)
+    count = digit_count(digits)
     point = count + exponent  # digits before the decimal point
     if point < _DIGITS_BEFORE_POINT_MIN or (point > _DIGITS_BEFORE_POINT_MAX and exponent >= 0):
         power = _POWERS[count - 1]
