@@ -22,12 +22,12 @@ import numpy as np
 from benchmarks import search
 from benchmarks.report import Figure, report
 from benchmarks.store_journal import TRANSACTION_EVENTS, small_transactions
+from benchmarks.store_passage import pass_through
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, EventSlice, JournalFormat
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.parts import build_source, build_store, get_size
+from cdc_pipeline.pipeline.parts import build_source
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.store.batches import BatchLedger
 from cdc_pipeline.store.contract import EventStore
 from cdc_pipeline.store.file import FileEventStore
 from cdc_pipeline.store.memory import MemoryEventStore
@@ -83,33 +83,12 @@ def journal_rows() -> list[Figure]:
 
 
 def journal_to_acks(config: PipelineConfig) -> None:
-    """Archive -> framing -> transaction buffer -> store, in the reader's thread; get, release and ack here."""
-    source, store = build_source(config), build_store(config)
+    """The archived journal through the store."""
+    source = build_source(config)
     journal = source.journals()[-1]
-    start, end = source.earliest_position(), Position(journal.journal, journal.size_bytes)
-    store.start()
-    buffer = TransactionBuffer(store.put, is_isolated=lambda _s, _d: False, source="mysql:7")
-
-    def read() -> None:
-        for chunk in source.chunks(start, end):
-            buffer.feed(chunk)
-        buffer.finish()
-        store.end_of_input()
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    batches = BatchLedger(store)
-    events = 0
-    while not store.is_drained:
-        batch = batches.get(get_size(config), timeout_s=1)
-        if batch.range is not None:
-            events += batch.event_count
-            batches.release(batch)
-            batches.ack_batch(batch.batch_id)
-    reader.join()
-    store.stop()
+    passed = pass_through(config, source, source.earliest_position(), Position(journal.journal, journal.size_bytes))
     # The format description and the STOP event are events of the journal, too.
-    assert (events, buffer.transactions.transactions) == (TRANSACTIONS * TRANSACTION_EVENTS + 2, TRANSACTIONS)
+    assert (passed.events, passed.transactions) == (TRANSACTIONS * TRANSACTION_EVENTS + 2, TRANSACTIONS)
 
 
 # -- the memory store -------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ import json
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,13 +22,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from benchmarks.store_passage import pass_through
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.parts import build_store, get_size
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live import READ_BYTES, LiveSource
 from cdc_pipeline.source.live_handover import DumpRequest, open_dump
-from cdc_pipeline.store.batches import BatchLedger
-from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server
 
 RUNS = 7
@@ -124,33 +121,11 @@ def _drop_packets(block: NDArray[np.uint8], size: int, state: NDArray[np.int64])
 
 
 def read(config: PipelineConfig, size_bytes: int) -> None:
-    """Live source -> framing -> transaction buffer -> store, in the reader's thread; get, release and ack here."""
-    source, store = _source(config), build_store(config)
-    store.start()
-    buffer = TransactionBuffer(store.put, is_isolated=lambda _s, _d: False, source="bench")
-
-    def put_all() -> None:
-        try:
-            for chunk in source.chunks(Position(_JOURNAL, 4), Position(_JOURNAL, size_bytes)):
-                buffer.feed(chunk)
-            buffer.finish()
-        finally:
-            store.end_of_input()
-
-    reader = threading.Thread(target=put_all, daemon=True)
-    reader.start()
-    batches = BatchLedger(store)
-    event_bytes = 0
-    while not store.is_drained:
-        batch = batches.get(get_size(config), timeout_s=1)
-        if batch.range is not None:
-            event_bytes += batch.event_bytes
-            batches.release(batch)
-            batches.ack_batch(batch.batch_id)
-    reader.join()
-    store.stop()
+    """All that the journal holds, into the store and out of it."""
+    source = _source(config)
+    passed = pass_through(config, source, Position(_JOURNAL, 4), Position(_JOURNAL, size_bytes))
     source.close()
-    assert event_bytes > size_bytes * 0.99, "not everything came through the store"
+    assert passed.event_bytes > size_bytes * 0.99, "not everything came through the store"
 
 
 def _source(config: PipelineConfig) -> LiveSource:
