@@ -351,7 +351,7 @@ class _Run:
             on_joint=self._observer.reached,
         )
         place = Place(resolved.start, identity.flavor, keeps_gtids=self._source.uses_gtids)
-        targets = Targets(config.name, self._cut)
+        targets = Targets(config.name, self._cut, sink=config.sink)
         cursor = self._reconciled.cursor
         parking = self._sink.parking(epoch=resolved.epoch, open_xa=cursor.open_xa if cursor is not None else ())
         committer = Committer(

@@ -197,7 +197,7 @@ class CatchUp:
             on_joint=self._observer.reached,
         )
         place = Place(start, identity.flavor, keeps_gtids=source.uses_gtids)
-        targets = Targets(config.name, self.cut, catching_up=name)
+        targets = Targets(config.name, self.cut, catching_up=name, sink=config.sink)
         # Prepared transactions of this stretch, with rows of the target alone: none of them is in the cursor.
         parking = self._sink.parking(epoch=epoch)
         committer = CatchUpCommitter(

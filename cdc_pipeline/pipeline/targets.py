@@ -15,11 +15,13 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.changes import Decision, KnownTable, confirm
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.schema.statement import StatementKind
 from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
+from cdc_pipeline.sink.features import ALL_ALLOWED, allowed
 from cdc_pipeline.sink.manifest import Cut
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
@@ -47,13 +49,17 @@ class Targets:
         source: the source's name.
         cut: the last cut.
         catching_up: a suspended target that this run catches up: to this run it is like any other.
+        sink: says which Delta features new columns may bring on; all without it.
 
     Attributes:
         news: what was suspended since the last cut, by table.
     """
 
-    def __init__(self, source: str, cut: Cut | None, *, catching_up: str | None = None) -> None:
+    def __init__(
+        self, source: str, cut: Cut | None, *, catching_up: str | None = None, sink: SinkConfig | None = None
+    ) -> None:
         self._source = source
+        self._allowed = ALL_ALLOWED if sink is None else allowed(sink)
         self._catching_up = catching_up
         self._suspended: dict[str, Suspension] = {}
         # Suspended before their table was made: the state that it will have.
@@ -149,7 +155,12 @@ class Targets:
         return self._targets[name]
 
     def create(self, name: str, columns: tuple[TargetColumn, ...], key: tuple[str, ...], *, partial: bool) -> Target:
-        """Record a new table; the next batch creates it."""
+        """Record a new table; the next batch creates it.
+
+        Raises:
+            FeatureNotAllowedError: a column needs a Delta feature that is not permitted.
+        """
+        self._allowed.check_types(((column.name, column.delta_type) for column in columns), table=name)
         state = self._unmade.get(name)
         if state is None:
             state = self._new_state(name, partial=partial)
@@ -159,7 +170,12 @@ class Targets:
         return target
 
     def add_columns(self, name: str, added: tuple[AddedColumn, ...]) -> Target:
-        """Record columns that a DDL adds."""
+        """Record columns that a DDL adds.
+
+        Raises:
+            FeatureNotAllowedError: a column needs a Delta feature that is not permitted.
+        """
+        self._allowed.check_types(((column.name, column.delta_type) for column in added), table=name)
         target = self._targets[name]
         columns = target.columns + tuple(TargetColumn(name=c.name, delta_type=c.delta_type) for c in added)
         self._targets[name] = target = replace(target, columns=columns)
@@ -172,6 +188,7 @@ class Targets:
         Raises:
             SchemaError: the table map contradicts what is recorded.
             KeylessTableError: a new table without a key.
+            FeatureNotAllowedError: a new table with a column that needs a Delta feature that is not permitted.
         """
         name = schema.full_name
         target = self._targets.get(name)
