@@ -1,7 +1,7 @@
-"""The changes of the journals, row by row, as `cdc-pipeline binlog --format jsonl` tells them: what the slow twins read.
+"""The changes of the journals, row by row, as `cdc-pipeline binlog --format jsonl` tells them, for the slow twins.
 
-A row that an image holds only in part (MINIMAL, NOBLOB) is completed from the row that the table had under its key; rows
-that ROLLBACK TO a savepoint undid are taken out.
+Rows that ROLLBACK TO a savepoint undid are taken out. Images are as the journal has them: `twins.whole_changes`
+completes those that hold a row only in part (MINIMAL, NOBLOB).
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ import pytest
 
 from cdc_pipeline.sink.read import table_frame
 from tests.servers import Server
+from tests.torture_sink.column_types import plain
 from tests.torture_sink.group import SOURCE, Group, Way
 from tests.torture_sink.spark_settings import SPARK
 from tests.torture_sink.verify import Lake, rows_of
 from tests.torture_sink.workload import Size
 
-pytestmark = [pytest.mark.spark, pytest.mark.torture]
+pytestmark = [pytest.mark.spark]
 
 # Few merges: each costs seconds.
 SIZE = Size(tables_max=1, steps=2, transactions_max=4, changes_max=1)
@@ -43,7 +44,5 @@ def _assert_spark_agrees(lake: Lake, spark: Any) -> None:
     name, version = max(((name, table.delta_version) for name, table in cut.tables.items()), key=lambda pair: pair[1])
     there = lake.table(name, version)
     rows = table_frame(spark, lake.paths.table(name), version=version).toArrow().to_pylist()
-    from tests.torture_sink.column_types import plain
-
     got = sorted((tuple(plain(value) for value in row.values()) for row in rows), key=repr)
     assert got == rows_of(there, there.columns)

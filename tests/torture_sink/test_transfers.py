@@ -169,4 +169,4 @@ def test_k3_cuts_hold_the_sum(
         reader.end()
     assert len(reader.sums) > CUTS
     assert set.union(*reader.sums.values()) == {SUM}
-    assert watcher.without_cut - {SUM}, "without cuts a reader would have seen a wrong sum: else this test shows nothing"
+    assert watcher.without_cut - {SUM}, "without cuts no sum would have been wrong: this test shows nothing"

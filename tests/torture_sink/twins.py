@@ -2,8 +2,8 @@
 
 Rules:
 - A key update is a delete of the old key and an insert of the new one (K11).
-- `history`: SCD type 2 as Spark's AUTO CDC keeps it: a version of a row holds from the change that made it up to the one
-  that replaced or deleted it; a change that leaves every tracked column as it is changes the version in place.
+- `history`: SCD type 2 as Spark's AUTO CDC keeps it: a version of a row holds from the change that made it up to the
+  one that replaced or deleted it; a change that leaves every tracked column as it is changes the version in place.
 - `soft_delete`: a deleted row stays with its last values, marked.
 - `changelog`: every change, with its images, in order.
 """
