@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import (
@@ -32,6 +32,23 @@ from cdc_pipeline.target_config import Mode, TargetRule, checked_patterns
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+# Features of the Delta protocol that a reader must know to read a table at all.
+READER_FEATURES: Final = frozenset(
+    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "variantType"}
+)
+# Features that concern writers alone: they may be named, and keep no reader out.
+WRITER_FEATURES: Final = frozenset(
+    {"changeDataFeed", "clustering", "generatedColumns", "identityColumns", "rowTracking"}
+)
+# What readers know for certain (docs/lake.md tells from where and as of when).
+READER_PRESETS: Final = {
+    "delta-rs": frozenset({"timestampNtz"}),
+    "duckdb": frozenset({"columnMapping", "deletionVectors", "timestampNtz"}),
+    "polars": frozenset({"timestampNtz"}),
+    "spark-3.5": frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}),
+    "spark-4.0": READER_FEATURES,
+}
 
 
 class _Section(BaseModel):
@@ -220,12 +237,28 @@ class SparkConfig(_Section):
 
 class SinkConfig(_Section):
     """Where the Delta tables live, and how they follow the source; `mode` is that of tables without a rule under
-    `targets`."""
+    `targets`.
+
+    `reader_features` are the Delta features that may be switched on where a table needs them: ``all``, or a list of
+    features and of readers that must be able to read the tables (see docs/lake.md).
+    """
 
     lake_path: Path
     mode: Mode = "mirror"
     merge_threads: int = Field(default=4, ge=1, le=64)
+    reader_features: Literal["all"] | tuple[str, ...] = "all"
     spark: SparkConfig = SparkConfig()
+
+    @field_validator("reader_features", mode="before")
+    @classmethod
+    def _features(cls, value: object) -> object:
+        known = READER_FEATURES | WRITER_FEATURES | READER_PRESETS.keys()
+        if value != "all" and not isinstance(value, list | tuple):
+            raise ValueError(f"expected 'all', or a list of {', '.join(sorted(known))}")
+        for name in () if isinstance(value, str) else value:
+            if name not in known:
+                raise ValueError(f"{name!r} is neither a feature nor a reader: use {', '.join(sorted(known))}")
+        return value
 
 
 class ScheduleConfig(_Section):

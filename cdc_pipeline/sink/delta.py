@@ -25,6 +25,7 @@ from cdc_pipeline.errors import CdcError, LakeStateError, LockError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
+from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
@@ -239,8 +240,12 @@ class DeltaSink:
             return logs, failures, False
         merged = False
         session = self.spark.session()
+        properties = creation_properties(allowed(self._config))
         with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
-            running = {threads.submit(apply_target, session, record, t, paths=self.paths): t for t in open_targets}
+            running = {
+                threads.submit(apply_target, session, record, t, paths=self.paths, properties=properties): t
+                for t in open_targets
+            }
             for done in as_completed(running):
                 failure = done.exception()
                 if failure is not None:
