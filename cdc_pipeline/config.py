@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -31,6 +32,7 @@ from cdc_pipeline.errors import ConfigError
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_DURATION = re.compile(r"(\d{1,6}) *(minute|hour|day|week)s?")
 _TABLE_PATTERN = re.compile(r"[^.\s]+\.[^.\s]+")
 
 # Features of the Delta protocol that a reader must know to read a table at all.
@@ -47,7 +49,7 @@ READER_PRESETS: Final = {
     "duckdb": frozenset({"columnMapping", "deletionVectors", "timestampNtz"}),
     "polars": frozenset({"timestampNtz"}),
     "spark-3.5": frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}),
-    "spark-4.0": READER_FEATURES,
+    "spark-4.0": READER_FEATURES - {"variantType"},
 }
 
 
@@ -238,18 +240,48 @@ class SparkConfig(_Section):
     settings: dict[str, str] = Field(default_factory=dict)
 
 
+class CatalogConfig(_Section):
+    """Registration of the tables in the catalog of the Spark session, under names made of the target's.
+
+    ``{schema}`` and ``{table}`` stand for the parts of the target's name.
+    """
+
+    database: str = Field(default="{schema}", min_length=1)
+    name: str = Field(default="{table}", min_length=1)
+
+    @field_validator("database", "name")
+    @classmethod
+    def _template(cls, value: str) -> str:
+        if "{" in re.sub(r"\{(schema|table)\}", "", value):
+            raise ValueError(f"{value!r} holds another placeholder than {{schema}} and {{table}}")
+        return value
+
+
 class SinkConfig(_Section):
     """Where the Delta tables live, and how they follow the source.
 
-    `reader_features` are the Delta features that may be switched on where a table needs them: ``all``, or a list of
-    features and of readers that must be able to read the tables (see docs/lake.md).
+    `cut_retention` is how long a cut stays readable after the next one (``7 days``, ``36 hours``): the tables' own log
+    and file retention (K15). `reader_features` are the Delta features that may be switched on where a table needs them:
+    ``all``, or a list of features and of readers that must be able to read the tables (see docs/lake.md).
     """
 
     lake_path: Path
     mode: Literal["mirror"] = "mirror"
     merge_threads: int = Field(default=4, ge=1, le=64)
     reader_features: Literal["all"] | tuple[str, ...] = "all"
+    cut_retention: timedelta = timedelta(days=7)
+    catalog: CatalogConfig | None = None
     spark: SparkConfig = SparkConfig()
+
+    @field_validator("cut_retention", mode="before")
+    @classmethod
+    def _retention(cls, value: object) -> object:
+        if isinstance(value, timedelta):
+            return value
+        found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found is None or int(found[1]) == 0:
+            raise ValueError(f"{value!r} is not a duration such as 7 days, 36 hours or 90 minutes")
+        return timedelta(**{f"{found[2]}s": int(found[1])})
 
     @field_validator("reader_features", mode="before")
     @classmethod
@@ -261,6 +293,26 @@ class SinkConfig(_Section):
             if name not in known:
                 raise ValueError(f"{name!r} is neither a feature nor a reader: use {', '.join(sorted(known))}")
         return value
+
+
+class MaintenanceConfig(_Section):
+    """When tables are compacted and vacuumed, and when Dagster does it by itself.
+
+    A table is compacted where it has at least `small_files` files below `small_file_bytes`, or where at least
+    `deleted_rows` of its rows (a share) are only marked as deleted. Files are compacted up to `file_bytes`. It is
+    vacuumed at most once in `vacuum_hours`; each `full_vacuum_days` a vacuum lists the whole folder and finds what
+    failed writes left.
+    """
+
+    cron: str | None = None
+    timezone: str = "UTC"
+    enabled: bool = False
+    small_files: int = Field(default=20, ge=2)
+    small_file_bytes: int = Field(default=64 << 20, ge=1)
+    file_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    deleted_rows: float = Field(default=0.2, gt=0, le=1)
+    vacuum_hours: float = Field(default=24, ge=0)
+    full_vacuum_days: float = Field(default=30, ge=0)
 
 
 class ScheduleConfig(_Section):
@@ -288,6 +340,7 @@ class PipelineConfig(_Section):
     batch: BatchConfig = BatchConfig()
     sink: SinkConfig
     schedule: ScheduleConfig | None = None
+    maintenance: MaintenanceConfig | None = None
 
     @field_validator("name")
     @classmethod
