@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pyspark.sql import DataFrame, SparkSession
-
     from cdc_pipeline.sink.cuts import AsOf, CutSummary
+    from cdc_pipeline.sink.read import DataFrame, SparkSession
 
 __version__ = "0.1.0"
 

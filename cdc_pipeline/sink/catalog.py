@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 from cdc_pipeline.config import CatalogConfig
 from cdc_pipeline.errors import CatalogError
 from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.sql import quoted, text_literal
+from cdc_pipeline.sink.sql import catalog_safe, quoted, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
-    """Database and name of a target ``schema.table`` in the catalog."""
+    """Database and name of a target ``schema.table`` in the catalog, of characters that it takes."""
     schema, _, name = table.partition(".")
 
     def filled(template: str) -> str:
-        return template.replace("{schema}", schema).replace("{table}", name)
+        return catalog_safe(template.replace("{schema}", schema).replace("{table}", name))
 
     return filled(config.database), filled(config.name)
 

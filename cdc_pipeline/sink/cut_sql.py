@@ -8,7 +8,7 @@ from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.read import REFUSE_OLD_COMMITS
-from cdc_pipeline.sink.sql import quoted, table_at
+from cdc_pipeline.sink.sql import catalog_safe, quoted, table_at
 
 _SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
 
@@ -41,13 +41,13 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
 
 
 def view_names(tables: list[str]) -> dict[str, str]:
-    """Name of the view (or catalog table) of each table ``schema.table``.
+    """Name of the view of each table ``schema.table``, as a catalog takes it.
 
     Raises:
         CutNotFoundError: two tables would get one name, which catalogs compare without case.
     """
     schemas = {name.partition(".")[0] for name in tables}
-    names = {name: name.partition(".")[2] if len(schemas) == 1 else name.replace(".", "_", 1) for name in tables}
+    names = {name: catalog_safe(name.partition(".")[2] if len(schemas) == 1 else name) for name in tables}
     taken: dict[str, str] = {}
     for table, name in names.items():
         other = taken.setdefault(name.lower(), table)

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Final
 from cdc_pipeline.sink.cuts import AsOf, check_readable, find_cut, paths_of, source_of, version_in
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    # Under these names also for the package itself, which may not import Spark.
+    from pyspark.sql import DataFrame as DataFrame
+    from pyspark.sql import SparkSession as SparkSession
 
 REFUSE_OLD_COMMITS: Final = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
 

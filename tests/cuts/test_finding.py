@@ -146,7 +146,7 @@ def test_k4_views_leave_suspended_tables_out_and_quote_every_name(paths: LakePat
     path = f"{paths.lake}/shop/or~60ders"
     assert statements[1:] == [
         "CREATE SCHEMA IF NOT EXISTS `as``of`",
-        f"CREATE OR REPLACE VIEW `as``of`.`or``ders` AS SELECT * FROM delta.`{path}` VERSION AS OF 4",
+        f"CREATE OR REPLACE VIEW `as``of`.`or_ders` AS SELECT * FROM delta.`{path}` VERSION AS OF 4",
     ]
 
 
@@ -155,6 +155,8 @@ def test_views_of_several_schemas_carry_the_schema_and_collisions_are_refused() 
     assert view_names(["a.x", "a.y"]) == {"a.x": "x", "a.y": "y"}
     with pytest.raises(CutNotFoundError, match="would both be called"):
         view_names(["a.x", "a.X"])
+    with pytest.raises(CutNotFoundError, match="would both be called"):
+        view_names(["a.x y", "a.x-y"])
 
 
 # -- which cuts are kept ----------------------------------------------------------------------------------------------
