@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +22,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainValidator,
     SecretStr,
     ValidationError,
     field_validator,
@@ -28,6 +30,7 @@ from pydantic import (
 )
 
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.storage_config import LakeUri, StorageConfig, parse_uri
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -221,13 +224,35 @@ class SparkConfig(_Section):
     settings: dict[str, str] = Field(default_factory=dict)
 
 
-class SinkConfig(_Section):
-    """Where the Delta tables live, and how they follow the source."""
+def _lake_path(value: object) -> object:
+    if isinstance(value, Path | LakeUri):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a path, or an address such as s3a://bucket/folder")
+    return parse_uri(value) or Path(value)
 
-    lake_path: Path
+
+class SinkConfig(_Section):
+    """Where the Delta tables live, and how they follow the source.
+
+    `lake_path` is a folder, or an address in an object store whose settings are `storage`. An address is a `LakeUri`,
+    which has of `Path` what does no I/O; the type checker is told that both are paths, as everywhere in the sink.
+    """
+
+    lake_path: Annotated[Path, PlainValidator(_lake_path)]
+    storage: StorageConfig = StorageConfig()
     mode: Literal["mirror"] = "mirror"
     merge_threads: int = Field(default=4, ge=1, le=64)
     spark: SparkConfig = SparkConfig()
+
+    @model_validator(mode="after")
+    def _address_with_settings(self) -> SinkConfig:
+        at: object = self.lake_path
+        if isinstance(at, LakeUri):
+            self.__dict__["lake_path"] = replace(at, storage=self.storage)
+        elif self.storage != StorageConfig():
+            raise ValueError("storage is for a lake in an object store; lake_path is a local folder")
+        return self
 
 
 class ScheduleConfig(_Section):
@@ -391,6 +416,9 @@ def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
         names = ("ca_file", "certificate_file", "key_file")
         tls = source.tls.model_copy(update={name: absolute(getattr(source.tls, name)) for name in names})
         source = source.model_copy(update={"tls": tls, "archive_directory": absolute(source.archive_directory)})
-    sink = config.sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
+    lake: object = config.sink.lake_path
+    sink = config.sink
+    if not isinstance(lake, LakeUri):
+        sink = sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
     store = config.store.model_copy(update={"directory": absolute(config.store.directory)})
     return config.model_copy(update={"source": source, "sink": sink, "store": store})
