@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -27,6 +27,8 @@ _BUFFER_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 8 << 20
 _SAID_MAX: Final = 300
 _REFUSALS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
+
+Tag = Mapping[str, str]  # tells a version of an object; what is in it is the store's own
 
 
 class ObjectStorage:
@@ -47,15 +49,15 @@ class ObjectStorage:
 
     def read(self, key: str) -> bytes:
         """Raises FileNotFoundError."""
-        return self.read_with_etag(key)[0]
+        return self.read_with_tag(key)[0]
 
-    def read_with_etag(self, key: str) -> tuple[bytes, str]:
+    def read_with_tag(self, key: str) -> tuple[bytes, Tag]:
         """Content of an object and the tag of this version of it. Raises FileNotFoundError."""
         import obstore
 
         with self._errors(key):
             found = obstore.get(self._store, key)
-            return bytes(found.bytes()), str(found.meta["e_tag"])
+            return bytes(found.bytes()), _tag(found.meta)
 
     def size(self, key: str) -> int | None:
         """Bytes of an object; None where there is none."""
@@ -87,26 +89,24 @@ class ObjectStorage:
             return self.read(key) == content
         return True
 
-    def create(self, key: str, content: bytes) -> str | None:
+    def create(self, key: str, content: bytes) -> Tag | None:
         """Write a new object; its tag, or None where there is one."""
         import obstore
 
         try:
             with self._errors(key):
-                return str(obstore.put(self._store, key, content, mode="create", use_multipart=False)["e_tag"])
+                return _tag(obstore.put(self._store, key, content, mode="create", use_multipart=False))
         except FileExistsError:
             return None
 
-    def update(self, key: str, content: bytes, *, etag: str) -> str | None:
-        """Replace the version of an object that has `etag`; the new tag, or None where it is another version."""
+    def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
+        """Replace the version of an object that has `tag`; the new tag, or None where it is another version."""
         import obstore
 
+        version: Any = dict(tag)
         try:
             with self._errors(key):
-                done = obstore.put(
-                    self._store, key, content, mode={"e_tag": etag, "version": None}, use_multipart=False
-                )
-            return str(done["e_tag"])
+                return _tag(obstore.put(self._store, key, content, mode=version, use_multipart=False))
         except (FileExistsError, FileNotFoundError):
             return None
 
@@ -312,6 +312,10 @@ class _Output(io.RawIOBase):
 def storage_for(scheme: str, authority: str, config: StorageConfig) -> ObjectStorage:
     """The storage of a bucket, shared within the process by all who name the same settings."""
     return ObjectStorage(scheme, authority, config)
+
+
+def _tag(told: Any) -> Tag:
+    return {name: str(told[name]) for name in ("e_tag", "version") if told.get(name) is not None}
 
 
 def _prefix(folder: str) -> str | None:
