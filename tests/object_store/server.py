@@ -36,7 +36,9 @@ class _Guarded:
         found = _CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
         key = found[1] if found else ""
         writes = method in ("PUT", "POST", "DELETE")
-        code = "" if key == ACCESS_KEY else "InvalidAccessKeyId" if key != READ_KEY else "AccessDenied" if writes else ""
+        code = "InvalidAccessKeyId" if key not in (ACCESS_KEY, READ_KEY) else ""
+        if key == READ_KEY and writes:
+            code = "AccessDenied"
         if code:
             start("403 Forbidden", [("Content-Type", "application/xml")])
             return [_DENIED.format(code=code).encode()]
