@@ -22,6 +22,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PlainSerializer,
     PlainValidator,
     SecretStr,
     ValidationError,
@@ -239,7 +240,7 @@ class SinkConfig(_Section):
     which has of `Path` what does no I/O; the type checker is told that both are paths, as everywhere in the sink.
     """
 
-    lake_path: Annotated[Path, PlainValidator(_lake_path)]
+    lake_path: Annotated[Path, PlainValidator(_lake_path), PlainSerializer(str, when_used="json")]
     storage: StorageConfig = StorageConfig()
     mode: Literal["mirror"] = "mirror"
     merge_threads: int = Field(default=4, ge=1, le=64)

@@ -99,8 +99,10 @@ def _s3a_settings(config: StorageConfig) -> dict[str, str]:
         "endpoint": config.endpoint,
         "endpoint.region": _region(config),
         "path.style.access": None if _path_style(config) is None else str(_path_style(config)).lower(),
-        # A commit file is made by a conditional put: the store itself refuses a second one of the same version.
+        # With both, a new file is a conditional put and nothing is asked before: the store itself refuses a second
+        # commit of one version, from whatever driver (Hadoop's S3AFileSystem.innerCreateFile).
         "create.conditional.enabled": "true",
+        "performance.flags": "create",
         # The other kinds of stream need a library that this set leaves out.
         "input.stream.type": "classic",
         "fast.upload.buffer": "bytebuffer",
