@@ -90,6 +90,26 @@ def read_table_log(path: Path) -> TableLog | None:
         ) from None
 
 
+def reader_features(path: Path) -> tuple[str, ...]:
+    """Features that readers of the Delta table in `path` must know, by name; none where there is no table.
+
+    Raises:
+        LakeStateError: its log cannot be read.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    if not (path / LOG_FOLDER).is_dir():
+        return ()
+    try:
+        protocol = DeltaTable(str(path)).protocol()
+    except (DeltaError, OSError, ValueError) as error:
+        raise damaged_log(path / LOG_FOLDER, error) from None
+    if protocol.min_reader_version == 2:
+        return ("columnMapping",)
+    return tuple(sorted(protocol.reader_features or ()))
+
+
 def _ddl_type(text: str) -> str:
     """DDL text of a type as the log's JSON has it; "" for nested ones."""
     found = json.loads(text)
