@@ -28,10 +28,10 @@ from pydantic import (
 )
 
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.target_config import Mode, TargetRule, checked_patterns
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_TABLE_PATTERN = re.compile(r"[^.\s]+\.[^.\s]+")
 
 
 class _Section(BaseModel):
@@ -172,10 +172,7 @@ class TablesConfig(_Section):
     @field_validator("include", "exclude")
     @classmethod
     def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in value:
-            if not _TABLE_PATTERN.fullmatch(pattern):
-                raise ValueError(f"{pattern!r} is not a pattern such as shop.orders or shop.*")
-        return value
+        return checked_patterns(value)
 
 
 class StoreConfig(_Section):
@@ -222,10 +219,11 @@ class SparkConfig(_Section):
 
 
 class SinkConfig(_Section):
-    """Where the Delta tables live, and how they follow the source."""
+    """Where the Delta tables live, and how they follow the source; `mode` is that of tables without a rule under
+    `targets`."""
 
     lake_path: Path
-    mode: Literal["mirror"] = "mirror"
+    mode: Mode = "mirror"
     merge_threads: int = Field(default=4, ge=1, le=64)
     spark: SparkConfig = SparkConfig()
 
@@ -248,6 +246,7 @@ class PipelineConfig(_Section):
     name: str
     source: Annotated[LiveSourceConfig | ArchiveSourceConfig, Field(discriminator="kind")]
     tables: TablesConfig = TablesConfig()
+    targets: tuple[TargetRule, ...] = ()
     start: Start = "earliest"
     bound: Bound = "end_of_log"
     accept: AcceptConfig = AcceptConfig()

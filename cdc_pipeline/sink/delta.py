@@ -357,7 +357,12 @@ def _cut_of(
             left = left_behind(record, error, held=held)
             notes.append(note_of(target.table, left))
             state_of = there or TargetState(
-                table=target.table, app_id=target.app_id, delta_version=-1, applied_batch=-1, partial=target.partial
+                table=target.table,
+                app_id=target.app_id,
+                delta_version=-1,
+                applied_batch=-1,
+                partial=target.partial,
+                sources=tuple(target.sources),
             )
             states[target.table] = state_of.model_copy(update={"suspended": left})
             continue
@@ -368,8 +373,10 @@ def _cut_of(
             rows_inserted=target.rows_inserted,
             rows_updated=target.rows_updated,
             rows_deleted=target.rows_deleted,
+            mode=target.mode,
             columns=target.columns,
             key=target.key,
+            sources=target.sources,
         )
         states[target.table] = TargetState(
             table=target.table,
@@ -378,6 +385,7 @@ def _cut_of(
             applied_batch=record.batch_number,
             partial=before.partial if before is not None and before.delta_version >= 0 else target.partial,
             suspended=planned.suspended if planned is not None else None,
+            sources=tuple(target.sources),
         )
     return Cut(
         source=record.source,
