@@ -25,6 +25,7 @@ from cdc_pipeline.schema.changes import Decision, KnownTable, confirm
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.schema.statement import StatementKind
 from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
+from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedSource
 from cdc_pipeline.target_config import Mode
 
@@ -71,6 +72,7 @@ class Targets:
     def __init__(self, config: PipelineConfig, cut: Cut | None, *, catching_up: str | None = None) -> None:
         self._source = config.name
         self._routes = Routes(config)
+        self._allowed = allowed(config.sink)
         self._catching_up = catching_up
         self._suspended: dict[str, Suspension] = {}
         # Suspended before their table was made: the state that it will have.
@@ -204,6 +206,7 @@ class Targets:
                 expected="a target of its own for each table, or a rule with shard_column that merges them",
                 next_step="give their rules other names, or a `shard_column`",
             )
+        self._allowed.check_types(((column.name, column.delta_type) for column in source.columns), table=route.source)
         state = self._unmade.get(route.target)
         if state is None:
             state = self._new_state(route, partial=partial)
@@ -215,6 +218,7 @@ class Targets:
 
     def _add_columns(self, target: Target, source: str, added: tuple[AddedColumn, ...]) -> None:
         """Record columns that a DDL of a source table adds."""
+        self._allowed.check_types(((column.name, column.delta_type) for column in added), table=source)
         new = tuple(TargetColumn(name=column.name, delta_type=column.delta_type) for column in added)
         known = target.sources[source]
         sources = {**target.sources, source: known.model_copy(update={"columns": known.columns + new})}
@@ -229,6 +233,7 @@ class Targets:
             SchemaError: the table map contradicts what is recorded.
             KeylessTableError: a new table without a key.
             ConfigError: two tables lead to one target.
+            FeatureNotAllowedError: a new table with a column that needs a Delta feature that is not permitted.
         """
         source = schema.full_name
         found = []
