@@ -12,18 +12,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
     AwareDatetime,
-    BaseModel,
-    ConfigDict,
     Field,
-    PlainSerializer,
-    PlainValidator,
     SecretStr,
     ValidationError,
     field_validator,
@@ -31,18 +26,20 @@ from pydantic import (
 )
 
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.storage_config import LakeUri, StorageConfig, parse_uri
+from cdc_pipeline.sink_config import READER_FEATURES as READER_FEATURES
+from cdc_pipeline.sink_config import READER_PRESETS as READER_PRESETS
+from cdc_pipeline.sink_config import CatalogConfig as CatalogConfig
+from cdc_pipeline.sink_config import MaintenanceConfig as MaintenanceConfig
+from cdc_pipeline.sink_config import SinkConfig as SinkConfig
+from cdc_pipeline.sink_config import SparkConfig as SparkConfig
+from cdc_pipeline.storage_config import LakeUri
+from cdc_pipeline.target_config import Section, TargetRule, checked_patterns
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_TABLE_PATTERN = re.compile(r"[^.\s]+\.[^.\s]+")
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class TlsConfig(_Section):
+class TlsConfig(Section):
     """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for."""
 
     mode: Literal["off", "preferred", "verify_ca", "verify"] = "verify"
@@ -51,14 +48,14 @@ class TlsConfig(_Section):
     key_file: Path | None = None
 
 
-class PositionConfig(_Section):
+class PositionConfig(Section):
     """A journal and an offset at an event boundary."""
 
     journal: str
     offset: int = Field(default=4, ge=4)
 
 
-class TimeConfig(_Section):
+class TimeConfig(Section):
     """A moment, with its zone: the first transaction that was committed at or after it. With a journal, in that journal
     only (SPEC P4, P8)."""
 
@@ -66,37 +63,37 @@ class TimeConfig(_Section):
     journal: str | None = None
 
 
-class GtidConfig(_Section):
+class GtidConfig(Section):
     """The set of transactions that count as executed."""
 
     gtid_set: str = Field(min_length=1)
 
 
-class TransactionsBoundConfig(_Section):
+class TransactionsBoundConfig(Section):
     """Stop after this many transactions."""
 
     transactions: int = Field(ge=1)
 
 
-class GtidBoundConfig(_Section):
+class GtidBoundConfig(Section):
     """Stop after the transaction with this GTID."""
 
     gtid: str = Field(min_length=1)
 
 
-class TimeBoundConfig(_Section):
+class TimeBoundConfig(Section):
     """Stop before the first transaction that was committed after this moment."""
 
     time: AwareDatetime
 
 
-class BytesBoundConfig(_Section):
+class BytesBoundConfig(Section):
     """Stop at the end of the transaction with which this many bytes of the log were read."""
 
     bytes: int = Field(ge=1)
 
 
-class SecondsBoundConfig(_Section):
+class SecondsBoundConfig(Section):
     """Stop at the first end of a transaction after reading for this long."""
 
     seconds: float = Field(gt=0)
@@ -114,7 +111,7 @@ Bound = (
 )
 
 
-class StandbyConfig(_Section):
+class StandbyConfig(Section):
     """The server to turn to when the primary does not answer. Account and TLS are the primary's.
 
     `start` is the standby's own configured position (SPEC P4): journals and offsets of the primary mean nothing there.
@@ -125,7 +122,7 @@ class StandbyConfig(_Section):
     start: Start | None = None
 
 
-class LiveSourceConfig(_Section):
+class LiveSourceConfig(Section):
     """A running server.
 
     `fallback_interval_s` is how far before the last position a search by time begins (SPEC P5, P6); `dump_errors_max`
@@ -149,14 +146,14 @@ class LiveSourceConfig(_Section):
     archive_directory: Path | None = None
 
 
-class ArchiveSourceConfig(_Section):
+class ArchiveSourceConfig(Section):
     """A directory of journals."""
 
     kind: Literal["archive"]
     directory: Path
 
 
-class AcceptConfig(_Section):
+class AcceptConfig(Section):
     """What a run would stop at, accepted by name. Each acceptance that is used is recorded in the run and its cut.
 
     `unproved_journal_ends` names journals without ROTATE or STOP whose end no GTIDs prove (K5); `unknown_xa` the xids,
@@ -167,7 +164,7 @@ class AcceptConfig(_Section):
     unknown_xa: tuple[str, ...] = ()
 
 
-class TablesConfig(_Section):
+class TablesConfig(Section):
     """Shell patterns over ``schema.table``; system schemas are never captured."""
 
     include: tuple[str, ...] = ("*.*",)
@@ -176,13 +173,10 @@ class TablesConfig(_Section):
     @field_validator("include", "exclude")
     @classmethod
     def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in value:
-            if not _TABLE_PATTERN.fullmatch(pattern):
-                raise ValueError(f"{pattern!r} is not a pattern such as shop.orders or shop.*")
-        return value
+        return checked_patterns(value)
 
 
-class StoreConfig(_Section):
+class StoreConfig(Section):
     """The event store between reader and drain.
 
     `mixed` keeps `ring_events * memory_unit_bytes` (the events' rows included) in memory and spills to files when they
@@ -209,7 +203,7 @@ class StoreConfig(_Section):
         return value
 
 
-class BatchConfig(_Section):
+class BatchConfig(Section):
     """How much one get takes from the store, and how much one merge batch holds."""
 
     get_bytes: int = Field(default=16 << 20, ge=1)
@@ -217,46 +211,7 @@ class BatchConfig(_Section):
     merge_rows: int = Field(default=5_000_000, ge=1)
 
 
-class SparkConfig(_Section):
-    """The Spark session that merges. Settings are passed as they are and win over the project's own."""
-
-    master: str = "local[*]"
-    driver_memory: str = "2g"
-    settings: dict[str, str] = Field(default_factory=dict)
-
-
-def _lake_path(value: object) -> object:
-    if isinstance(value, Path | LakeUri):
-        return value
-    if not isinstance(value, str) or not value:
-        raise ValueError("expected a path, or an address such as s3a://bucket/folder")
-    return parse_uri(value) or Path(value)
-
-
-class SinkConfig(_Section):
-    """Where the Delta tables live, and how they follow the source.
-
-    `lake_path` is a folder, or an address in an object store whose settings are `storage`. An address is a `LakeUri`,
-    which has of `Path` what does no I/O; the type checker is told that both are paths, as everywhere in the sink.
-    """
-
-    lake_path: Annotated[Path, PlainValidator(_lake_path), PlainSerializer(str, when_used="json")]
-    storage: StorageConfig = StorageConfig()
-    mode: Literal["mirror"] = "mirror"
-    merge_threads: int = Field(default=4, ge=1, le=64)
-    spark: SparkConfig = SparkConfig()
-
-    @model_validator(mode="after")
-    def _address_with_settings(self) -> SinkConfig:
-        at: object = self.lake_path
-        if isinstance(at, LakeUri):
-            self.__dict__["lake_path"] = replace(at, storage=self.storage)
-        elif self.storage != StorageConfig():
-            raise ValueError("storage is for a lake in an object store; lake_path is a local folder")
-        return self
-
-
-class ScheduleConfig(_Section):
+class ScheduleConfig(Section):
     """When Dagster starts a capture by itself."""
 
     cron: str
@@ -264,7 +219,7 @@ class ScheduleConfig(_Section):
     enabled: bool = False
 
 
-class PipelineConfig(_Section):
+class PipelineConfig(Section):
     """One pipeline: a source, its tables, and the lake that they are kept in.
 
     `start` is used only while there is no cursor; afterwards the cursor decides. `bound` is where a run stops; the
@@ -274,6 +229,7 @@ class PipelineConfig(_Section):
     name: str
     source: Annotated[LiveSourceConfig | ArchiveSourceConfig, Field(discriminator="kind")]
     tables: TablesConfig = TablesConfig()
+    targets: tuple[TargetRule, ...] = ()
     start: Start = "earliest"
     bound: Bound = "end_of_log"
     accept: AcceptConfig = AcceptConfig()
@@ -281,6 +237,7 @@ class PipelineConfig(_Section):
     batch: BatchConfig = BatchConfig()
     sink: SinkConfig
     schedule: ScheduleConfig | None = None
+    maintenance: MaintenanceConfig | None = None
 
     @field_validator("name")
     @classmethod
@@ -298,7 +255,7 @@ class PipelineConfig(_Section):
         return self
 
 
-class Mistake(_Section):
+class Mistake(Section):
     """One mistake in a file: where, what, and the right form."""
 
     path: str

@@ -239,6 +239,10 @@ class UnsupportedDdlError(SchemaError):
     """A DDL of a captured table whose effect cannot be applied yet."""
 
 
+class FeatureNotAllowedError(SchemaError):
+    """A table needs a Delta feature that the configuration does not permit (sink.reader_features)."""
+
+
 class KeylessTableError(SchemaError):
     """A captured table without a key in a mode that needs one."""
 
@@ -268,6 +272,20 @@ class MergeError(SinkError):
 
 class LakeStateError(SinkError):
     """The lake's recorded state and its tables contradict each other (restored, replaced, written by others; K3)."""
+
+
+class CatalogError(SinkError):
+    """The session's catalog does not take a table (sink.catalog)."""
+
+    retryable = True
+
+
+class CutNotFoundError(SinkError):
+    """No cut of the lake is what a reader asked for; says which range there is."""
+
+
+class TableNotInCutError(SinkError):
+    """A table cannot be read as of a cut: not in it, suspended in it (K4), or its version was removed (K15)."""
 
 
 class TargetSuspendedError(SinkError):

@@ -15,7 +15,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from glob import escape
 from typing import ClassVar
 
 from cdc_pipeline.config import GtidConfig, PipelineConfig
@@ -36,6 +35,7 @@ from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.schemas import schemas_of
 from cdc_pipeline.pipeline.starting import start_rules
 from cdc_pipeline.pipeline.statements import StatementRules
@@ -178,7 +178,8 @@ class CatchUp:
 
     def _read_and_drain(self, name: str, source: Source, decision: StartDecision, end: Position) -> None:
         config, identity, start = self._config, source.identity, decision.position
-        tables = TableFilter(config.tables.model_copy(update={"include": (escape(name),)}))
+        routes = Routes(config)
+        tables = TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source])))
         plan = standing_plan(config, self.cursor, identity=str(identity), catching_up=name, start=start)
         epoch = self.cursor.epoch
         resolved = ResolvedRun(
@@ -197,7 +198,7 @@ class CatchUp:
             on_joint=self._observer.reached,
         )
         place = Place(start, identity.flavor, keeps_gtids=source.uses_gtids)
-        targets = Targets(config.name, self.cut, catching_up=name)
+        targets = Targets(config, self.cut, catching_up=name)
         # Prepared transactions of this stretch, with rows of the target alone: none of them is in the cursor.
         parking = self._sink.parking(epoch=epoch)
         committer = CatchUpCommitter(

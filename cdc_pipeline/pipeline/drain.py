@@ -165,8 +165,8 @@ class Drain:
         with self._committer.acting():
             for one in stated:
                 self._apply(one.decision)
-            for target, table in zip(confirmed, decoded.tables, strict=True):
-                self._committer.stage(target, table.rows, open_transaction=False)
+            for targets, table in zip(confirmed, decoded.tables, strict=True):
+                self._committer.stage(targets, table.rows, open_transaction=False)
             self._xa.apply(steps)
             self._advance(run, decoded)
 
@@ -199,8 +199,8 @@ class Drain:
             self._xa.begin_pieces(journal=transaction[0], tx_offset=transaction[1], gtid=self._open_gtid)
             self._xa.add_piece(decoded.tables)
         else:
-            for target, table in zip(confirmed, decoded.tables, strict=True):
-                self._committer.stage(target, table.rows, open_transaction=True)
+            for targets, table in zip(confirmed, decoded.tables, strict=True):
+                self._committer.stage(targets, table.rows, open_transaction=True)
         self._open_is_applied |= decoded.transactions_applied > 0
         applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
@@ -230,8 +230,8 @@ class Drain:
             )
         return int(self._open_is_applied)
 
-    def _confirm(self, table: DecodedTable) -> Target:
-        """The target of a table's changes; an error tells where they stand."""
+    def _confirm(self, table: DecodedTable) -> list[Target]:
+        """The targets of a table's changes; an error tells where they stand."""
         try:
             return self._targets.confirm(table.rows.schema)
         except CdcError as error:
@@ -298,9 +298,12 @@ class Drain:
 
     def _apply(self, decision: Decision) -> None:
         for created in decision.creates:
-            self._committer.create(self._targets[".".join(created.table)])
+            for target in self._targets.following(*created.table):
+                if target.is_new:
+                    self._committer.create(target)
         for added in decision.add_columns:
-            self._committer.add_columns(self._targets[".".join(added.table)], added.columns)
+            for target in self._targets.following(*added.table):
+                self._committer.add_columns(target, added.columns)
         if decision.ignored:
             left = any(self._targets.is_suspended(*table) for table in decision.statement.tables)
             self._place.count("statements_suspended" if left else "statements_ignored", 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fnmatch import translate
 from functools import lru_cache
 
@@ -18,7 +19,9 @@ class TableFilter:
         exact_names: patterns that name one table.
     """
 
-    def __init__(self, tables: TablesConfig) -> None:
+    def __init__(self, tables: TablesConfig, *, only: Callable[[str], bool] | None = None) -> None:
+        """`only`: narrows what the patterns match, by name ``schema.table``."""
+        self._only = only
         self._include = [re.compile(translate(pattern)) for pattern in tables.include]
         self._exclude = [re.compile(translate(pattern)) for pattern in tables.exclude]
         self.exact_names = tuple(pattern for pattern in tables.include if not set("*?[") & set(pattern))
@@ -28,7 +31,9 @@ class TableFilter:
         if database.lower() in SYSTEM_SCHEMAS:
             return False
         name = f"{database}.{table}"
-        return any(p.match(name) for p in self._include) and not any(p.match(name) for p in self._exclude)
+        if not any(p.match(name) for p in self._include) or any(p.match(name) for p in self._exclude):
+            return False
+        return self._only is None or self._only(name)
 
     def captured_names(self, names: list[str]) -> list[str]:
         """Those of `names` (``schema.table``) that are captured, sorted."""

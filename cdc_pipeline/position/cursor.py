@@ -65,12 +65,13 @@ class TargetState(_Plain):
     """Where one Delta table stands.
 
     Attributes:
-        table: source table, ``schema.table``.
+        table: the target's name, ``schema.table`` in the lake.
         app_id: the table's transaction application id in Delta.
         delta_version: version of the Delta table in this cut.
         applied_batch: number of the last batch that changed it.
         partial: True for a table that was neither created in the log nor loaded (K19).
         suspended: set while the table does not follow the source (K4).
+        sources: names of its source tables; () where it is one of the target's own name.
     """
 
     table: str
@@ -79,6 +80,12 @@ class TargetState(_Plain):
     applied_batch: int
     partial: bool = False
     suspended: Suspension | None = None
+    sources: tuple[str, ...] = ()
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names of the source tables, ``schema.table``."""
+        return self.sources or (self.table,)
 
 
 class XaFile(_Plain):

@@ -25,6 +25,7 @@ _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 
 # Operations that change how rows are stored and not which rows there are.
 MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
+PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,26 @@ def read_table_log(path: Path) -> TableLog | None:
         ) from None
 
 
+def reader_features(path: Path) -> tuple[str, ...]:
+    """Features that readers of the Delta table in `path` must know, by name; none where there is no table.
+
+    Raises:
+        LakeStateError: its log cannot be read.
+    """
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    if not (path / LOG_FOLDER).is_dir():
+        return ()
+    try:
+        protocol = DeltaTable(str(path)).protocol()
+    except (DeltaError, OSError, ValueError) as error:
+        raise damaged_log(path / LOG_FOLDER, error) from None
+    if protocol.min_reader_version == 2:
+        return ("columnMapping",)
+    return tuple(sorted(protocol.reader_features or ()))
+
+
 def _ddl_type(text: str) -> str:
     """DDL text of a type as the log's JSON has it; "" for nested ones."""
     found = json.loads(text)
@@ -150,6 +171,18 @@ def damaged_log(file: Path, error: Exception) -> LakeStateError:
 def commit_note(app_id: str, batch_number: int) -> str:
     """User metadata of every commit that a batch makes."""
     return json.dumps({"cdc_app_id": app_id, "cdc_batch": batch_number})
+
+
+def maintenance_note(app_id: str) -> str:
+    """User metadata of the commits by which maintenance changes a table's properties."""
+    return json.dumps({"cdc_app_id": app_id, "cdc_maintenance": True})
+
+
+def is_maintenance(commit: Commit, *, app_id: str) -> bool:
+    """Whether a commit left all rows as they are: Delta's own maintenance, or our change of properties."""
+    if commit.operation == PROPERTIES_OPERATION:
+        return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
+    return commit.operation in MAINTENANCE
 
 
 def is_of_batch(commit: Commit, *, app_id: str, batch_number: int) -> bool:

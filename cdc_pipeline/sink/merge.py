@@ -12,9 +12,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
@@ -76,9 +77,16 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     return True
 
 
-def apply_target(spark: SparkSession, record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> TableLog:
+def apply_target(
+    spark: SparkSession,
+    record: BatchRecord,
+    target: RecordedTarget,
+    *,
+    paths: LakePaths,
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> TableLog:
     """Bring one target to the state after the batch; its log afterwards. Safe to call again, and in several threads for
-    different targets.
+    different targets. A table that is created gets `properties`.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -91,7 +99,7 @@ def apply_target(spark: SparkSession, record: BatchRecord, target: RecordedTarge
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
         if target.create:
-            create_table(session, path, target, source=record.source)
+            create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)
         if target.add_columns:
             if files:

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,12 +33,14 @@ from cdc_pipeline.sink.manifest import (
     DdlDecision,
     Interval,
     Note,
+    RecordedSource,
     RecordedTarget,
     StagedFile,
     TargetColumn,
 )
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
 
 
@@ -47,11 +49,13 @@ class TargetPlan:
     """What a batch must know of a target.
 
     Attributes:
-        table: source table, ``schema.table``.
+        table: the target's name, ``schema.table`` in the lake.
         app_id: the target's transaction application id in Delta; a created table gets it for good.
         columns: the target's source columns after this batch.
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
+        mode: how the target follows the source.
+        sources: as in `manifest.RecordedTarget`.
     """
 
     table: str
@@ -59,6 +63,8 @@ class TargetPlan:
     columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
     partial: bool = False
+    mode: Mode = "mirror"
+    sources: Mapping[str, RecordedSource] = field(default_factory=dict)
 
 
 @dataclass
@@ -350,8 +356,10 @@ def _recorded(target: _Target) -> RecordedTarget:
     return RecordedTarget(
         table=plan.table,
         app_id=plan.app_id,
+        mode=plan.mode,
         columns=plan.columns,
         key=plan.key,
+        sources=dict(plan.sources),
         create=target.create,
         partial=plan.partial,
         add_columns=target.added,
