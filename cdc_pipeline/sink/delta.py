@@ -85,7 +85,7 @@ class DeltaSink:
             LockError: another process is.
         """
         check_reachable(self.paths.lake)
-        with writer_lock(self.paths.lock) as check:
+        with writer_lock(self.paths.lock, on_lost=self.spark.cancel) as check:
             self._lock_check = check
             try:
                 yield
