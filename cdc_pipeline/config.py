@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import yaml
 from pydantic import (
@@ -28,10 +28,28 @@ from pydantic import (
 )
 
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.schema_policy import SHADOW_TABLES, SchemaChangePolicy, checked_shadows
+from cdc_pipeline.target_config import Mode, TargetRule, checked_patterns
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_TABLE_PATTERN = re.compile(r"[^.\s]+\.[^.\s]+")
+
+# Features of the Delta protocol that a reader must know to read a table at all.
+READER_FEATURES: Final = frozenset(
+    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "variantType"}
+)
+# Features that concern writers alone: they may be named, and keep no reader out.
+WRITER_FEATURES: Final = frozenset(
+    {"changeDataFeed", "clustering", "generatedColumns", "identityColumns", "rowTracking"}
+)
+# What readers know for certain (docs/lake.md tells from where and as of when).
+READER_PRESETS: Final = {
+    "delta-rs": frozenset({"timestampNtz"}),
+    "duckdb": frozenset({"columnMapping", "deletionVectors", "timestampNtz"}),
+    "polars": frozenset({"timestampNtz"}),
+    "spark-3.5": frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}),
+    "spark-4.0": READER_FEATURES,
+}
 
 
 class _Section(BaseModel):
@@ -169,13 +187,17 @@ class TablesConfig(_Section):
     include: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
 
+    shadow_tables: tuple[str, ...] = SHADOW_TABLES
+
+    @field_validator("shadow_tables")
+    @classmethod
+    def _shadows(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_shadows(value)
+
     @field_validator("include", "exclude")
     @classmethod
     def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for pattern in value:
-            if not _TABLE_PATTERN.fullmatch(pattern):
-                raise ValueError(f"{pattern!r} is not a pattern such as shop.orders or shop.*")
-        return value
+        return checked_patterns(value)
 
 
 class StoreConfig(_Section):
@@ -222,12 +244,29 @@ class SparkConfig(_Section):
 
 
 class SinkConfig(_Section):
-    """Where the Delta tables live, and how they follow the source."""
+    """Where the Delta tables live, and how they follow the source; `mode` is that of tables without a rule under
+    `targets`.
+
+    `reader_features` are the Delta features that may be switched on where a table needs them: ``all``, or a list of
+    features and of readers that must be able to read the tables (see docs/lake.md).
+    """
 
     lake_path: Path
-    mode: Literal["mirror"] = "mirror"
+    mode: Mode = "mirror"
     merge_threads: int = Field(default=4, ge=1, le=64)
+    reader_features: Literal["all"] | tuple[str, ...] = "all"
     spark: SparkConfig = SparkConfig()
+
+    @field_validator("reader_features", mode="before")
+    @classmethod
+    def _features(cls, value: object) -> object:
+        known = READER_FEATURES | WRITER_FEATURES | READER_PRESETS.keys()
+        if value != "all" and not isinstance(value, list | tuple):
+            raise ValueError(f"expected 'all', or a list of {', '.join(sorted(known))}")
+        for name in () if isinstance(value, str) else value:
+            if name not in known:
+                raise ValueError(f"{name!r} is neither a feature nor a reader: use {', '.join(sorted(known))}")
+        return value
 
 
 class ScheduleConfig(_Section):
@@ -248,6 +287,8 @@ class PipelineConfig(_Section):
     name: str
     source: Annotated[LiveSourceConfig | ArchiveSourceConfig, Field(discriminator="kind")]
     tables: TablesConfig = TablesConfig()
+    targets: tuple[TargetRule, ...] = ()
+    schema_changes: SchemaChangePolicy = SchemaChangePolicy()
     start: Start = "earliest"
     bound: Bound = "end_of_log"
     accept: AcceptConfig = AcceptConfig()

@@ -239,6 +239,10 @@ class UnsupportedDdlError(SchemaError):
     """A DDL of a captured table whose effect cannot be applied yet."""
 
 
+class FeatureNotAllowedError(SchemaError):
+    """A table needs a Delta feature that the configuration does not permit (sink.reader_features)."""
+
+
 class KeylessTableError(SchemaError):
     """A captured table without a key in a mode that needs one."""
 

@@ -11,10 +11,12 @@ Rules:
 from __future__ import annotations
 
 import re
-from functools import cached_property
-from typing import Literal
+from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator
+from pydantic import BaseModel, ConfigDict
+
+# Of gh-ost and pt-online-schema-change.
+SHADOW_TABLES: Final = ("_{table}_gho", "_{table}_ghc", "_{table}_del", "_{table}_new", "_{table}_old")
 
 
 class SchemaChangePolicy(BaseModel):
@@ -34,7 +36,6 @@ class SchemaChangePolicy(BaseModel):
         swap: follow: a swap by gh-ost or pt-online-schema-change changes the target by what was made of the shadow.
         partition_rows: stop, or keep: rows that partitions took along stay in the target.
         unreadable: catalog: a text that cannot be read is passed where the catalog proves that no column changed.
-        shadow_tables: names of tables that online schema changes work on; never captured but by their exact name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -51,31 +52,30 @@ class SchemaChangePolicy(BaseModel):
     swap: Literal["follow", "stop"] = "follow"
     partition_rows: Literal["stop", "keep"] = "stop"
     unreadable: Literal["catalog", "stop"] = "catalog"
-    shadow_tables: tuple[str, ...] = (
-        "_{table}_gho", "_{table}_ghc", "_{table}_del", "_{table}_new", "_{table}_old",
-    )  # fmt: skip
 
-    @field_validator("shadow_tables")
-    @classmethod
-    def _names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name.count("{table}") != 1 or name == "{table}":
-                raise ValueError(f"{name!r} is not a shadow's name: it holds {{table}} once, as in '_{{table}}_gho'")
-        return names
 
-    @cached_property
-    def _shadows(self) -> tuple[re.Pattern[str], ...]:
+class ShadowNames:
+    """Names of tables that online schema changes work on, by templates such as ``_{table}_gho``."""
+
+    def __init__(self, templates: tuple[str, ...] = SHADOW_TABLES) -> None:
         # Each tool may put a time or further underscores around the name where it is taken.
-        patterns = []
-        for name in self.shadow_tables:
-            before, after = (re.escape(part) for part in name.split("{table}"))
-            patterns.append(re.compile(f"_*{before}(?P<table>.+?)(?:_\\d{{14}})?{after}", re.DOTALL))
-        return tuple(patterns)
+        self._patterns = []
+        for template in templates:
+            before, after = (re.escape(part) for part in template.split("{table}"))
+            self._patterns.append(re.compile(f"_*{before}(?P<table>.+?)(?:_\\d{{14}})?{after}", re.DOTALL))
 
-    def shadowed(self, table: str) -> str:
+    def table_of(self, name: str) -> str:
         """The table that a shadow table's name belongs to; "" for any other name."""
-        for pattern in self._shadows:
-            found = pattern.fullmatch(table)
+        for pattern in self._patterns:
+            found = pattern.fullmatch(name)
             if found is not None:
                 return found["table"]
         return ""
+
+
+def checked_shadows(templates: tuple[str, ...]) -> tuple[str, ...]:
+    """`templates`, if each holds ``{table}`` once and something else. Raises ValueError."""
+    for template in templates:
+        if template.count("{table}") != 1 or template == "{table}":
+            raise ValueError(f"{template!r} is not a shadow's name: it holds {{table}} once, as in '_{{table}}_gho'")
+    return templates

@@ -8,7 +8,12 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.servers import Flavor, Server
+from tests.servers import Flavor, Server, crashes
+from tests.servers.crashes import watched
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(crashes)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -35,14 +40,14 @@ def temporary_database(server: Server) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def mysql_server() -> Iterator[Server]:
     """One MySQL server for the whole run, shared: use a database of your own, and neither stop nor kill it."""
-    with Server("mysql") as server:
+    with watched(Server("mysql")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def mariadb_server() -> Iterator[Server]:
     """One MariaDB server for the whole run, shared: use a database of your own, and neither stop nor kill it."""
-    with Server("mariadb") as server:
+    with watched(Server("mariadb")) as server:
         yield server
 
 

@@ -87,10 +87,13 @@ def build_assets(
     """The asset that captures `pipeline`, and the specs of its upstream tables."""
     cut = newest_cut(pipeline)
     tables = known_tables(pipeline, cut)
-    sources = [translator.source_table_spec(pipeline, table, cut) for table in tables]
-    specs = [translator.table_spec(pipeline, table, cut) for table in tables]
+    sources = [
+        translator.source_table_spec(pipeline, table, cut)
+        for table in sorted({source for of_it in tables.values() for source in of_it})
+    ]
+    specs = [translator.table_spec(pipeline, table, cut, sources=of_it) for table, of_it in tables.items()]
     table_of = {spec.key: table for spec, table in zip(specs, tables, strict=True)}
-    specs.append(translator.cursor_spec(pipeline, tables))
+    specs.append(translator.cursor_spec(pipeline, list(tables)))
 
     @dg.op(
         name=step_name(pipeline.name),

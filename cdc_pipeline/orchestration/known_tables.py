@@ -12,6 +12,7 @@ import re
 from pydantic import ValidationError
 
 from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.sink.lake import LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
@@ -35,9 +36,14 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
     return None
 
 
-def known_tables(config: PipelineConfig, cut: Cut | None) -> tuple[str, ...]:
-    """Names ``schema.table`` of the captured tables that are known now, sorted."""
+def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str, ...]]:
+    """The targets of the captured tables that are known now: name of each, and of its source tables, sorted."""
     names = {pattern for pattern in config.tables.include if not _WILDCARD.search(pattern)}
-    names.update(cut.tables if cut is not None else ())
-    names.update(cut.cursor.suspended if cut is not None else ())
-    return tuple(TableFilter(config.tables).captured_names(list(names)))
+    for state in cut.cursor.targets.values() if cut is not None else ():
+        names.update(state.source_names)
+    found: dict[str, list[str]] = {}
+    routes = Routes(config)
+    for source in TableFilter(config.tables).captured_names(list(names)):
+        for route in routes.of(*source.split(".", 1)):
+            found.setdefault(route.target, []).append(source)
+    return {target: tuple(sources) for target, sources in sorted(found.items())}

@@ -78,8 +78,9 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
 
 
 def ddl_of(cut: Cut, table: str) -> list[DdlDecision]:
-    """Decisions on statements of `table` in the cut's batch."""
-    return [decision for decision in cut.ddl if table in decision.tables]
+    """Decisions on statements of the source tables of target `table` in the cut's batch."""
+    sources = set(cut.cursor.targets[table].source_names)
+    return [decision for decision in cut.ddl if not sources.isdisjoint(decision.tables)]
 
 
 def _ddl_metadata(decisions: Sequence[DdlDecision]) -> Metadata:

@@ -86,22 +86,26 @@ class CdcTranslator:
             tags=_tags(config.name, "source_table"),
         )
 
-    def table_spec(self, config: PipelineConfig, table: str, cut: Cut | None) -> dg.AssetSpec:
-        """The Delta table, with its columns once a cut has told them."""
+    def table_spec(
+        self, config: PipelineConfig, table: str, cut: Cut | None, *, sources: Sequence[str] = ()
+    ) -> dg.AssetSpec:
+        """The Delta table, with its columns once a cut has told them; `sources` are its source tables: one of its name
+        by default."""
         path = self.table_path(config, table)
+        of_table = cut.tables.get(table) if cut is not None else None
+        mode = of_table.mode if of_table is not None else config.sink.mode
         metadata: dict[str, Any] = {
             "dagster/table_name": table,
             "dagster/uri": dg.MetadataValue.url(path.as_uri()),
-            "mode": config.sink.mode,
+            "mode": mode,
             **_origin_metadata(config),
         }
-        of_table = cut.tables.get(table) if cut is not None else None
         if of_table is not None and of_table.columns:
             metadata["dagster/column_schema"] = column_schema(of_table.columns, key=of_table.key)
         return dg.AssetSpec(
             self.table_key(config.name, table),
-            deps=[self.source_table_key(config.name, table)],
-            description=f"{table} from {_origin(config)}, kept as a {config.sink.mode}.",
+            deps=[self.source_table_key(config.name, source) for source in sources or (table,)],
+            description=f"{', '.join(sources or (table,))} from {_origin(config)}, kept as a {mode}.",
             group_name=self.group_name(config.name),
             kinds={"deltalake", "spark"},
             metadata=metadata,

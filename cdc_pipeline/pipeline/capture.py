@@ -34,6 +34,7 @@ from cdc_pipeline.pipeline.report import (
     SilentObserver,
     needed_place,
 )
+from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.schemas import schemas_of
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, counted
 from cdc_pipeline.pipeline.statements import StatementRules
@@ -189,13 +190,9 @@ class _Run:
         """
         if cut is None:
             return {}
-        captured = TableFilter(self._config.tables).captured
-        followed = {
-            name for name in cut.tables if cut.cursor.targets[name].suspended is None and captured(*name.split(".", 1))
-        }
-        failing = {
-            name: error for name, error in self._sink.failing_targets(cut).items() if captured(*name.split(".", 1))
-        }
+        states, is_followed = cut.cursor.targets, Routes(self._config).is_followed
+        followed = {name for name in cut.tables if states[name].suspended is None and is_followed(states[name])}
+        failing = {name: error for name, error in self._sink.failing_targets(cut).items() if is_followed(states[name])}
         if followed and followed <= failing.keys():
             raise failing[min(followed)]
         return failing
@@ -205,8 +202,8 @@ class _Run:
         cut, cursor = self._cut, self._cursor
         if cut is None or cursor is None:
             return
-        captured = TableFilter(self._config.tables).captured
-        dropped = [name for name in cursor.targets if not captured(*name.split(".", 1))]
+        is_followed = Routes(self._config).is_followed
+        dropped = [name for name, state in cursor.targets.items() if not is_followed(state)]
         new: dict[str, Suspension | None] = {
             name: suspension(
                 error,
@@ -271,8 +268,9 @@ class _Run:
             ConfigError: a table that is not captured, or nothing was captured yet.
         """
         cursor = self._cursor
-        captured = TableFilter(self._config.tables).captured
-        unknown = [name for name in tables if "." not in name or not captured(*name.split(".", 1))]
+        targets = cursor.targets if cursor is not None else {}
+        captured = set(TableFilter(self._config.tables).captured_names([name for name in tables if "." in name]))
+        unknown = [name for name in tables if name not in captured and name not in targets]
         if unknown or cursor is None:
             raise ConfigError(
                 f"no such table is captured: {', '.join(unknown)}" if unknown else "nothing was captured yet",
@@ -281,6 +279,7 @@ class _Run:
                 next_step="name tables as schema.table, or start a run of the whole source",
             )
         end = cursor.position
+        tables = [n for n, state in targets.items() if not {n, *state.source_names}.isdisjoint(tables)] or tables
         plan = standing_plan(self._config, cursor)
         self._observer.planned(plan)
         self.catch_up(tables)
@@ -337,7 +336,11 @@ class _Run:
         config = self._config
         identity = self._source.identity
         tables = TableFilter(config.tables)
-        rules = StatementRules(tables, is_mariadb=identity.flavor == "mariadb")
+        cursor = self._reconciled.cursor
+        targets = Targets(config, self._cut, shadows=cursor.shadows if cursor is not None else {})
+        is_mariadb, followed = identity.flavor == "mariadb", targets.followed_sources()
+        rules = StatementRules(tables, is_mariadb=is_mariadb, config=config, followed=followed)
+        captured = targets.or_followed(tables.captured)
         store = build_store(config, on_joint=self._observer.reached)
         store.start()
         reader = Reader(
@@ -351,8 +354,6 @@ class _Run:
             on_joint=self._observer.reached,
         )
         place = Place(resolved.start, identity.flavor, keeps_gtids=self._source.uses_gtids)
-        targets = Targets(config.name, self._cut)
-        cursor = self._reconciled.cursor
         parking = self._sink.parking(epoch=resolved.epoch, open_xa=cursor.open_xa if cursor is not None else ())
         committer = Committer(
             source=config.name,
@@ -376,11 +377,11 @@ class _Run:
             committer=committer,
             place=place,
             epoch=resolved.epoch,
-            captured=tables.captured,
+            captured=captured,
             accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
         )
         suspender = Suspender(
-            captured=tables.captured,
+            captured=captured,
             known=resolved.plan.tables,
             targets=targets,
             committer=committer,
@@ -389,7 +390,7 @@ class _Run:
         )
         committer.history = history_writer(config, start=resolved.start, end=resolved.end, flavor=identity.flavor)
         committer.schemas = schemas = schemas_of(
-            config, source=self._source, run=resolved, cursor=cursor, recorded=targets.known
+            config, source=self._source, run=resolved, cursor=cursor, recorded=targets.known, follows=targets.follows
         )
         if resolved.decision is not None:
             committer.hold_until_us = resolved.decision.overlap_until_us
@@ -399,7 +400,7 @@ class _Run:
             reader=reader,
             rules=rules,
             decoder=RunDecoder(
-                captured=tables.captured, epoch=resolved.epoch, suspended=targets.is_suspended, schemas=schemas
+                captured=captured, epoch=resolved.epoch, suspended=targets.is_suspended, schemas=schemas
             ),
             targets=targets,
             place=place,

@@ -15,7 +15,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from glob import escape
 from typing import ClassVar
 
 from cdc_pipeline.config import GtidConfig, PipelineConfig
@@ -36,6 +35,7 @@ from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.schemas import schemas_of
 from cdc_pipeline.pipeline.starting import start_rules
 from cdc_pipeline.pipeline.statements import StatementRules
@@ -178,13 +178,18 @@ class CatchUp:
 
     def _read_and_drain(self, name: str, source: Source, decision: StartDecision, end: Position) -> None:
         config, identity, start = self._config, source.identity, decision.position
-        tables = TableFilter(config.tables.model_copy(update={"include": (escape(name),)}))
+        routes = Routes(config)
+        tables = TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source])))
         plan = standing_plan(config, self.cursor, identity=str(identity), catching_up=name, start=start)
         epoch = self.cursor.epoch
         resolved = ResolvedRun(
             plan=plan, decision=decision, epoch=epoch, start=start, end=end, limit=None, ends_anywhere=False
         )
-        rules = StatementRules(tables, is_mariadb=identity.flavor == "mariadb")
+        targets = Targets(config, self.cut, catching_up=name, shadows=self.cursor.shadows)
+        rules = StatementRules(
+            tables, is_mariadb=identity.flavor == "mariadb", config=config, followed=targets.followed_sources()
+        )
+        captured = targets.or_followed(tables.captured)
         store = build_store(config, on_joint=self._observer.reached)
         store.start()
         reader = Reader(
@@ -197,7 +202,6 @@ class CatchUp:
             on_joint=self._observer.reached,
         )
         place = Place(start, identity.flavor, keeps_gtids=source.uses_gtids)
-        targets = Targets(config.name, self.cut, catching_up=name)
         # Prepared transactions of this stretch, with rows of the target alone: none of them is in the cursor.
         parking = self._sink.parking(epoch=epoch)
         committer = CatchUpCommitter(
@@ -217,7 +221,7 @@ class CatchUp:
             start_reasons=(),
         )
         committer.schemas = schemas = schemas_of(
-            config, source=source, run=resolved, cursor=self.cursor, recorded=targets.known
+            config, source=source, run=resolved, cursor=self.cursor, recorded=targets.known, follows=targets.follows
         )
         committer.catch_up(name, end=self.cursor.position, source_time_us=self.cut.source_time_us)
         drain = Drain(
@@ -225,7 +229,7 @@ class CatchUp:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=tables.captured, epoch=epoch, schemas=schemas),
+            decoder=RunDecoder(captured=captured, epoch=epoch, schemas=schemas),
             targets=targets,
             place=place,
             committer=committer,
@@ -235,7 +239,7 @@ class CatchUp:
                 committer=committer,
                 place=place,
                 epoch=epoch,
-                captured=tables.captured,
+                captured=captured,
                 accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
             ),
             observer=self._observer,

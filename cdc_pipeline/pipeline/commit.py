@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -26,9 +26,9 @@ from cdc_pipeline.pipeline.schemas import Schemas
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.schema.decisions import AddedColumn
+from cdc_pipeline.schema.changes import TableChange
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note
+from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note, RecordedSource
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
 from cdc_pipeline.sink.suspending import note_of
 from cdc_pipeline.sink.xa import XaParking, oldest_begin
@@ -109,22 +109,25 @@ class Committer:
             self._staged = self._sink.begin(self.number)
         return self._staged
 
-    def stage(self, target: Target, rows: DecodedRows, *, open_transaction: bool) -> None:
-        """Add changes of one table; `open_transaction` where the end of their transaction is not known yet."""
+    def stage(self, targets: Sequence[Target], rows: DecodedRows, *, open_transaction: bool) -> None:
+        """Add changes of one table to each of its targets; `open_transaction` where the end of their transaction is not
+        known yet."""
         self._in_doubt = True
-        if target.is_new and target.state.table not in self._created:
-            self.create(target)
-        self._batch().add(rows, _plan_of(target), open_transaction=open_transaction)
+        for target in targets:
+            if target.is_new and target.name not in self._created:
+                self.create(target)
+            self._batch().add(rows, plan_of(target), open_transaction=open_transaction)
         self._in_doubt = False
 
     def create(self, target: Target) -> None:
         """The batch creates the target's table."""
-        self._created.add(target.state.table)
-        self._batch().create(_plan_of(target))
+        self._created.add(target.name)
+        self._batch().create(plan_of(target))
 
-    def add_columns(self, target: Target, added: tuple[AddedColumn, ...]) -> None:
-        """The batch adds columns to the target's table."""
-        self._batch().add_columns(_plan_of(target), added)
+    def change(self, target: Target, change: TableChange) -> None:
+        """The batch does to the target what a DDL means for it."""
+        before = change.before or change.known
+        self._batch().change(plan_of(target), before.target_columns, change.steps)
 
     def decided(self, decision: DdlDecision) -> None:
         """Keep a decision for the batch's record."""
@@ -157,7 +160,7 @@ class Committer:
             self._staged.close_open()
 
     def drop_open(self, table: str | None = None) -> None:
-        """The open transaction was rolled back or never ended: its rows never count; or those of one table alone."""
+        """The open transaction was rolled back or never ended: its rows never count; or those of one target alone."""
         if table is None:
             self._xa.drop_pieces()
         if self._staged is not None:
@@ -299,6 +302,7 @@ class Committer:
             epoch=self._epoch,
             open_xa=self._xa.durable(),
             targets=self._targets.states(created),
+            shadows=self._targets.shadow_texts(),
         )
 
 
@@ -316,6 +320,7 @@ def cursor_state(
     epoch: int = 1,
     open_xa: tuple[OpenXa, ...] = (),
     targets: dict[str, TargetState] | None = None,
+    shadows: dict[str, str] | None = None,
 ) -> CursorState:
     """The cursor of `source` at a position."""
     return CursorState(
@@ -334,16 +339,22 @@ def cursor_state(
         journal_created_s=at.journal_created_s,
         open_xa=open_xa,
         targets=targets or {},
+        shadows=shadows or {},
     )
 
 
-def _plan_of(target: Target) -> TargetPlan:
+def plan_of(target: Target) -> TargetPlan:
+    """What the sink must know of a target."""
+    itself = {target.name: RecordedSource(columns=target.columns, key=target.key)}
     return TargetPlan(
-        table=target.state.table,
+        table=target.name,
         app_id=target.state.app_id,
         columns=target.columns,
         key=target.key,
         partial=target.state.partial,
+        mode=target.mode,
+        sources={} if target.sources == itself else target.sources,
+        replaces=target.replaces,
     )
 
 

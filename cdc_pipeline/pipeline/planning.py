@@ -204,8 +204,8 @@ def _table_names(
     tables: TableFilter, known: list[str] | None, cursor: CursorState | None, cut: Cut | None
 ) -> list[str]:
     names = {*tables.exact_names, *(known or ())}
-    names.update(cursor.targets if cursor is not None else ())
-    names.update(cut.tables if cut is not None else ())
+    names.update(*(state.source_names for state in (cursor.targets.values() if cursor is not None else ())))
+    names.update(*(state.source_names for state in (cut.cursor.targets.values() if cut is not None else ())))
     return tables.captured_names(list(names))
 
 

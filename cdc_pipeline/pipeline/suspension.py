@@ -68,8 +68,8 @@ class Suspender:
         assert error.table is not None
         at = self._committer.stand_still()
         made = suspension(error, batch_number=self._committer.number, at=at, epoch=self._epoch)
-        self._targets.suspend(error.table, made)
-        self._committer.drop_open(error.table)
+        for name in self._targets.suspend(error.table, made):
+            self._committer.drop_open(name)
         return True
 
     def _is_of_one_table(self, error: CdcError) -> bool:
@@ -78,10 +78,8 @@ class Suspender:
         database, table = error.table.split(".", 1)
         if not self._captured(database, table) or self._targets.is_suspended(database, table):
             return False
-        others = self._targets.going_on() | {
-            name for name in self._known if not self._targets.is_suspended(*name.split(".", 1))
-        }
-        return bool(others - {error.table})
+        others = {name for name in self._known if not self._targets.is_suspended(*name.split(".", 1))}
+        return bool(others - {error.table}) or self._targets.goes_on_without(database, table)
 
 
 def standing(cursor: CursorState) -> Interval:

@@ -56,6 +56,8 @@ _COLUMN_ACTIONS: Final = frozenset(
      _A.DROP_PRIMARY_KEY, _A.CONVERT_CHARSET, _A.PARTITION_ROWS, _A.RENAME_TABLE}
 )  # fmt: skip
 
+_OF_OLD_COLUMNS: Final = frozenset({_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET})
+
 
 @dataclass(slots=True)
 class _Reading:
@@ -115,10 +117,9 @@ class _Alter:
         self._logged = LoggedStatement(
             scene.sql, scene.default_database, Place(0, 0, 0), is_mariadb=scene.is_mariadb, modes=scene.modes
         )
-        state = scene.before(*self._table)
-        self._before: TableSchema | None = None if state is None else state.schema
-        self._charset = "" if state is None else state.charset
-        self._database_charset = "" if state is None else state.database_charset
+        self._before: TableSchema | None = None
+        self._charset = ""
+        self._database_charset = ""
 
     def run(self) -> Alteration:
         reading = self._read()
@@ -147,6 +148,14 @@ class _Alter:
     def _read(self) -> _Reading:
         scene, reading = self._scene, _Reading()
         actions = alter_actions(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
+        if any(action.kind in _OF_OLD_COLUMNS for action in actions):
+            state = scene.before(*self._table)
+            if state is not None:
+                self._before, self._charset, self._database_charset = (
+                    state.schema,
+                    state.charset,
+                    state.database_charset,
+                )
         self._read_charset(actions)
         leaving = {action.name.lower() for action in actions if action.kind is _A.DROP_COLUMN}
         leaving |= {

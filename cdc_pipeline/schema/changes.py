@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final
+from typing import Final, Unpack
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedEventError
@@ -23,8 +23,6 @@ from cdc_pipeline.schema.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.ddl import classify, first_word
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.scene import (
-    ALL_FEATURES,
-    DEFAULT_POLICY,
     RELOAD,
     CreateTarget,
     Decision,
@@ -32,14 +30,13 @@ from cdc_pipeline.schema.scene import (
     RowPlace,
     Scene,
     ShadowChange,
+    Surroundings,
     TableChange,
     TableState,
 )
-from cdc_pipeline.schema.shadows import Shadow
 from cdc_pipeline.schema.statement import Statement, StatementKind
 from cdc_pipeline.schema.table_changes import create, dropped, dropped_database, renamed, shadow_changed, truncated
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.schema_policy import SchemaChangePolicy
 
 __all__ = [
     "CreateTarget",
@@ -106,12 +103,7 @@ def decide(
     modes: SqlModes = UNKNOWN_MODES,
     journal: str = "",
     offset: int = -1,
-    policy: Callable[[str, str], SchemaChangePolicy] = lambda _database, _table: DEFAULT_POLICY,
-    before: Callable[[str, str], TableState | None] = lambda _database, _table: None,
-    catalog_after: Callable[[str, str], TableSchema | None] = lambda _database, _table: None,
-    shadow: Callable[[str, str], Shadow | None] = lambda _database, _table: None,
-    features: Collection[str] = ALL_FEATURES,
-    place: RowPlace = RowPlace(),  # noqa: B008 - a frozen value
+    **surroundings: Unpack[Surroundings],
 ) -> Decision:
     """The decision for one statement of the binlog.
 
@@ -122,12 +114,7 @@ def decide(
         known: the recorded target of (database, table), None while it has none.
         targets_in: names of the tables of a database that have a target; without it DROP DATABASE always stops.
         journal, offset: place of the event, for errors and the decision's record.
-        policy: of the target of (database, table); also of tables that are not captured (shadows).
-        before: (database, table) as the schema history knows it before the statement.
-        catalog_after: as the server's catalog tells it right behind the statement, None where it does not.
-        shadow: what is kept of a shadow table.
-        features: Delta features that the lake's tables may have.
-        place: of rows that the statement itself removes.
+        surroundings: policies, and what else is known; see `Surroundings`.
 
     Raises:
         UnsupportedDdlError: a DDL of a captured table that cannot be applied, or a text that cannot be classified.
@@ -135,9 +122,8 @@ def decide(
         SchemaError: a column name that Delta cannot hold.
     """
     scene = Scene(
-        sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset,
-        policy, before, catalog_after, shadow, features, place,
-    )  # fmt: skip
+        sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset, **surroundings
+    )
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
     try:
         return _decide(scene, statement)

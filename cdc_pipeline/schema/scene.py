@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import UnsupportedDdlError
@@ -14,7 +14,7 @@ from cdc_pipeline.schema.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.statement import Statement, TableName
 from cdc_pipeline.schema.steps import Step
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.schema_policy import SchemaChangePolicy
+from cdc_pipeline.schema_policy import SchemaChangePolicy, ShadowNames
 
 SQL_SHOWN_MAX_CHARS: Final = 500
 RELOAD: Final = (
@@ -23,6 +23,7 @@ RELOAD: Final = (
 
 
 DEFAULT_POLICY: Final = SchemaChangePolicy()
+SHADOW_NAMES: Final = ShadowNames()
 COLUMN_MAPPING: Final = "columnMapping"
 TYPE_WIDENING: Final = "typeWidening"
 ALL_FEATURES: Final = frozenset({COLUMN_MAPPING, TYPE_WIDENING})
@@ -40,6 +41,7 @@ class KnownTable:
         names: source column -> target column, where the two differ.
         gone: the source table was dropped: the target stands as it was left, and a table of that name begins anew.
         shared: other source tables have rows in the target.
+        name: of the target, where the source table has several.
     """
 
     columns: tuple[TargetColumn, ...]
@@ -48,6 +50,7 @@ class KnownTable:
     names: tuple[tuple[str, str], ...] = ()
     gone: bool = False
     shared: bool = False
+    name: str = ""
 
     @property
     def target_columns(self) -> tuple[TargetColumn, ...]:
@@ -98,6 +101,7 @@ class TableChange:
         steps: what brings the target there, in order.
         name: the source table's name afterwards; `table` unless it was renamed.
         inexact: the target may hold rows that the source has not (K12).
+        before: what was recorded of the target before; the rules that decide for a pipeline fill it in.
         replaces: another table has taken the name: the target is made anew, empty.
     """
 
@@ -107,6 +111,7 @@ class TableChange:
     name: TableName = ("", "")
     inexact: bool = False
     replaces: bool = False
+    before: KnownTable | None = None
 
     @property
     def new_name(self) -> TableName:
@@ -158,6 +163,27 @@ class RowPlace:
     ts_us: int = -1
 
 
+class Surroundings(TypedDict, total=False):
+    """What `decide` may be told besides.
+
+    policy: of the target of (database, table).
+    before: (database, table) as the schema history knows it before the statement.
+    catalog_after: as the server's catalog tells it right behind the statement, None where it does not.
+    shadow: what is kept of a shadow table.
+    shadowed: the table that a shadow's name belongs to.
+    features: Delta features that the lake's tables may have.
+    place: of rows that the statement itself removes.
+    """
+
+    policy: Callable[[str, str], SchemaChangePolicy]
+    before: Callable[[str, str], TableState | None]
+    catalog_after: Callable[[str, str], TableSchema | None]
+    shadow: Callable[[str, str], Shadow | None]
+    shadowed: Callable[[str], str]
+    features: Collection[str]
+    place: RowPlace
+
+
 @dataclass(frozen=True, slots=True)
 class Scene:
     """What `decide` is told: where the statement stands, and what is captured and known."""
@@ -176,16 +202,19 @@ class Scene:
     # What the server's catalog says of a table right behind the statement; None where no catalog tells that place.
     catalog_after: Callable[[str, str], TableSchema | None] = lambda _database, _table: None
     shadow: Callable[[str, str], Shadow | None] = lambda _database, _table: None
+    # The table that a shadow's name belongs to, "" for other names.
+    shadowed: Callable[[str], str] = SHADOW_NAMES.table_of
     features: Collection[str] = ALL_FEATURES
     place: RowPlace = RowPlace()
 
     def policy_of(self, table: TableName) -> SchemaChangePolicy:
-        """The policies of a captured table, or of the one that a shadow belongs to."""
+        """The policies of a captured table."""
         return self.policy(*table)
 
     def shadow_statement(self) -> ShadowStatement:
         """The statement, to be read again when the shadow takes its table's place."""
-        return ShadowStatement(sql=self.sql, database=self.default_database, modes=self.modes)
+        place = f"{self.journal}:{self.offset}"
+        return ShadowStatement(sql=self.sql, database=self.default_database, modes=self.modes, place=place)
 
     @property
     def shown(self) -> str:

@@ -18,13 +18,14 @@ STATEMENTS_MAX = 100
 
 
 class ShadowStatement(BaseModel):
-    """A statement that changed a shadow, with what its meaning depends on."""
+    """A statement that changed a shadow, with what its meaning depends on, and its place in the log."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     sql: str
     database: str
     modes: SqlModes
+    place: str = ""
 
 
 class Shadow(BaseModel):
@@ -44,6 +45,8 @@ class Shadow(BaseModel):
 
     def then(self, statement: ShadowStatement) -> Shadow:
         """The shadow after another statement."""
+        if any(statement.place == known.place for known in self.statements if known.place):
+            return self  # read again
         if len(self.statements) >= STATEMENTS_MAX:
             return self.model_copy(update={"doubt": f"it was altered more than {STATEMENTS_MAX} times"})
         return self.model_copy(update={"statements": (*self.statements, statement)})

@@ -64,7 +64,9 @@ def create(scene: Scene, statement: Statement) -> Decision:
         decision = scene.decided(statement, "applied", f"creates the target with {len(made.columns)} columns")
         return replace(decision, creates=(made,))
     decision = scene.decided(statement, "applied", f"makes the target anew with {len(made.columns)} columns, empty")
-    return replace(decision, changes=(TableChange(table, KnownTable(made.columns, made.key), replaces=True),))
+    return replace(
+        decision, changes=(TableChange(table, KnownTable(made.columns, made.key, name=known.name), replaces=True),)
+    )
 
 
 def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
@@ -228,7 +230,7 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
 
 
 def _is_shadow_of(scene: Scene, name: TableName, table: TableName) -> bool:
-    return name[0] == table[0] and not scene.captured(*name) and scene.policy_of(table).shadowed(name[1]) == table[1]
+    return name[0] == table[0] and not scene.captured(*name) and scene.shadowed(name[1]) == table[1]
 
 
 def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ...]:
@@ -236,7 +238,7 @@ def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ..
     changes: list[ShadowChange] = []
     renamed_away = {old for old, _ in statement.renames}
     for name in statement.tables:
-        base = scene.policy(*name).shadowed(name[1])
+        base = scene.shadowed(name[1])
         table = (name[0], base)
         if not base or scene.captured(*name) or not scene.captured(*table):
             continue

@@ -10,6 +10,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import reduce
 
 from cdc_pipeline.schema.scene import COLUMN_MAPPING, RELOAD, KnownTable
@@ -75,9 +76,8 @@ class TargetEdit:
         names = tuple((source, name) for source, name in self._names.items() if source in here and source != name)
         target = reduce(columns_after, self.steps(), self._known.target_columns)
         same = target == tuple(self.columns)
-        return KnownTable(
-            tuple(self.columns), self.key, () if same else target, names, shared=self._known.shared, gone=False
-        )
+        kept = () if same else target
+        return replace(self._known, columns=tuple(self.columns), key=self.key, target=kept, names=names)
 
     def _target(self) -> dict[str, TargetColumn]:
         """The target's columns before its last places are taken, by folded name."""

@@ -25,6 +25,7 @@ from cdc_pipeline.errors import CdcError, LakeStateError, LockError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
+from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
@@ -239,8 +240,12 @@ class DeltaSink:
             return logs, failures, False
         merged = False
         session = self.spark.session()
+        properties = creation_properties(allowed(self._config))
         with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
-            running = {threads.submit(apply_target, session, record, t, paths=self.paths): t for t in open_targets}
+            running = {
+                threads.submit(apply_target, session, record, t, paths=self.paths, properties=properties): t
+                for t in open_targets
+            }
             for done in as_completed(running):
                 failure = done.exception()
                 if failure is not None:
@@ -357,7 +362,12 @@ def _cut_of(
             left = left_behind(record, error, held=held)
             notes.append(note_of(target.table, left))
             state_of = there or TargetState(
-                table=target.table, app_id=target.app_id, delta_version=-1, applied_batch=-1, partial=target.partial
+                table=target.table,
+                app_id=target.app_id,
+                delta_version=-1,
+                applied_batch=-1,
+                partial=target.partial,
+                sources=tuple(target.sources),
             )
             states[target.table] = state_of.model_copy(update={"suspended": left})
             continue
@@ -368,8 +378,10 @@ def _cut_of(
             rows_inserted=target.rows_inserted,
             rows_updated=target.rows_updated,
             rows_deleted=target.rows_deleted,
+            mode=target.mode,
             columns=target.columns,
             key=target.key,
+            sources=target.sources,
         )
         states[target.table] = TargetState(
             table=target.table,
@@ -378,6 +390,9 @@ def _cut_of(
             applied_batch=record.batch_number,
             partial=before.partial if before is not None and before.delta_version >= 0 else target.partial,
             suspended=planned.suspended if planned is not None else None,
+            sources=tuple(target.sources),
+            exact=planned.exact if planned is not None else True,
+            origin=planned.origin if planned is not None else None,
         )
     return Cut(
         source=record.source,

@@ -17,6 +17,7 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.schema.decisions import AddedColumn, DdlDecision
 from cdc_pipeline.schema.steps import Step
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.target_config import Mode
 
 __all__ = [
     "AddedColumn",
@@ -26,6 +27,7 @@ __all__ = [
     "DdlDecision",
     "Interval",
     "Note",
+    "RecordedSource",
     "RecordedTarget",
     "StagedFile",
     "TargetColumn",
@@ -86,16 +88,28 @@ class StagedFile(_Plain):
     sha256: str
 
 
+class RecordedSource(_Plain):
+    """A source table as a target knows it: what its table maps must confirm (K13)."""
+
+    columns: tuple[TargetColumn, ...]
+    key: tuple[str, ...]
+    names: tuple[tuple[str, str], ...] = ()  # source column -> target column, where the two differ
+    gone: bool = False  # it was dropped: a table of its name begins anew
+
+
 class RecordedTarget(_Plain):
     """What a batch does to one target.
 
     `step` numbers the DML statements of the batch on this target: transaction version = 16 * batch_number + step.
     """
 
-    table: str  # source table, schema.table
+    table: str  # the target's name, schema.table in the lake
     app_id: str
+    mode: Mode = "mirror"
     columns: tuple[TargetColumn, ...]  # the target's source columns after this batch, without _cdc_ columns
     key: tuple[str, ...]
+    # Its source tables by name; {}: one of the target's name, with the target's own columns and key.
+    sources: dict[str, RecordedSource] = Field(default_factory=dict)
     create: bool = False  # the table is created by this batch
     partial: bool = False
     add_columns: tuple[AddedColumn, ...] = ()  # in records of earlier versions; now `schema_steps`
@@ -146,8 +160,14 @@ class CutTable(_Plain):
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
+    mode: Mode = "mirror"
     columns: tuple[TargetColumn, ...] = ()
     key: tuple[str, ...] = ()
+    sources: dict[str, RecordedSource] = Field(default_factory=dict)  # as in `RecordedTarget`
+
+    def sources_of(self, name: str) -> dict[str, RecordedSource]:
+        """The source tables of the target `name`, by name."""
+        return self.sources or {name: RecordedSource(columns=self.columns, key=self.key)}
 
     @property
     def row_changes(self) -> int:

@@ -12,7 +12,9 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -60,9 +62,16 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     return are_done(there, record, target)
 
 
-def apply_target(spark: SparkSession, record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> TableLog:
+def apply_target(
+    spark: SparkSession,
+    record: BatchRecord,
+    target: RecordedTarget,
+    *,
+    paths: LakePaths,
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> TableLog:
     """Bring one target to the state after the batch; its log afterwards. Safe to call again, and in several threads for
-    different targets.
+    different targets. A table that is created gets `properties`.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -75,7 +84,7 @@ def apply_target(spark: SparkSession, record: BatchRecord, target: RecordedTarge
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
         if target.create or target.replaces:
-            create_table(session, path, target, source=record.source)
+            create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)
         if files and has_steps(target):
             raise StagingError("a batch both changes a target and has rows of it", table=target.table)

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,11 +34,13 @@ from cdc_pipeline.sink.manifest import (
     DdlDecision,
     Interval,
     Note,
+    RecordedSource,
     RecordedTarget,
     StagedFile,
     TargetColumn,
 )
 from cdc_pipeline.sink.staged_file import StagedFileWriter
+from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
 
 
@@ -47,12 +49,13 @@ class TargetPlan:
     """What a batch must know of a target.
 
     Attributes:
-        table: source table, ``schema.table``.
+        table: the target's name, ``schema.table`` in the lake.
         app_id: the target's transaction application id in Delta; a created table gets it for good.
         columns: the target's source columns after this batch.
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
-        names: source column -> target column, where the two differ.
+        mode: how the target follows the source.
+        sources: as in `manifest.RecordedTarget`.
         replaces: the app_id of the table in whose place this batch makes it anew; "" else.
     """
 
@@ -61,7 +64,8 @@ class TargetPlan:
     columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
     partial: bool = False
-    names: tuple[tuple[str, str], ...] = ()
+    mode: Mode = "mirror"
+    sources: Mapping[str, RecordedSource] = field(default_factory=dict)
     replaces: str = ""
 
 
@@ -183,7 +187,9 @@ class StagedBatch:
                 expected="a DDL alone in its batch, and an open transaction closed or dropped before the next",
                 got="rows after a DDL" if target.changed else "whole transactions while one is open",
             )
-        rows = fitted(rows, plan.columns, plan.names)
+        source = plan.sources.get(rows.schema.full_name)
+        if source is not None:
+            rows = fitted(rows, plan.columns, source.names)
         staged = expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key)
         part = target.part
         if open_transaction:
@@ -357,8 +363,10 @@ def _recorded(target: _Target) -> RecordedTarget:
     return RecordedTarget(
         table=plan.table,
         app_id=plan.app_id,
+        mode=plan.mode,
         columns=plan.columns,
         key=plan.key,
+        sources=dict(plan.sources),
         create=target.create,
         partial=plan.partial,
         columns_before=target.before,

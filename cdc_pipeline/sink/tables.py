@@ -4,14 +4,15 @@ Rules:
 - Done again, it does nothing. How a table changes afterwards is `sink/schema_steps.py`.
 - A table is ours by its properties: source, source table, and the transaction application id that it was created with.
   Anything else in its place stops (K16: a target belongs to one source).
-- New tables have deletion vectors and no other reader feature but what a column's type itself asks for (TIMESTAMP_NTZ).
+- New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what the type
+  of a column asks for (TIMESTAMP_NTZ).
 """
-
-
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from cdc_pipeline.errors import LakeStateError
@@ -32,8 +33,16 @@ CDC_COLUMNS: Final = (
 )
 
 
-def create_table(session: SparkSession, path: Path, target: RecordedTarget, *, source: str) -> None:
-    """Create the target's table where it is not there yet; one that it replaces keeps its history and nothing else.
+def create_table(
+    session: SparkSession,
+    path: Path,
+    target: RecordedTarget,
+    *,
+    source: str,
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Create the target's table where it is not there yet, with these properties besides our own; one that it replaces
+    keeps its history and nothing else.
 
     Raises:
         LakeStateError: another table, or something that is no table, lies there.
@@ -50,7 +59,7 @@ def create_table(session: SparkSession, path: Path, target: RecordedTarget, *, s
             next_step="move what is there away, or choose another sink.lake_path",
         )
     properties = {
-        "delta.enableDeletionVectors": "true",
+        **properties,
         "delta.appendOnly": "false",
         SOURCE_PROPERTY: source,
         TABLE_PROPERTY: target.table,

@@ -4,7 +4,6 @@ is captured, so that no JVM starts; the cursor tells where each run ended."""
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -28,7 +27,7 @@ from cdc_pipeline.pipeline.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.gtid_sets import parse_gtid_set
 from tests.pipeline.test_end_to_end import here, live
-from tests.servers import Server
+from tests.servers import Server, at_rest
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -42,19 +41,12 @@ FLAVORS = pytest.mark.parametrize(
 def config(server: Server, fresh_database: str, make_config: MakeConfig) -> PipelineConfig:
     """Captures tables that do not exist, from the server's end on; there is a table `t` that it does not capture."""
     server.execute(f"CREATE TABLE `{fresh_database}`.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
-    return make_config(live(server), include=["nothing.here"], start=at_rest(server))
+    return make_config(live(server), include=["nothing.here"], start=start_at_rest(server))
 
 
-def at_rest(server: Server) -> dict[str, Any]:
-    """Start section: the end of a new journal. MariaDB writes a last mark into it, a checkpoint, in its own time."""
-    journal = here(server)["journal"]
-    deadline = time.monotonic() + 30
-    while server.flavor == "mariadb":
-        marks = server.query(f"SHOW BINLOG EVENTS IN '{journal}'")
-        if any((row[2], row[5]) == ("Binlog_checkpoint", journal) for row in marks):
-            break
-        assert time.monotonic() < deadline, marks
-    journal, offset = server.end_position()
+def start_at_rest(server: Server) -> dict[str, Any]:
+    """Start section: where the log ends and stays."""
+    journal, offset = at_rest(server)
     return {"journal": journal, "offset": offset}
 
 
@@ -78,7 +70,7 @@ def test_a_gtid_ends_a_run_after_its_transaction(
     server = start_server(flavor)
     fresh_database = "other"
     server.execute_all("CREATE DATABASE other", "CREATE TABLE other.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
-    config = make_config(live(server), include=["nothing.here"], start=at_rest(server))
+    config = make_config(live(server), include=["nothing.here"], start=start_at_rest(server))
     tag = ("SET gtid_next = 'AUTOMATIC:batch'",) if server.flavor == "mysql" else ("SET gtid_domain_id = 7",)
     done = [insert(server, fresh_database, *before) for before in ((), (), tag, (), ())]
     cursors = MemoryCursorStore()
@@ -182,7 +174,7 @@ def test_a_gtid_of_a_server_that_never_wrote_it_fails_at_the_logs_end(
 ) -> None:
     """MariaDB's position counts a domain's numbers whatever the server: only reading tells that it is not there."""
     mariadb_server.execute(f"CREATE TABLE `{mariadb_database}`.t (a INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
-    config = make_config(live(mariadb_server), include=["nothing.here"], start=at_rest(mariadb_server))
+    config = make_config(live(mariadb_server), include=["nothing.here"], start=start_at_rest(mariadb_server))
     gtid, _, _ = insert(mariadb_server, mariadb_database)
     _, end, executed = insert(mariadb_server, mariadb_database)
     domain, server_id, number = gtid.split("-")

@@ -111,7 +111,7 @@ class ReplicaPair:
                     "the replica did not catch up with its primary",
                     expected=target,
                     got=error or f"after {deadline_s:g} s: {status}",
-                    next_step="read the replica's error log: " + self.replica.log_tail(5),
+                    next_step="read the replica's error log: " + self.replica.log_report(5),
                 )
             pause.wait(0.02)
 

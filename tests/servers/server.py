@@ -4,6 +4,8 @@ Rules:
 - A server listens on loopback only, on a free port and a socket, in a temporary directory of its own.
 - It never outlives the test process: the kernel kills it when the thread that started it ends, and that thread lives
   as long as the process (`_SPAWNER`); a normal exit also stops it and removes its directory.
+- Its temporary tables are in that directory too. A server that starts removes those of all servers from its folder for
+  them; in a shared one MariaDB crashes (signal 11, in free_tmp_table) when its own are gone.
 - Nothing waits by sleeping a fixed time: readiness is a successful login before a deadline.
 """
 
@@ -14,6 +16,7 @@ import contextlib
 import fcntl
 import itertools
 import os
+import re
 import shutil
 import signal
 import socket
@@ -70,6 +73,11 @@ _BY_FLAVOR: dict[str, dict[str, OptionValue]] = {
     "mariadb": {"gtid_strict_mode": "ON", "collation_server": "utf8mb4_general_ci", "aria_pagecache_buffer_size": "8M"},
 }
 
+_CRASH_LINES = 60
+_CRASH = re.compile(r"got signal \d|\bAssertion\b|Failing assertion")
+_ERROR = re.compile(r"\[(ERROR|FATAL)\]")
+_SET_GLOBAL = re.compile(r"\s*SET\s+(?:GLOBAL\s+|@@GLOBAL\.)(\w+)", re.IGNORECASE)
+
 _HOME_PREFIX = "cdc-server-"
 _SPAWNER = ThreadPoolExecutor(max_workers=1, thread_name_prefix="server-spawner")
 _server_ids = itertools.count(os.getpid() % 100_000 * 10_000 + 1)
@@ -107,9 +115,13 @@ class Server:
         self.datadir = self._home / "data"
         self.socket = self._home / "s.sock"
         self.error_log = self._home / "error.log"
+        self._output_log = self._home / "output.log"
+        self._tmpdir = self._home / "tmp"
+        self._tmpdir.mkdir()
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: Connection[Any] | None = None
+        self._globals: dict[str, str] = {}  # variable -> the last statement that set it since the start
         self._lock = threading.RLock()
         _open_servers.add(self)
 
@@ -139,7 +151,9 @@ class Server:
         for attempt in range(attempts):
             if self.port == 0 or attempt:
                 self.port = _free_port()
-            self.error_log.unlink(missing_ok=True)
+            for log in (self.error_log, self._output_log):
+                log.unlink(missing_ok=True)
+            self._globals.clear()
             self._process = _SPAWNER.submit(self._spawn).result()
             try:
                 self._wait_ready()
@@ -156,6 +170,18 @@ class Server:
         self.stop()
         self._options |= _normalised(options)
         self.start()
+
+    def start_again(self) -> None:
+        """Start a server that has `died`: the same data, port, options and global variables as its tests have set them.
+
+        Raises:
+            RuntimeSetupError: as `start`.
+        """
+        self._drop_admin()
+        remembered = list(self._globals.values())
+        self._process = None
+        self.start()
+        self.execute_all(*remembered)
 
     def stop(self) -> None:
         """An orderly shutdown (SIGTERM): the last journal ends with a STOP event."""
@@ -190,16 +216,39 @@ class Server:
         return self._process is not None and self._process.poll() is None
 
     @property
+    def died(self) -> bool:
+        """Whether the process has ended though nobody has called `stop` or `kill`."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def died_by_signal(self) -> bool:
+        """Whether it `died` by a signal. One that a server has caught and told of may end it with a plain exit code."""
+        if self._process is None or not self.died:
+            return False
+        return self._process.returncode < 0 or any(map(_CRASH.search, self._log_lines()))
+
+    @property
     def pid(self) -> int | None:
         """Process id while started."""
         return None if self._process is None else self._process.pid
 
-    def log_tail(self, lines: int = 15) -> str:
-        """The end of the server's error log."""
-        try:
-            return "\n".join(self.error_log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
-        except OSError:
-            return ""
+    def log_report(self, lines: int = 15) -> str:
+        """What the server said of its end: the 60 lines from the first of a crash on; without one the last 60 from the
+        first error on, or the last `lines` of a log that has neither."""
+        said = self._log_lines()
+        first = next((number for number, line in enumerate(said) if _CRASH.search(line)), None)
+        if first is None:
+            error = next((number for number, line in enumerate(said) if _ERROR.search(line)), len(said) - lines)
+            first = max(0, error, len(said) - _CRASH_LINES)
+        else:
+            while first and _ERROR.search(said[first - 1]):
+                first -= 1
+        return "\n".join(said[first : first + _CRASH_LINES])
+
+    def _log_lines(self) -> list[str]:
+        """Error log and then the process's own output, of the last start."""
+        logs = [log for log in (self.error_log, self._output_log) if log.exists()]
+        return [line for log in logs for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
 
     # -- SQL ----------------------------------------------------------------------------------------------------------
 
@@ -220,6 +269,9 @@ class Server:
 
     def execute(self, sql: str, args: object = None) -> int:
         """Run one statement on the server's own root connection; the affected rows."""
+        if found := _SET_GLOBAL.match(sql):
+            # also when there is no server any more: what a test sets back then holds for the next start
+            self._globals[found[1].lower()] = sql
         with self._lock, self._connection().cursor() as cursor:
             return int(cursor.execute(sql, args))
 
@@ -298,6 +350,7 @@ class Server:
             "socket": self.socket,
             "port": self.port,
             "log_error": self.error_log,
+            "tmpdir": self._tmpdir,
         }
         if "skip_log_bin" in self._options:
             chosen.pop("log_bin")
@@ -314,7 +367,7 @@ class Server:
     def _spawn(self) -> subprocess.Popen[bytes]:
         setpriv = shutil.which("setpriv")
         prefix = [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
-        with (self._home / "output.log").open("ab") as output:
+        with self._output_log.open("ab") as output:
             return subprocess.Popen(
                 [*prefix, *self._arguments()],
                 stdin=subprocess.DEVNULL,
@@ -352,11 +405,9 @@ class Server:
             self._admin = None
 
     def _failure(self, what: str) -> RuntimeSetupError:
-        output = self._home / "output.log"
-        said = output.read_text(encoding="utf-8", errors="replace")[-500:] if output.exists() else ""
         return RuntimeSetupError(
             f"the {self.flavor} {self.installation.version_text} server {what}",
-            got=(self.log_tail() + "\n" + said).strip(),
+            got=self.log_report(),
             next_step="read the server's own words above; an option may be wrong",
         )
 

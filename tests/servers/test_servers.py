@@ -105,6 +105,23 @@ def test_two_servers_have_identities_of_their_own(flavor: Flavor, start_server: 
 
 
 @both
+def test_temporary_tables_outlive_the_start_of_another_server(
+    flavor: Flavor, start_server: Callable[..., Server]
+) -> None:
+    """Each server removes what it takes for left-overs in its folder for temporary files when it starts."""
+    one = start_server(flavor)
+    engine = "MyISAM" if flavor == "mysql" else "Aria"
+    one.execute(f"CREATE TEMPORARY TABLE mysql.t (a INT) ENGINE={engine}")
+    one.execute("INSERT INTO mysql.t VALUES (1)")
+    start_server(flavor)
+    one.execute_all("FLUSH TABLES", "INSERT INTO mysql.t VALUES (2)")
+    assert one.query("SELECT a FROM mysql.t") == [(1,), (2,)]
+    assert one.execute("DROP TEMPORARY TABLE mysql.t") == 0
+    folders = [Path(server.variable("tmpdir")) for server in (one, start_server(flavor))]
+    assert folders[0] != folders[1]
+
+
+@both
 def test_a_wrong_option_is_told_in_the_servers_own_words(flavor: Flavor) -> None:
     with pytest.raises(RuntimeSetupError, match=r"no.such.option.here"):
         Server(flavor, ["--no-such-option-here=1"]).start()

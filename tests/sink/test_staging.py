@@ -17,9 +17,9 @@ from cdc_pipeline.binlog.seq import seq_array
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, LockError, StagingError
+from cdc_pipeline.schema.steps import AddColumn
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, expand, with_after_bit
-from cdc_pipeline.schema.steps import AddColumn
 from cdc_pipeline.sink.staged_file import verify
 from tests.sink.build import (
     Change,

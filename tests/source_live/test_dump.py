@@ -12,7 +12,7 @@ from cdc_pipeline.errors import PositionError, ReplicaIdError, SourceError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live import replica_name
 from cdc_pipeline.source.live_handover import DumpRequest, open_dump
-from tests.servers import Server
+from tests.servers import Server, at_rest
 from tests.source_live.helpers import (
     archived_events,
     events_of,
@@ -139,7 +139,7 @@ def test_an_end_without_known_gtids_is_reached_by_skipping(server: Server, log: 
 
 def test_an_end_beyond_the_log_is_an_error_with_both_places(server: Server, log: list[Position]) -> None:
     source = live_source(server)
-    last = position(server)
+    last = Position(*at_rest(server))
     end = Position(last.journal, last.offset + 1000)
     delivered, error = read_failing(source, by_offset(log[7]), end)
     assert isinstance(error, PositionError)
