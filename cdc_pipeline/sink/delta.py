@@ -416,6 +416,8 @@ def _cut_of(
             partial=before.partial if before is not None and before.delta_version >= 0 else target.partial,
             suspended=planned.suspended if planned is not None else None,
             sources=tuple(target.sources),
+            exact=planned.exact if planned is not None else True,
+            origin=planned.origin if planned is not None else None,
         )
     return Cut(
         source=record.source,
