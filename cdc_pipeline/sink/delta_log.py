@@ -68,7 +68,7 @@ def read_table_log(path: Path) -> TableLog | None:
     if not (path / LOG_FOLDER).is_dir():
         return None
     try:
-        options = delta_options(path) if is_object(path) else None
+        options = log_options(path)
         if not DeltaTable.is_deltatable(str(path), options):
             return None
         table = DeltaTable(str(path), storage_options=options)
@@ -90,6 +90,11 @@ def read_table_log(path: Path) -> TableLog | None:
         ) from None
 
 
+def log_options(path: Path) -> dict[str, str] | None:
+    """What deltalake needs to open the log of the table in `path`; None on the local disk."""
+    return delta_options(path) if is_object(path) else None
+
+
 def reader_features(path: Path) -> tuple[str, ...]:
     """Features that readers of the Delta table in `path` must know, by name; none where there is no table.
 
@@ -102,7 +107,7 @@ def reader_features(path: Path) -> tuple[str, ...]:
     if not (path / LOG_FOLDER).is_dir():
         return ()
     try:
-        protocol = DeltaTable(str(path)).protocol()
+        protocol = DeltaTable(str(path), storage_options=log_options(path)).protocol()
     except (DeltaError, OSError, ValueError) as error:
         raise damaged_log(path / LOG_FOLDER, error) from None
     if protocol.min_reader_version == 2:

@@ -32,6 +32,7 @@ from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.retention import differing_properties, prune_cuts
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.sql import table_at, text_literal
+from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.table_shape import TableShape, table_shape
 from cdc_pipeline.sink.tables import check_owner
 
@@ -147,7 +148,7 @@ def maintain(
             expected=f"some of {', '.join(list(cut.tables)[:20])}",
             next_step="name tables of the lake as schema.table",
         )
-    provider = spark or SparkProvider(config.spark)
+    provider = spark or SparkProvider.of(config)
     report = MaintenanceReport(source=paths.source, tables=[])
     with writer_lock(paths.state / "maintenance.lock"):
         memory = _remembered(paths)
@@ -327,7 +328,7 @@ def _run(session: SparkSession, statement: str, table: str) -> list[Any]:
 
 def _remembered(paths: LakePaths) -> _Memory:
     file = paths.state / "maintenance.json"
-    if not file.exists():
+    if not storage_of(file).exists(file):
         return _Memory()
     try:
         return _Memory.model_validate_json(read_json(file))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.sink.delta_log import log_options
 from cdc_pipeline.sink.row_count import row_count
 
 
@@ -46,7 +47,7 @@ def table_shape(path: Path, *, small_file_bytes: int) -> TableShape:
     from deltalake.exceptions import DeltaError
 
     try:
-        table = DeltaTable(str(path))
+        table = DeltaTable(str(path), storage_options=log_options(path))
         files = pa.table(table.get_add_actions(flatten=True))
     except (DeltaError, OSError, ValueError) as error:
         raise LakeStateError(
