@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,6 +34,7 @@ from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.sql import quoted, table_at
 from cdc_pipeline.sink.transactions import STEPS_PER_BATCH, run_once, transaction_version
+from cdc_pipeline.target_config import Mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +95,7 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
         elif isinstance(step, _DML):
             dml += 1
             assert dml < STEPS_PER_BATCH
-            run_once(session, _dml_sql(path, step), there, record, step=dml)
+            run_once(session, _dml_sql(path, target, step), there, record, step=dml)
         else:
             structure += 1
             if structure > reached:
@@ -188,9 +190,23 @@ def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -
         session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
 
 
-def _dml_sql(path: Path, step: FillColumns | RemoveRows) -> str:
+def _remove_from_mirror(path: Path, _target: RecordedTarget, _step: RemoveRows) -> str:
+    return f"DELETE FROM {table_at(path)}"
+
+
+# How each mode tells that all rows left the source: one DML statement.
+REMOVALS: Final[dict[Mode, Callable[[Path, RecordedTarget, RemoveRows], str]]] = {"mirror": _remove_from_mirror}
+
+
+def _dml_sql(path: Path, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:
     if isinstance(step, RemoveRows):
-        return f"DELETE FROM {table_at(path)}"
+        if target.mode not in REMOVALS:
+            raise UnsupportedDdlError(
+                f"{step.op} of the source table cannot be told in a target of mode {target.mode}",
+                table=target.table,
+                next_step=f"set schema_changes.{step.op}: keep, or load the table anew",
+            )
+        return REMOVALS[target.mode](path, target, step)
     settings = ", ".join(f"{quoted(name)} = CAST({value} AS {kind})" for name, kind, value in step.values)
     return f"UPDATE {table_at(path)} SET {settings}"
 
