@@ -31,6 +31,7 @@ from cdc_pipeline.schema.steps import (
 )
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
+from cdc_pipeline.sink.features import PROPERTIES
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.sql import quoted, table_at
 from cdc_pipeline.sink.transactions import STEPS_PER_BATCH, run_once, transaction_version
@@ -166,20 +167,22 @@ def _change(session: SparkSession, path: Path, step: Step, before: _Columns, pre
         place = f"AFTER {quoted(before[-1].name)}" if before else "FIRST"
         session.sql(f"ALTER TABLE {table} ADD COLUMNS ({quoted(step.name)} {step.delta_type} {place})")
     elif isinstance(step, DropColumn):
-        _set(session, path, "delta.columnMapping.mode", "name")
+        _switch_on(session, path, "columnMapping")
         session.sql(f"ALTER TABLE {table} DROP COLUMN {quoted(step.name)}")
     elif isinstance(step, RenameColumn):
-        _set(session, path, "delta.columnMapping.mode", "name")
+        _switch_on(session, path, "columnMapping")
         session.sql(f"ALTER TABLE {table} RENAME COLUMN {quoted(step.name)} TO {quoted(step.new_name)}")
     elif isinstance(step, WidenColumn):
-        _set(session, path, "delta.enableTypeWidening", "true")
+        _switch_on(session, path, "typeWidening")
         if step.delta_type == "timestamp_ntz":
             _allow_ntz(session, path, present)
         session.sql(f"ALTER TABLE {table} ALTER COLUMN {quoted(step.name)} TYPE {step.delta_type}")
 
 
-def _set(session: SparkSession, path: Path, name: str, value: str) -> None:
-    """Switch a feature on; the table's properties are read anew, since each statement may change them."""
+def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
+    """Whoever decided the step has asked whether the feature is permitted. The table's properties are read anew, since
+    each statement may change them."""
+    name, value = PROPERTIES[feature]
     there = read_table_log(path)
     if there is None or there.properties.get(name) != value:
         session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
@@ -187,7 +190,8 @@ def _set(session: SparkSession, path: Path, name: str, value: str) -> None:
 
 def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -> None:
     if not any(column.delta_type == "timestamp_ntz" for column in present):
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+        name, value = PROPERTIES["timestampNtz"]
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
 def _remove_from_mirror(path: Path, _target: RecordedTarget, _step: RemoveRows) -> str:

@@ -4,8 +4,8 @@ Rules:
 - Done again, it does nothing. How a table changes afterwards is `sink/schema_steps.py`.
 - A table is ours by its properties: source, source table, and the transaction application id that it was created with.
   Anything else in its place stops (K16: a target belongs to one source).
-- New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what the type
-  of a column asks for (TIMESTAMP_NTZ).
+- New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what a
+  column's type asks for (TIMESTAMP_NTZ).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.config import Bound
+from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.pipeline.limits import Limit, make_limit
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
