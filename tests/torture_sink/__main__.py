@@ -123,6 +123,7 @@ def _play(
             "tables compared at cuts": verdict.compared,
         }
     )
+    totals.update({f"compared as {mode}": count for mode, count in verdict.modes.items()})
     totals.update({f"stop: {what[:150]}": count for what, count in verdict.stops.items()})
     failed: dict[str, str] = {}
     for finding in verdict.findings:

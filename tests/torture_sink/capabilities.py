@@ -23,4 +23,20 @@ APPLIED: Final = frozenset(
 MAY_STOP: Final[frozenset[str]] = frozenset()
 FEATURES: Final[frozenset[str]] = frozenset()
 
+# Kinds of DDL after which the twins of the other modes still know every row.
+MODE_KINDS: Final = frozenset(
+    {"add_column", "add_columns", "add_index", "drop_index", "comment", "default", "uncaptured"}
+)
+# What a pack's tables are kept as.
+MODES: Final = (
+    ("mirror",),
+    ("mirror",),
+    ("mirror",),
+    ("mirror", "soft_delete"),
+    ("mirror", "history"),
+    ("mirror", "changelog"),
+    ("soft_delete", "history"),
+    ("mirror", "soft_delete", "history", "changelog"),
+)
+
 KINDS: Final = APPLIED | MAY_STOP

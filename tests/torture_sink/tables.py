@@ -59,8 +59,6 @@ class Table:
     columns: list[Column]
     key: tuple[str, ...]
     unique: bool = False
-    captured: bool = True
-    mode: str = "mirror"
     options: str = ""
     indexes: list[str] = field(default_factory=list)
     keys: list[Row] = field(default_factory=list)

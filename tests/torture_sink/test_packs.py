@@ -10,9 +10,10 @@ import pytest
 from cdc_pipeline.sink.read import table_frame
 from tests.servers import Server
 from tests.torture_sink.column_types import plain
+from tests.torture_sink.comparing import rows_of
 from tests.torture_sink.group import SOURCE, Group, Way
 from tests.torture_sink.spark_settings import SPARK
-from tests.torture_sink.verify import Lake, rows_of
+from tests.torture_sink.verify import Lake
 from tests.torture_sink.workload import Size
 
 pytestmark = [pytest.mark.spark]

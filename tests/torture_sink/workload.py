@@ -9,7 +9,7 @@ from typing import Any
 import pymysql
 
 from tests.servers import Server
-from tests.torture_sink.capabilities import KINDS
+from tests.torture_sink.capabilities import FEATURES, KINDS, MODE_KINDS, MODES
 from tests.torture_sink.ddl import random_change
 from tests.torture_sink.oracle import Oracle, Place
 from tests.torture_sink.statements import random_transaction
@@ -85,7 +85,9 @@ class Pack:
         self._choose = random.Random(seed)
         self._executor = executor
         self._size = size
-        self._kinds = kinds
+        # A draw of its own, so that a mode that is switched on changes no pack's SQL.
+        self.modes = random.Random(f"modes {seed}").choice(MODES) if "modes" in FEATURES else ("mirror",)
+        self._kinds = kinds if self.modes == ("mirror",) else kinds & MODE_KINDS
         self.tables: list[Table] = []
         self.changes: list[str] = []  # kinds of the DDL that was done
 
