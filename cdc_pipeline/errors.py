@@ -268,6 +268,20 @@ class LakeStateError(SinkError):
     """The lake's recorded state and its tables contradict each other (restored, replaced, written by others; K3)."""
 
 
+class CatalogError(SinkError):
+    """The session's catalog does not take a table (sink.catalog)."""
+
+    retryable = True
+
+
+class CutNotFoundError(SinkError):
+    """No cut of the lake is what a reader asked for; says which range there is."""
+
+
+class TableNotInCutError(SinkError):
+    """A table cannot be read as of a cut: not in it, suspended in it (K4), or its version was removed (K15)."""
+
+
 class TargetSuspendedError(SinkError):
     """Some targets stand still while the others went on (K4); names each, its cause and the way out. Retryable where a
     run that is started again can mend all of them."""

@@ -26,14 +26,20 @@ _DEFAULT_NAMES: Final[dict[str, str]] = {
 }
 
 
-class TargetRule(BaseModel):
+class Section(BaseModel):
+    """A section of the YAML: nothing unknown in it, and no value shown in an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class TargetRule(Section):
     """One rule: which source tables, and what their target is like.
 
     `tables` and `except` are shell patterns over ``schema.table``. `name` may hold ``{schema}`` and ``{table}``; its
     default is the source table's name, with ``_history`` or ``_changelog`` behind it in these modes.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     tables: tuple[str, ...] = ("*.*",)
     except_: tuple[str, ...] = Field(default=(), alias="except")

@@ -24,6 +24,8 @@ from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, LockError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
+from cdc_pipeline.sink.catalog import register
+from cdc_pipeline.sink.conflicts import again_on_conflict
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
@@ -31,6 +33,7 @@ from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
 from cdc_pipeline.sink.read import read_one_row
+from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_properties
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.suspending import left_behind, note_of
@@ -185,6 +188,7 @@ class DeltaSink:
             StagingError, LakeStateError, MergeError: of a target that failed and is not suspended, after all others
                 ended.
             RuntimeSetupError: Spark cannot start.
+            CatalogError: a new table cannot be registered.
         """
         self._check_locked()
         number = record.batch_number
@@ -196,13 +200,15 @@ class DeltaSink:
         if failures:
             failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
         self._on_joint("before_cut")
-        cut = _cut_of(record, previous, logs, failing)
+        self._register(record, failing)
+        cut = over_maintenance(self.paths, _cut_of(record, previous, logs, failing))
         if not put_if_absent(self.paths.cut(number), state.dump(cut)):
             return self.read_cut(number)
         return cut
 
     def cleanup(self, cut: Cut) -> None:
-        """Remove staged files of batches up to a cut, and records and cuts that are older than the newest 1000.
+        """Remove staged files of batches up to a cut, records that are older than the newest 1000, and cuts whose time
+        to be readable is over (K15).
 
         Raises:
             LockError: the sink is not locked.
@@ -215,9 +221,13 @@ class DeltaSink:
         for number in list_numbers(self.paths.batches):
             if number <= cut.batch_number - RECORDS_KEPT:
                 self.paths.batch(number).unlink()
-        for number in list_numbers(self.paths.cuts):
-            if number <= cut.batch_number - RECORDS_KEPT:
-                self.paths.cut(number).unlink()
+        prune_cuts(self.paths, retention=self._config.cut_retention)
+
+    def _register(self, record: BatchRecord, failing: Mapping[str, CdcError]) -> None:
+        """Register the tables that the batch creates in the session's catalog, where that is asked for."""
+        created = [target.table for target in record.targets if target.create and target.table not in failing]
+        if self._config.catalog is not None and created:
+            register(self.spark.session(), self.paths, self._config.catalog, created)
 
     def _apply(
         self, record: BatchRecord, *, without: Mapping[str, CdcError]
@@ -240,10 +250,12 @@ class DeltaSink:
             return logs, failures, False
         merged = False
         session = self.spark.session()
-        properties = creation_properties(allowed(self._config))
+        properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
         with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
             running = {
-                threads.submit(apply_target, session, record, t, paths=self.paths, properties=properties): t
+                threads.submit(
+                    again_on_conflict, apply_target, session, record, t, paths=self.paths, properties=properties
+                ): t
                 for t in open_targets
             }
             for done in as_completed(running):

@@ -23,6 +23,7 @@ _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 
 # Operations that change how rows are stored and not which rows there are.
 MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
+PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,18 @@ def damaged_log(file: Path, error: Exception) -> LakeStateError:
 def commit_note(app_id: str, batch_number: int) -> str:
     """User metadata of every commit that a batch makes."""
     return json.dumps({"cdc_app_id": app_id, "cdc_batch": batch_number})
+
+
+def maintenance_note(app_id: str) -> str:
+    """User metadata of the commits by which maintenance changes a table's properties."""
+    return json.dumps({"cdc_app_id": app_id, "cdc_maintenance": True})
+
+
+def is_maintenance(commit: Commit, *, app_id: str) -> bool:
+    """Whether a commit left all rows as they are: Delta's own maintenance, or our change of properties."""
+    if commit.operation == PROPERTIES_OPERATION:
+        return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
+    return commit.operation in MAINTENANCE
 
 
 def is_of_batch(commit: Commit, *, app_id: str, batch_number: int) -> bool:

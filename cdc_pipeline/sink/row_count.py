@@ -42,6 +42,43 @@ def row_count(path: Path, *, version: int | None = None) -> int | None:
     Raises:
         LakeStateError: a file of the log is damaged.
     """
+    replayed = _replayed(path, version)
+    if replayed is None:
+        return None
+    known, touched, checkpoint = replayed
+    rows = 0
+    for names, counts in _checkpointed(path / LOG_FOLDER, checkpoint):
+        of_files = _sum_besides(names, counts, touched)
+        if of_files is None:
+            return None
+        rows += of_files
+    added = list(known.values())
+    return None if None in added else rows + sum(count for count in added if count is not None)
+
+
+def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ...]] | None:
+    """Names of the active files of a version, the latest by default: path as the log has it, and storage type, path or
+    text, and offset of its deletion vector, "" each where it has none.
+
+    Returns:
+        None where there is no such version, or where the log's retention has removed what is needed.
+
+    Raises:
+        LakeStateError: a file of the log is damaged.
+    """
+    replayed = _replayed(path, version)
+    if replayed is None:
+        return None
+    known, touched, checkpoint = replayed
+    found = set(known)
+    for names, _ in _checkpointed(path / LOG_FOLDER, checkpoint):
+        found.update(name for name in names.to_pylist() if name not in touched)
+    return {tuple(name.split(_NAME_PARTS)) for name in found}
+
+
+def _replayed(path: Path, version: int | None) -> tuple[dict[str, int | None], set[str], tuple[Path, ...]] | None:
+    """What the commits behind the newest checkpoint at or below `version` say: the files that they added and that are
+    active, by name with their rows; all names that they speak of; and the checkpoint's files."""
     newest, checkpoints = _listed(path / LOG_FOLDER)
     if version is None:
         version = newest
@@ -55,14 +92,7 @@ def row_count(path: Path, *, version: int | None = None) -> int | None:
         if lines is None:
             return None
         _apply(_actions(lines, commit_file(path, number)), known, touched)
-    rows = 0
-    for names, counts in _checkpointed(path / LOG_FOLDER, checkpoints.get(start, ())):
-        of_files = _sum_besides(names, counts, touched)
-        if of_files is None:
-            return None
-        rows += of_files
-    added = list(known.values())
-    return None if None in added else rows + sum(count for count in added if count is not None)
+    return known, touched, checkpoints.get(start, ())
 
 
 def _listed(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.delta_log import MAINTENANCE, is_of_batch, read_commit, read_table_log
+from cdc_pipeline.sink.delta_log import is_maintenance, is_of_batch, read_commit, read_table_log
 from cdc_pipeline.sink.lake import LakePaths, list_numbers, read_json
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable
 from cdc_pipeline.sink.merge import STEPS_PER_BATCH
@@ -131,7 +131,7 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[
         )
     for version in range(table.delta_version + 1, there.version + 1):
         commit = read_commit(path, version)
-        if commit is None or commit.operation in MAINTENANCE:
+        if commit is None or is_maintenance(commit, app_id=app_id):
             continue
         if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):
             raise LakeStateError(

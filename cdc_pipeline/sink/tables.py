@@ -4,8 +4,8 @@ Rules:
 - Every statement here is a difference between what is recorded and what is there: done again, it does nothing.
 - A table is ours by its properties: source, source table, and the transaction application id that it was created with.
   Anything else in its place stops (K16: a target belongs to one source).
-- New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what the type of
-  a column asks for (TIMESTAMP_NTZ).
+- New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what a
+  column's type asks for (TIMESTAMP_NTZ).
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
