@@ -32,6 +32,7 @@ from cdc_pipeline.sink_config import CatalogConfig as CatalogConfig
 from cdc_pipeline.sink_config import MaintenanceConfig as MaintenanceConfig
 from cdc_pipeline.sink_config import SinkConfig as SinkConfig
 from cdc_pipeline.sink_config import SparkConfig as SparkConfig
+from cdc_pipeline.storage_config import LakeUri
 from cdc_pipeline.target_config import Section, TargetRule, checked_patterns
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -373,6 +374,9 @@ def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
         names = ("ca_file", "certificate_file", "key_file")
         tls = source.tls.model_copy(update={name: absolute(getattr(source.tls, name)) for name in names})
         source = source.model_copy(update={"tls": tls, "archive_directory": absolute(source.archive_directory)})
-    sink = config.sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
+    lake: object = config.sink.lake_path
+    sink = config.sink
+    if not isinstance(lake, LakeUri):
+        sink = sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
     store = config.store.model_copy(update={"directory": absolute(config.store.directory)})
     return config.model_copy(update={"source": source, "sink": sink, "store": store})

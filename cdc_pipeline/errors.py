@@ -254,6 +254,12 @@ class SinkError(CdcError):
     """The lake cannot take what the run has for it."""
 
 
+class LakeUnreachableError(SinkError):
+    """The object store that the lake lies in does not answer, or not as it should."""
+
+    retryable = True
+
+
 class StagingError(SinkError):
     """A staged file is missing or its checksum is wrong."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
+from cdc_pipeline.storage_config import LakeUri, StorageConfig, parse_uri
 from cdc_pipeline.target_config import Mode, Section
 
 _DURATION = re.compile(r"(\d{1,6}) *(minute|hour|day|week)s?")
@@ -56,22 +58,43 @@ class CatalogConfig(Section):
         return value
 
 
+def _lake_path(value: object) -> object:
+    if isinstance(value, Path | LakeUri):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a path, or an address such as s3a://bucket/folder")
+    return parse_uri(value) or Path(value)
+
+
 class SinkConfig(Section):
     """Where the Delta tables live, and how they follow the source; `mode` is that of tables without a rule under
     `targets`.
+
+    `lake_path` is a folder, or an address in an object store whose settings are `storage`. An address is a `LakeUri`,
+    which has of `Path` what does no I/O; the type checker is told that both are paths, as everywhere in the sink.
 
     `cut_retention` is how long a cut stays readable after the next one (``7 days``, ``36 hours``): the tables' own log
     and file retention (K15). `reader_features` are the Delta features that may be switched on where a table needs them:
     ``all``, or a list of features and of readers that must be able to read the tables (see docs/lake.md).
     """
 
-    lake_path: Path
+    lake_path: Annotated[Path, PlainValidator(_lake_path), PlainSerializer(str, when_used="json")]
+    storage: StorageConfig = StorageConfig()
     mode: Mode = "mirror"
     merge_threads: int = Field(default=4, ge=1, le=64)
     reader_features: Literal["all"] | tuple[str, ...] = "all"
     cut_retention: timedelta = timedelta(days=7)
     catalog: CatalogConfig | None = None
     spark: SparkConfig = SparkConfig()
+
+    @model_validator(mode="after")
+    def _address_with_settings(self) -> SinkConfig:
+        at: object = self.lake_path
+        if isinstance(at, LakeUri):
+            self.__dict__["lake_path"] = replace(at, storage=self.storage)
+        elif self.storage != StorageConfig():
+            raise ValueError("storage is for a lake in an object store; lake_path is a local folder")
+        return self
 
     @field_validator("cut_retention", mode="before")
     @classmethod

@@ -36,6 +36,7 @@ from cdc_pipeline.sink.read import read_one_row
 from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_properties
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.sink.storage import check_reachable
 from cdc_pipeline.sink.suspending import left_behind, note_of
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
@@ -66,10 +67,10 @@ class DeltaSink:
         spark: SparkProvider | None = None,
     ) -> None:
         self.paths = LakePaths(config.lake_path.absolute(), source)
-        self.spark = spark or SparkProvider(config.spark)
+        self.spark = spark or SparkProvider.of(config)
         self._config = config
-        self._on_joint = on_joint or _no_joint
-        self._locked = False
+        self._told = on_joint or _no_joint
+        self._lock_check: Callable[[], None] | None = None
 
     @property
     def spark_started(self) -> bool:
@@ -83,12 +84,17 @@ class DeltaSink:
         Raises:
             LockError: another process is.
         """
-        with writer_lock(self.paths.lock):
-            self._locked = True
+        check_reachable(self.paths.lake)
+        with writer_lock(self.paths.lock) as check:
+            self._lock_check = check
             try:
                 yield
             finally:
-                self._locked = False
+                self._lock_check = None
+
+    def check_reachable(self) -> None:
+        """See that the lake can be read, before its emptiness is taken for a new lake. Raises CdcError."""
+        check_reachable(self.paths.lake)
 
     # -- state, without a JVM -----------------------------------------------------------------------------------------
 
@@ -316,8 +322,15 @@ class DeltaSink:
         return True
 
     def _check_locked(self) -> None:
-        if not self._locked:
+        if self._lock_check is None:
             raise LockError("the sink writes without its lock", expected="within `with sink.lock()`")
+        self._lock_check()
+
+    def _on_joint(self, name: str) -> None:
+        """Each joint lies before a step that acts: the lock is looked at again (K16)."""
+        self._told(name)
+        if self._lock_check is not None:
+            self._lock_check()
 
     # -- reading, with a JVM ------------------------------------------------------------------------------------------
 

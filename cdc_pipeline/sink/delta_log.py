@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.storage_settings import delta_options
 
 SOURCE_PROPERTY: Final = "cdc.source"
 TABLE_PROPERTY: Final = "cdc.table"
@@ -66,9 +68,10 @@ def read_table_log(path: Path) -> TableLog | None:
     if not (path / LOG_FOLDER).is_dir():
         return None
     try:
-        if not DeltaTable.is_deltatable(str(path)):
+        options = delta_options(path) if is_object(path) else None
+        if not DeltaTable.is_deltatable(str(path), options):
             return None
-        table = DeltaTable(str(path))
+        table = DeltaTable(str(path), storage_options=options)
         properties = dict(table.metadata().configuration)
         app_id = properties.get(APP_ID_PROPERTY, "")
         found = table.transaction_version(app_id) if app_id else None

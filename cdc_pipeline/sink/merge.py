@@ -28,6 +28,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
+from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.tables import (
     CDC_COLUMNS,
     OP_COLUMN,
@@ -137,7 +138,7 @@ class KeyFacts:
         highs: list[Any] = []
         complete = True
         for file in files:
-            metadata = pq.read_metadata(file)
+            metadata = pq.read_metadata(storage_of(file).arrow_source(file))
             index = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
             for group in range(metadata.num_row_groups):
                 for position in positions:

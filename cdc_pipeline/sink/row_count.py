@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.storage import storage_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -197,7 +198,7 @@ def _parquet_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]
 
     columns = ["add.path", "add.stats", "add.stats_parsed.numRecords", "add.deletionVector", "sidecar.path"]
     try:
-        with pq.ParquetFile(file) as opened:
+        with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
             table = opened.read(columns=columns)
     except (OSError, pa.ArrowException) as error:
         raise damaged_log(file, error) from None

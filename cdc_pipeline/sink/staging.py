@@ -39,6 +39,7 @@ from cdc_pipeline.sink.manifest import (
     TargetColumn,
 )
 from cdc_pipeline.sink.staged_file import StagedFileWriter
+from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
 
@@ -321,7 +322,7 @@ class StagedBatch:
         """Write the file at `part.closed[at]` anew without the rows that were undone, row group by row group."""
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
-        with pq.ParquetFile(path) as staged:
+        with pq.ParquetFile(storage_of(path).arrow_source(path)) as staged:
             for group in range(staged.num_row_groups):
                 rows = staged.read_row_group(group)
                 gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
@@ -339,7 +340,7 @@ class StagedBatch:
         names = [column.name for column in target.plan.columns]
         self._files += 1
         return StagedFileWriter(
-            self._folder / f"{self._files:06d}.parquet",
+            self._folder / storage_of(self._folder).unique(f"{self._files:06d}.parquet"),
             schema,
             key_columns=[f"c{names.index(name)}" for name in target.plan.key],
         )
