@@ -19,7 +19,7 @@ from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.servers import Server
-from tests.torture_sink.capabilities import KINDS, MAY_STOP
+from tests.torture_sink.capabilities import KINDS
 from tests.torture_sink.changes import read_changes
 from tests.torture_sink.oracle import Place
 from tests.torture_sink.verify import Lake, Verdict, verify
@@ -122,7 +122,7 @@ class Group:
             self.executor.close()
 
     def verify(self) -> Verdict:
-        stopping = {pack.database for pack in self.packs if MAY_STOP & set(pack.changes)}
+        may_stand = {table.full_name for pack in self.packs for table in pack.may_stand}
         changes = None
         if any(pack.modes != ("mirror",) for pack in self.packs):
             journals = self.folder / "read again"
@@ -132,7 +132,7 @@ class Group:
             Lake(self.lake, SOURCE),
             self.executor.oracle,
             changes=changes,
-            may_stop=lambda source: source.split(".", 1)[0] in stopping,
+            may_stop=may_stand.__contains__,
         )
 
     def drop(self) -> None:

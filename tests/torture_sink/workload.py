@@ -9,7 +9,7 @@ from typing import Any
 import pymysql
 
 from tests.servers import Server
-from tests.torture_sink.capabilities import FEATURES, KINDS, MODE_KINDS, MODES
+from tests.torture_sink.capabilities import FEATURES, KINDS, MAY_STOP, MODE_KINDS, MODES
 from tests.torture_sink.ddl import random_change
 from tests.torture_sink.oracle import Oracle, Place
 from tests.torture_sink.statements import random_transaction
@@ -90,6 +90,7 @@ class Pack:
         self._kinds = kinds if self.modes == ("mirror",) else kinds & MODE_KINDS
         self.tables: list[Table] = []
         self.changes: list[str] = []  # kinds of the DDL that was done
+        self.may_stand: list[Table] = []  # changed by a DDL of a kind that may stop its table
 
     def create(self) -> None:
         """The database and its first tables."""
@@ -130,7 +131,10 @@ class Pack:
             self._note(*transaction.tables)
 
     def _change(self) -> None:
-        table = self._choose.choice(self.tables)
+        going_on = [table for table in self.tables if table not in self.may_stand]
+        if not going_on:
+            return
+        table = self._choose.choice(going_on)
         change = random_change(self._choose, table, flavor=self._executor.server.flavor, kinds=self._kinds)
         before = set(self._executor.names_in(self.database))
         done = 0
@@ -138,6 +142,8 @@ class Pack:
             if not self._executor.try_sql(sql):
                 break
             done += 1
+            if change.kind in MAY_STOP and table not in self.may_stand:
+                self.may_stand.append(table)
             names = before | set(self._executor.names_in(self.database))
             self._executor.note(*((self.database, name) for name in sorted(names)))
         if done == len(change.statements):
