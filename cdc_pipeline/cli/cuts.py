@@ -111,7 +111,7 @@ def materialize(settings: Settings, *, source: str, cut: str, to: Path) -> None:
     from cdc_pipeline.sink.materialize import materialize as copy_cut
     from cdc_pipeline.sink.spark import SparkProvider
 
-    spark = SparkProvider(config.sink.spark)
+    spark = SparkProvider.of(config.sink)
     try:
         with quiet_streams(quiet=not settings.debug) as stream:
             progress = notes(stream)

@@ -30,6 +30,7 @@ from cdc_pipeline.sink.delta_log import SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.sink.lake import STATE_FOLDER, LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.row_count import active_files
+from cdc_pipeline.sink.storage import opened
 from cdc_pipeline.sink.suspending import way_out
 
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
@@ -90,7 +91,7 @@ def time_of(at_us: int) -> datetime:
 
 def paths_of(lake: str | Path, source: str) -> LakePaths:
     """Paths of a source in a lake."""
-    return LakePaths(Path(lake).absolute(), source)
+    return LakePaths(opened(lake), source)
 
 
 def source_of(lake: str | Path, table: str) -> str:
@@ -113,7 +114,7 @@ def source_of(lake: str | Path, table: str) -> str:
 
 def sources_of(lake: str | Path) -> list[str]:
     """Names of the sources that have cuts in a lake, sorted."""
-    root = Path(lake).absolute() / STATE_FOLDER
+    root = opened(lake) / STATE_FOLDER
     return sorted(folder.name for folder in root.iterdir() if (folder / "cuts").is_dir()) if root.is_dir() else []
 
 

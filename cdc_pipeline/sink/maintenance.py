@@ -147,7 +147,7 @@ def maintain(
             expected=f"some of {', '.join(list(cut.tables)[:20])}",
             next_step="name tables of the lake as schema.table",
         )
-    provider = spark or SparkProvider(config.spark)
+    provider = spark or SparkProvider.of(config)
     report = MaintenanceReport(source=paths.source, tables=[])
     with writer_lock(paths.state / "maintenance.lock"):
         memory = _remembered(paths)

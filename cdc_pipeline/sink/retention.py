@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +26,7 @@ from cdc_pipeline.sink.delta_log import is_maintenance, read_commit
 from cdc_pipeline.sink.lake import LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
 
+_READERS: Final = 16  # a look at each table's log: on an object store each costs a round trip
 LOG_RETENTION: Final = "delta.logRetentionDuration"
 FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 
@@ -43,8 +45,14 @@ def differing_properties(config: SinkConfig, properties: Mapping[str, str]) -> d
 def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
     """The cut with the newest version of each table that maintenance alone lies before."""
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
-    for name, table in cut.tables.items():
-        version = _after_maintenance(paths.table(name), targets[name].app_id, table.delta_version)
+
+    def newest(name: str) -> int:
+        return _after_maintenance(paths.table(name), targets[name].app_id, cut.tables[name].delta_version)
+
+    with ThreadPoolExecutor(_READERS, "cut") as threads:
+        versions = dict(zip(cut.tables, threads.map(newest, cut.tables), strict=True))
+    for name, version in versions.items():
+        table = cut.tables[name]
         if version != table.delta_version:
             tables[name] = table.model_copy(update={"delta_version": version})
             targets[name] = targets[name].model_copy(update={"delta_version": version})

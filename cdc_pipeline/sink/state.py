@@ -108,10 +108,20 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
         if there is not None:
             check_owner(there, name, target.app_id, path=path)
         return
+    if pending is not None and _is_replaced(path, name, target.app_id, pending):
+        return
     own = {pending.batch_number} if pending is not None else set()
     if target.suspended is not None:
         own.update(range(target.suspended.batch_number, cut.batch_number + 1))
     _check_target(path, name, target.app_id, table, own)
+
+
+def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bool:
+    """Whether the batch to finish has put its own new table in the place of the cut's."""
+    there = read_table_log(path)
+    return there is not None and any(
+        (made.table, made.replaces, made.app_id) == (name, app_id, there.app_id) for made in pending.targets
+    )
 
 
 def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[int]) -> None:

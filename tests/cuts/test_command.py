@@ -138,11 +138,12 @@ def test_the_job_observes_every_table_and_fails_with_those_that_failed(shop: Pro
         result = job.execute_in_process(instance=instance, raise_on_error=False)
         assert not result.success
         (failure,) = [event for event in result.all_events if event.is_step_failure]
-        assert "shop.orders: LakeStateError" in str(failure.step_failure_data.error_display_string)
+        assert failure.step_failure_data.user_failure_data is not None
+        assert "shop.orders: LakeStateError" in str(failure.step_failure_data.user_failure_data.description)
         observed = {
-            event.asset_observation_data.asset_observation.asset_key.path[-1]
-            for event in result.all_events
-            if event.event_type_value == "ASSET_OBSERVATION"
+            table
+            for table in ("orders", "items")
+            if instance.fetch_observations(dg.AssetKey(["shop", "shop", table]), limit=1).records
         }
     assert observed == {"orders", "items"}
 

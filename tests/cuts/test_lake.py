@@ -71,7 +71,7 @@ def lake(tmp_path: Path, provider: SparkProvider) -> Lake:
     return made
 
 
-def test_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_path: Path) -> None:
+def test_k15_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_path: Path) -> None:
     """One lake, since each statement costs: the steps are in the order of a lake's life."""
     # -- read as of cuts
     assert [lake.sum_at("shop.orders", n) + lake.sum_at("shop.odd items", n) for n in (1, 2)] == [1050, 1000]
@@ -121,7 +121,7 @@ def _properties(lake: Lake, table: str) -> dict[str, str]:
     return log.properties
 
 
-def test_a_batch_that_meets_a_compaction_is_done_again(spark: Any, tmp_path: Path) -> None:
+def test_k16_a_batch_that_meets_a_compaction_is_done_again(spark: Any, tmp_path: Path) -> None:
     """A real MERGE that has read the table while OPTIMIZE replaces its files: refused by Delta, and right at the next
     try."""
     path, started, go = tmp_path / "t", tmp_path / "started", tmp_path / "go"
