@@ -148,6 +148,8 @@ class Pack:
             self._executor.note(*((self.database, name) for name in sorted(names)))
         if done == len(change.statements):
             change.after()
+            there = self._executor.names_in(self.database)
+            self.tables = [known for known in self.tables if known.name in there]
             self.changes.append(change.kind)
         elif done:
             self._settle(table)
