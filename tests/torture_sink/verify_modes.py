@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from tests.torture_sink.changes import Change, Values, value_of
@@ -15,9 +16,11 @@ from tests.torture_sink.column_types import plain
 from tests.torture_sink.comparing import difference, row_difference
 from tests.torture_sink.delta_reader import DeltaTable
 from tests.torture_sink.oracle import State
-from tests.torture_sink.twins import history, soft_delete, whole_changes
+from tests.torture_sink.twins import Replay, history, key_of, soft_delete, whole_changes
 
 START, END, DELETED = "__START_AT", "__END_AT", "_cdc_deleted"
+OP, SEQ, TRANSACTION, ORDINAL = "_cdc_op", "_cdc_seq", "_cdc_transaction", "_cdc_ordinal"
+BEFORE, ABSENT, BEFORE_ABSENT = "_cdc_before", "_cdc_absent", "_cdc_before_absent"
 
 Compare = Callable[[DeltaTable, State, list[Change], Sequence[str]], str]
 
@@ -84,7 +87,72 @@ def compare_history(there: DeltaTable, expected: State, changes: list[Change], k
     return "" if ordered == sorted(set(ordered)) else f"seqs are not in the order of the changes: {ordered}"
 
 
+def compare_changelog(there: DeltaTable, expected: State, changes: list[Change], key: Sequence[str]) -> str:
+    """Every change of the log, once, in order, with its images; applied one by one they give the server's rows."""
+    rows = sorted(there.rows, key=lambda row: int(row[SEQ]))
+    if len({int(row[SEQ]) for row in rows}) != len(rows):
+        return "two rows have one seq"
+    names = _columns(there)
+    wanted = [_logged(change, there, names) for change in changes]
+    if len(rows) == len(wanted):
+        got = [_as_logged(row, like, names) for row, like in zip(rows, wanted, strict=True)]
+    else:
+        got = [(row[OP], row[TRANSACTION], tuple(plain(row[name]) for name in names)) for row in rows]
+    if got != wanted:
+        return row_difference(wanted, got, columns=names) or "changes are not in the log's order"
+    for one, other in pairwise(rows):
+        if one[TRANSACTION] == other[TRANSACTION] and one[ORDINAL] >= other[ORDINAL]:
+            return f"ordinals do not grow in transaction {one[TRANSACTION]}: {one[ORDINAL]}, {other[ORDINAL]}"
+    return _replayed(rows, expected, changes, key)
+
+
+def _logged(change: Change, there: DeltaTable, names: Sequence[str]) -> tuple[Any, ...]:
+    """A row of the changelog as the log tells it: op, transaction, the row, the row before; `...` is left open.
+
+    A column that neither image holds is NULL in the changelog if the table had it, and also if it came later.
+    """
+    before, after = change.before or {}, change.after
+    row = before if after is None else {**before, **after}
+    told = tuple(value_of(row[name], there.types[name]) if name in row else None for name in names)
+    old = None if change.before is None else tuple(_told(before, there, names))
+    return change.op, change.transaction, told, old
+
+
+def _as_logged(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tuple[Any, ...]:
+    told = tuple(plain(row[name]) for name in names)
+    before = row[BEFORE]
+    if before is not None and like[3] is not None:
+        old: Any = tuple(
+            ... if wanted is ... else plain(before.get(name)) for name, wanted in zip(names, like[3], strict=True)
+        )
+    else:
+        old = before
+    return row[OP], row[TRANSACTION], told, old
+
+
+def _replayed(rows: list[Values], expected: State, changes: list[Change], key: Sequence[str]) -> str:
+    """The changelog's own rows, applied in order, on the columns that the table has had from the begin."""
+    if not changes or expected.columns is None or changes[0].after is None:
+        return ""
+    names = [name for name in expected.columns if name in changes[0].after]
+    replay = Replay(key)
+    for row in rows:
+        after = {name: plain(row[name]) for name in names if name not in (row[ABSENT] or ())}
+        before = None
+        if row[BEFORE] is not None:
+            gone = row[BEFORE_ABSENT] or ()
+            before = {name: plain(row[BEFORE][name]) for name in names if name not in gone}
+            before = replay.rows.get(key_of(before, key), {}) | before
+        replay.take(row[OP], before, None if row[OP] == "delete" else (before or {}) | after)
+    got = [tuple(row[name] for name in names) for row in replay.rows.values()]
+    indexes = [expected.columns.index(name) for name in names]
+    wanted = [tuple(row[index] for index in indexes) for row in expected.rows]
+    found = row_difference(wanted, got, columns=names)
+    return f"applied one after the other: {found}" if found else ""
+
+
 MODES: dict[str, Compare] = {
     "soft_delete": compare_soft_delete,
     "history": compare_history,
+    "changelog": compare_changelog,
 }
