@@ -18,9 +18,22 @@ APPLIED: Final = frozenset(
         "comment",
         "default",
         "uncaptured",
+        "drop_column",
+        "rename_column",
+        "drop_add",
+        "swap_columns",
+        "widen",
+        "move_column",
+        "truncate",
+        "drop_create",
+        "drop_database",
+        "rename_table",
+        "gh_ost",
+        "pt_osc",
+        "create_select",
     }
 )
-MAY_STOP: Final[frozenset[str]] = frozenset()
+MAY_STOP: Final = frozenset({"modify", "convert_charset", "change_key", "partition"})
 FEATURES: Final[frozenset[str]] = frozenset()
 
 # Kinds of DDL after which the twins of the other modes still know every row.
