@@ -27,7 +27,7 @@ WAYS = {
 SEEDS = {"mysql": range(9001, 9006), "mariadb": range(9101, 9106)}
 
 
-def test_every_cut_is_what_the_server_had(server: Server, tmp_path: Path, spark: Any) -> None:
+def test_k13_every_cut_is_what_the_server_had(server: Server, tmp_path: Path, spark: Any) -> None:
     """K2, K10, K11, K13: whatever the workload, its DDL, the crash in between, and the way in which it is captured."""
     group = Group(server, list(SEEDS[server.flavor]), tmp_path, SPARK, size=SIZE, way=WAYS[server.flavor])
     try:
