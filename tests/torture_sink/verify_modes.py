@@ -132,7 +132,7 @@ def _as_logged(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tupl
 
 def _replayed(rows: list[Values], expected: State, changes: list[Change], key: Sequence[str]) -> str:
     """The changelog's own rows, applied in order, on the columns that the table has had from the begin."""
-    if not changes or expected.columns is None or changes[0].after is None:
+    if not key or not changes or expected.columns is None or changes[0].after is None:
         return ""
     names = [name for name in expected.columns if name in changes[0].after]
     replay = Replay(key)

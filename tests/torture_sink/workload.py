@@ -98,7 +98,8 @@ class Pack:
         assert self._executor.try_sql(f"CREATE DATABASE {quoted(self.database)}")
         wanted = self._choose.randint(1, self._size.tables_max)
         while len(self.tables) < wanted:
-            table = random_table(self._choose, database=self.database, flavor=self._executor.server.flavor)
+            flavor, keyless = self._executor.server.flavor, not {"soft_delete", "history"} & set(self.modes)
+            table = random_table(self._choose, database=self.database, flavor=flavor, keyless=keyless)
             if table.name in {known.name for known in self.tables}:
                 continue
             if self._executor.try_sql(table.create_sql()):
