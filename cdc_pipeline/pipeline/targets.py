@@ -119,12 +119,14 @@ class Targets:
         self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
         # Source tables that a target follows though the configuration leads elsewhere: the names of those targets.
         self._followers: dict[str, list[str]] = {}
+        self._has_moved = False
         self._look_for_followers()
 
     # -- renamed tables -----------------------------------------------------------------------------------------------
 
     def _look_for_followers(self) -> None:
         self._followers = {}
+        self._has_moved = any(target.state.origin is not None for target in self._targets.values())
         for target in self._targets.values():
             if target.state.origin is not None:
                 for source, recorded in target.sources.items():
@@ -150,7 +152,7 @@ class Targets:
         if followers:
             return tuple(self._route_of(source, self._targets[name]) for name in followers)
         routes = self._routes.of(database, table)
-        if not self._followers:
+        if not self._has_moved:
             return routes
         return tuple(replace(route, target=self._free_name(route)) for route in routes)
 
