@@ -24,6 +24,7 @@ from cdc_pipeline.schema.ddl_create import create_columns
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.scene import RELOAD, AddColumns, CreateTarget, Decision, KnownTable, Scene
 from cdc_pipeline.schema.statement import Statement, StatementKind, TableName
+from cdc_pipeline.schema.told_by_rows import is_told_by_rows
 from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
 
 __all__ = [
@@ -104,7 +105,8 @@ def decide(
     scene = Scene(sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset)
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
     try:
-        return _decide(scene, statement)
+        decision = _decide(scene, statement)
+        return replace(decision, told_by_rows=is_told_by_rows(decision, sql))
     except CdcError as error:
         error.journal = error.journal or journal or None
         if error.offset is None and offset >= 0:

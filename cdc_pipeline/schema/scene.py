@@ -57,12 +57,14 @@ class Decision:
         statement: kind and tables.
         ddl: the decision for the run's metadata: `decision`, `reason`, `tables` (those captured, or all if none is).
         creates, add_columns: what to do where it is "applied".
+        told_by_rows: no row of a captured table comes, goes or changes its key by it without a row event (K12).
     """
 
     statement: Statement
     ddl: DdlDecision
     creates: tuple[CreateTarget, ...] = ()
     add_columns: tuple[AddColumns, ...] = ()
+    told_by_rows: bool = False
 
     @property
     def ignored(self) -> bool:

@@ -4,6 +4,7 @@ Rules:
 - Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, the backfill step 1.
   What is committed already is skipped; a batch has rows or added columns for a target, never both.
 - The MERGE changes a row only if its change is newer than the row (pitfall 14).
+- Small batches of whole images do the same without MERGE (`upsert`); inserts that meet no row are appended (`append`).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
   would be skipped in silence.
 """
@@ -12,18 +13,21 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import CdcError, LakeStateError, MergeError, StagingError
+from cdc_pipeline.sink.append import append, may_append
 from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
+from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
@@ -37,6 +41,7 @@ from cdc_pipeline.sink.tables import (
     check_owner,
     create_table,
 )
+from cdc_pipeline.sink.upsert import suits, upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,9 +80,16 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     return True
 
 
-def apply_target(spark: SparkSession, record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> TableLog:
+def apply_target(
+    spark: SparkSession,
+    record: BatchRecord,
+    target: RecordedTarget,
+    *,
+    paths: LakePaths,
+    fixed: Mapping[str, str] = MappingProxyType({}),
+) -> TableLog:
     """Bring one target to the state after the batch; its log afterwards. Safe to call again, and in several threads for
-    different targets.
+    different targets. The settings in `fixed` are the configuration's own.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -100,12 +112,7 @@ def apply_target(spark: SparkSession, record: BatchRecord, target: RecordedTarge
             if statement is not None:
                 _run_once(session, statement, there, record, step=BACKFILL_STEP)
         if files and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
-            frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
-            frame.createOrReplaceTempView("staged")
-            reduced = reduced_sql(session, target, target_table=table_at(path))
-            session.sql(reduced).createOrReplaceTempView("reduced")
-            statement = merge_sql(path, target, key_facts=KeyFacts(target, files))
-            _run_once(session, statement, there, record, step=MERGE_STEP)
+            _apply_rows(session, path, record, target, there, files, settings=MergeSettings(session, fixed))
     except CdcError:
         raise
     except Exception as error:
@@ -116,6 +123,41 @@ def apply_target(spark: SparkSession, record: BatchRecord, target: RecordedTarge
             next_step="start the run again: it finishes this batch from its recorded files before anything else",
         ) from error
     return _table(path, target)
+
+
+def _apply_rows(
+    session: SparkSession,
+    path: Path,
+    record: BatchRecord,
+    target: RecordedTarget,
+    there: TableLog,
+    files: list[Path],
+    *,
+    settings: MergeSettings,
+) -> None:
+    """The target's staged rows, in one commit with the id of the MERGE step."""
+    facts = KeyFacts(target, files)
+    version = transaction_version(record.batch_number, MERGE_STEP)
+    if not facts.has_null and may_append(record, target, there):
+        append(session, path, target, files, settings=settings, app_id=there.app_id, version=version)
+        return
+    if not facts.has_null and suits(target, there):
+        upsert(
+            session,
+            path,
+            target,
+            files,
+            settings=settings,
+            predicate=facts.predicate,
+            app_id=there.app_id,
+            version=version,
+        )
+        return
+    settings.large_batch(sum(file.size_bytes for file in target.files))
+    frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
+    frame.createOrReplaceTempView("staged")
+    session.sql(reduced_sql(session, target, target_table=table_at(path))).createOrReplaceTempView("reduced")
+    _run_once(session, merge_sql(path, target, key_facts=facts), there, record, step=MERGE_STEP)
 
 
 class KeyFacts:
@@ -143,12 +185,18 @@ class KeyFacts:
                     else:
                         lows.append(statistics.min)
                         highs.append(statistics.max)
+        self.first = target.key[0]
         self.range: tuple[str, str] | None = None
         if complete and lows and not self.has_null:
             delta_type = target.columns[positions[0]].delta_type
             low, high = literal_of(min(lows), delta_type), literal_of(max(highs), delta_type)
             if low is not None and high is not None:
                 self.range = (low, high)
+
+    @property
+    def predicate(self) -> str | None:
+        """What every row with one of the keys satisfies, over the target's columns; None where nothing is known."""
+        return None if self.range is None else f"{quoted(self.first)} BETWEEN {self.range[0]} AND {self.range[1]}"
 
 
 def merge_sql(path: Path, target: RecordedTarget, *, key_facts: KeyFacts) -> str:

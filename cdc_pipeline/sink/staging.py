@@ -54,7 +54,7 @@ class TargetPlan:
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
         mode: how the target follows the source.
-        sources: as in `manifest.RecordedTarget`.
+        sources, exact: as in `manifest.RecordedTarget`.
     """
 
     table: str
@@ -64,6 +64,7 @@ class TargetPlan:
     partial: bool = False
     mode: Mode = "mirror"
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
+    exact: bool = False
 
 
 @dataclass
@@ -359,6 +360,7 @@ def _recorded(target: _Target) -> RecordedTarget:
         columns=plan.columns,
         key=plan.key,
         sources=dict(plan.sources),
+        exact=plan.exact,
         create=target.create,
         partial=plan.partial,
         add_columns=target.added,
