@@ -13,6 +13,8 @@ Rules:
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,7 +51,10 @@ if TYPE_CHECKING:
 STEPS_PER_BATCH: Final = 16
 MERGE_STEP: Final = 0
 BACKFILL_STEP: Final = 1
+CONFLICT_RETRIES: Final = 2
 
+# Another writer (maintenance, as a rule) committed first; on the new snapshot it may go well.
+_CONFLICT = re.compile(r"delta\.exceptions\.\w*Concurrent\w*Exception|\[?DELTA_CONCURRENT_\w+|Concurrent\w+Exception")
 _APP_ID = "spark.databricks.delta.write.txnAppId"
 _APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
@@ -98,6 +103,8 @@ def apply_target(
     """
     path = paths.table(target.table)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
+    # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
     session = spark.newSession()
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
@@ -112,7 +119,15 @@ def apply_target(
             if statement is not None:
                 _run_once(session, statement, there, record, step=BACKFILL_STEP)
         if files and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
-            _apply_rows(session, path, record, target, there, files, settings=MergeSettings(session, fixed))
+            settings = MergeSettings(session, fixed)
+            for left in range(CONFLICT_RETRIES, -1, -1):
+                try:
+                    _apply_rows(session, path, record, target, there, files, settings=settings)
+                    break
+                except Exception as error:
+                    if not left or not _CONFLICT.search(str(error)):
+                        raise
+                    there = _table(path, target)
     except CdcError:
         raise
     except Exception as error:

@@ -13,8 +13,10 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.sink.deletion_vectors import bitmap_bytes
 from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.delta_commit import TableCommit
 from cdc_pipeline.sink.delta_log import read_commit
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.sink.sql import table_at
 from tests.sink.build import (
     Change,
     column,
@@ -95,6 +97,29 @@ def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(open_s
     marked = [add for add in actions(sink, 5)["add"] if "deletionVector" in add]
     assert [json.loads(add["stats"])["tightBounds"] for add in marked] == [False]
     assert len(actions(sink, 5)["remove"]) == 2
+    # Columns may have other names in the files than in the table.
+    table = table_at(sink.paths.table("shop.orders"))
+    sink.spark.session().sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')").collect()
+    batch(sink, 6, [update({"id": 6, "total": 6}, {"id": 6, "total": 60}), insert(id=9, total=9)], place=50)
+    assert rows(sink) == [(6, 60), (7, 70), (8, 8), (9, 9), *((n + 100, n) for n in range(5))]
+
+
+@pytest.mark.spark
+def test_k16_another_writer_is_met_with_another_try(sink: DeltaSink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it wrote stays; the batch is applied to that, once."""
+    batch(sink, 1, [insert(id=n, total=n) for n in range(5)], place=10)
+    commit = TableCommit.commit
+    others = ["DELETE FROM {} WHERE id = 0"]
+
+    def late(self: TableCommit, **named: Any) -> int:
+        if others:
+            sink.spark.session().sql(others.pop().format(table_at(sink.paths.table("shop.orders")))).collect()
+        return commit(self, **named)
+
+    monkeypatch.setattr(TableCommit, "commit", late)
+    batch(sink, 2, [update({"id": 1, "total": 1}, {"id": 1, "total": 10}), insert(id=6, total=6)], place=20)
+    assert rows(sink) == [(1, 10), *((n, n) for n in (2, 3, 4, 6))]
+    assert [version["version"] for version in actions(sink, 3)["txn"]] == [32]
 
 
 @pytest.mark.spark
