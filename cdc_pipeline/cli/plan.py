@@ -55,6 +55,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
     at_most = "at most " if plan.limit else ""
     rows.add_row("to read", f"{at_most}{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}")
     rows.add_row("tables", ", ".join(plan.tables) or "none is known yet: they are found in the log")
+    for target in plan.targets:
+        rows.add_row("target", f"{target.target}: {target.mode}, key {target.key_text} ({target.reason})")
     if plan.oldest_needed is not None:
         rows.add_row("needed", f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}")
     if plan.partial_tables:

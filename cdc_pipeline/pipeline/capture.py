@@ -392,6 +392,7 @@ class _Run:
         )
         if resolved.decision is not None:
             committer.hold_until_us = resolved.decision.overlap_until_us
+            committer.overlap_accepted = frozenset(config.accept.overlap)
         drain = Drain(
             config=config,
             store=store,

@@ -148,6 +148,7 @@ class Drain:
         if not run:
             return
         saved = self._targets.snapshot()
+        self._committer.names.coming(run)
         try:
             stated = self._decide_statements(run)
             controls = self._controls.read(stated)
@@ -176,6 +177,8 @@ class Drain:
         transaction = piece.chunk.journal, int(first["tx_offset"])
         if first["tx_ordinal"] == 0:
             self._open_gtid = gtid_texts(piece.chunk, piece.first, piece.first + 1).get(transaction[1], "")
+            self._committer.names.opened(*transaction, self._open_gtid)
+        self._committer.names.coming([piece])
         saved, mark, controls = self._targets.snapshot(), self._decoder.mark(), self._controls.mark()
         try:
             stated = self._decide_statements([piece])
@@ -233,7 +236,11 @@ class Drain:
     def _confirm(self, table: DecodedTable) -> list[Target]:
         """The targets of a table's changes; an error tells where they stand."""
         try:
-            return self._targets.confirm(table.rows.schema)
+            found = self._targets.confirm(table.rows.schema)
+            self._committer.check_overlap(
+                found, table.rows.schema.full_name, first_us=int(table.rows.commit_ts_us.min())
+            )
+            return found
         except CdcError as error:
             error.journal, error.offset = table.journal, table.offset
             error.table = error.table or table.rows.schema.full_name

@@ -12,19 +12,20 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.pipeline.identity import identity_of
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.changes import Decision, KnownTable, confirm
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.schema.statement import StatementKind
-from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
+from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedSource
 from cdc_pipeline.target_config import Mode
@@ -42,6 +43,8 @@ class Target:
         mode: how it follows.
         sources: its source tables by name, each with columns and key as they are at the source.
         is_new: not in any cut yet: the next batch creates it.
+        key_reason: why it has this mode and key (`identity`).
+        track: of a history, as its rule says.
     """
 
     state: TargetState
@@ -50,6 +53,8 @@ class Target:
     mode: Mode = "mirror"
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
     is_new: bool = False
+    key_reason: str = ""
+    track: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -64,16 +69,25 @@ class Targets:
         config: the pipeline, for its routes.
         cut: the last cut.
         catching_up: a suspended target that this run catches up: it alone follows the source in this run.
+        unique_keys: unique keys without nullable columns of a source table, by name, as far as they are known.
 
     Attributes:
         news: what was suspended since the last cut, by target.
     """
 
-    def __init__(self, config: PipelineConfig, cut: Cut | None, *, catching_up: str | None = None) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        cut: Cut | None,
+        *,
+        catching_up: str | None = None,
+        unique_keys: Callable[[str], Mapping[str, tuple[str, ...]]] = lambda _source: {},
+    ) -> None:
         self._source = config.name
         self._routes = Routes(config)
         self._allowed = allowed(config.sink)
         self._catching_up = catching_up
+        self._unique_keys = unique_keys
         self._suspended: dict[str, Suspension] = {}
         # Suspended before their table was made: the state that it will have.
         self._unmade: dict[str, TargetState] = {}
@@ -85,7 +99,10 @@ class Targets:
         if cut is not None:
             for name, table in cut.tables.items():
                 state = cut.cursor.targets[name]
-                self._targets[name] = Target(state, table.columns, table.key, table.mode, table.sources_of(name))
+                sources = table.sources_of(name)
+                self._targets[name] = Target(
+                    state, table.columns, table.key, table.mode, sources, key_reason=table.key_reason
+                )
             self._take_suspended(cut.cursor.targets)
 
     # -- suspended targets --------------------------------------------------------------------------------------------
@@ -99,12 +116,12 @@ class Targets:
         own = {route.target for route in self._routes.of(database, table)}
         return any(name not in own and not self._stands(name) for name in self._targets)
 
-    def suspend(self, source: str, suspension: Suspension) -> list[str]:
-        """Let the targets of a source table stand still from now on; their names."""
+    def suspend(self, source: str, suspension: Suspension, *, only: Collection[str] | None = None) -> list[str]:
+        """Let the targets of a source table, or some of them, stand still from now on; their names."""
         names = []
         for route in self._routes.of(*source.split(".", 1)):
             name = route.target
-            if self._stands(name):
+            if self._stands(name) or (only is not None and name not in only):
                 continue
             self._suspended[name] = self.news[name] = suspension
             names.append(name)
@@ -212,7 +229,23 @@ class Targets:
             state = self._new_state(route, partial=partial)
         elif not partial:
             state = state.model_copy(update={"partial": False})
-        target = Target(state, source.columns, source.key, route.rule.mode, sources={route.source: source}, is_new=True)
+        found = identity_of(
+            route.rule,
+            source=route.source,
+            columns=tuple(column.name for column in source.columns),
+            primary_key=source.key,
+            unique_keys={} if source.key else self._unique_keys(route.source),
+        )
+        target = Target(
+            state,
+            source.columns,
+            found.key,
+            found.mode,
+            sources={route.source: source},
+            is_new=True,
+            key_reason=found.why,
+            track=route.rule.track,
+        )
         self._targets[route.target] = target
         return target
 
@@ -243,10 +276,14 @@ class Targets:
             target = self._targets.get(route.target)
             recorded = target.sources.get(source) if target is not None else None
             if target is None or recorded is None:
-                of_source = RecordedSource(columns=target_columns(schema), key=key_of(schema))
+                of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
                 target = self._follow(route, of_source, partial=source not in self._created_in_log)
             elif self._confirmed.get((route.target, source)) != schema:
-                confirm(recorded.columns, recorded.key, schema)
+                # Only a target that finds its rows by the source's own key depends on it.
+                by_its_key = bool(target.key) and target.key == recorded.key
+                confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
+                if target.track != route.rule.track:
+                    target = self._targets[route.target] = replace(target, track=route.rule.track)
             self._confirmed[route.target, source] = schema
             found.append(target)
         return found
@@ -258,8 +295,9 @@ class Targets:
             self.confirm(schema)
             self._targets = saved
         else:
-            target_columns(schema)
-            key_of(schema)
+            saved = self.snapshot()
+            self.confirm(schema)
+            self.restore(saved)
 
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""

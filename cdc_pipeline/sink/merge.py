@@ -3,7 +3,8 @@
 Rules:
 - Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, the backfill step 1.
   What is committed already is skipped; a batch has rows or added columns for a target, never both.
-- The MERGE changes a row only if its change is newer than the row (pitfall 14).
+- The MERGE changes a row only if its change is newer than the row (pitfall 14). Targets that are no mirrors by key have
+  a statement of their own (`modes`).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
   would be skipped in silence.
 """
@@ -25,6 +26,8 @@ from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
+from cdc_pipeline.sink.modes import is_plain_mirror
+from cdc_pipeline.sink.modes import statement as modes_statement
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
@@ -107,7 +110,11 @@ def apply_target(
             statement = backfill_sql(path, target)
             if statement is not None:
                 _run_once(session, statement, there, record, step=BACKFILL_STEP)
-        if files and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
+        is_due = there.transaction_version < transaction_version(record.batch_number, MERGE_STEP)
+        if files and is_due and not is_plain_mirror(target):
+            facts = KeyFacts(target, files) if target.key and target.mode != "changelog" else None
+            _run_once(session, modes_statement(session, path, target, files, facts), there, record, step=MERGE_STEP)
+        elif files and is_due:
             frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
             frame.createOrReplaceTempView("staged")
             reduced = reduced_sql(session, target, target_table=table_at(path))

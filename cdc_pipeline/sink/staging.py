@@ -24,7 +24,7 @@ from cdc_pipeline.binlog.seq import event_ordinals
 from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows, expand
+from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
     AddedColumn,
@@ -38,6 +38,7 @@ from cdc_pipeline.sink.manifest import (
     StagedFile,
     TargetColumn,
 )
+from cdc_pipeline.sink.modes import staged_rows
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
@@ -54,6 +55,7 @@ class TargetPlan:
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
         mode: how the target follows the source.
+        track, key_reason: as in `manifest.RecordedTarget`.
         sources: as in `manifest.RecordedTarget`.
     """
 
@@ -63,6 +65,8 @@ class TargetPlan:
     key: tuple[str, ...]
     partial: bool = False
     mode: Mode = "mirror"
+    track: tuple[str, ...] = ()
+    key_reason: str = ""
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
 
 
@@ -164,8 +168,16 @@ class StagedBatch:
             )
         target.added += added
 
-    def add(self, rows: DecodedRows, plan: TargetPlan, *, open_transaction: bool = False) -> None:
+    def add(
+        self,
+        rows: DecodedRows,
+        plan: TargetPlan,
+        *,
+        open_transaction: bool = False,
+        transactions: pa.Array | None = None,
+    ) -> None:
         """Stage n changes of one table; `open_transaction` where their transaction's end is not known yet.
+        `transactions`, strings (n,), names the transaction of each for a changelog.
 
         Raises:
             StagingError: the rows do not fit the target (see `expand.expand`), or whole transactions come while a
@@ -182,7 +194,7 @@ class StagedBatch:
                 expected="a DDL alone in its batch, and an open transaction closed or dropped before the next",
                 got="rows after added columns" if target.added else "whole transactions while one is open",
             )
-        staged = expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key)
+        staged = staged_rows(rows, plan, transactions)
         part = target.part
         if open_transaction:
             part = target.open = target.open or _Part()
@@ -356,6 +368,8 @@ def _recorded(target: _Target) -> RecordedTarget:
         table=plan.table,
         app_id=plan.app_id,
         mode=plan.mode,
+        track=plan.track,
+        key_reason=plan.key_reason,
         columns=plan.columns,
         key=plan.key,
         sources=dict(plan.sources),

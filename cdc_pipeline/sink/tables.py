@@ -4,8 +4,8 @@ Rules:
 - Every statement here is a difference between what is recorded and what is there: done again, it does nothing.
 - A table is ours by its properties: source, source table, and the transaction application id that it was created with.
   Anything else in its place stops (K16: a target belongs to one source).
-- New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what the type of
-  a column asks for (TIMESTAMP_NTZ).
+- New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what the type
+  of a column asks for (TIMESTAMP_NTZ).
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -15,24 +15,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.sink.changelog import add_before_sql
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, TableLog, read_table_log
-from cdc_pipeline.sink.manifest import RecordedTarget, TargetColumn
+from cdc_pipeline.sink.manifest import RecordedTarget
+from cdc_pipeline.sink.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns, live_rows
 from cdc_pipeline.sink.sql import quoted, table_at, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OP_COLUMN: Final = "_cdc_op"
-SEQ_COLUMN: Final = "_cdc_seq"
-TS_COLUMN: Final = "_cdc_ts"
-CDC_COLUMNS: Final = (
-    TargetColumn(name=OP_COLUMN, delta_type="string"),
-    TargetColumn(name=SEQ_COLUMN, delta_type="decimal(38,0)"),
-    TargetColumn(name=TS_COLUMN, delta_type="timestamp"),
-)
+__all__ = [
+    "CDC_COLUMNS",
+    "OP_COLUMN",
+    "SEQ_COLUMN",
+    "TS_COLUMN",
+    "add_columns",
+    "backfill_sql",
+    "check_owner",
+    "create_table",
+]
 
 
 def create_table(
@@ -66,7 +70,8 @@ def create_table(
         APP_ID_PROPERTY: target.app_id,
     }
     added = {column.name for column in target.add_columns}
-    columns = [column for column in target.columns if column.name not in added] + list(CDC_COLUMNS)
+    columns = [column for column in target.columns if column.name not in added]
+    columns += cdc_columns(target.mode, tuple(columns), target.key)
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
     settings = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
     session.sql(f"CREATE TABLE {table_at(path)} ({listing}) USING delta TBLPROPERTIES ({settings})")
@@ -99,16 +104,26 @@ def add_columns(session: SparkSession, path: Path, target: RecordedTarget) -> No
         place = "FIRST" if position == 0 else f"AFTER {quoted(names[position - 1])}"
         session.sql(f"ALTER TABLE {table_at(path)} ADD COLUMNS ({quoted(column.name)} {column.delta_type} {place})")
         there[column.name.lower()] = column.delta_type
+    if target.mode == "changelog":
+        before = frame.select("_cdc_before.*").columns
+        for column in target.add_columns:
+            if column.name.lower() not in {name.lower() for name in before}:
+                session.sql(add_before_sql(path, column.name, column.delta_type))
 
 
 def backfill_sql(path: Path, target: RecordedTarget) -> str | None:
-    """The UPDATE that gives old rows the constants of added columns; None where all of them get NULL."""
+    """The UPDATE that gives old rows the constants of added columns; None where all of them get NULL. Rows that tell of
+    the past keep NULL: the column was not there then."""
+    live = live_rows(target.mode)
+    if live is None:
+        return None
     settings = [
         f"{quoted(column.name)} = CAST({column.backfill_sql} AS {column.delta_type})"
         for column in target.add_columns
         if column.backfill_sql.strip().upper() != "NULL"
     ]
-    return f"UPDATE {table_at(path)} SET {', '.join(settings)}" if settings else None
+    where = f" WHERE {live}" if live else ""
+    return f"UPDATE {table_at(path)} SET {', '.join(settings)}{where}" if settings else None
 
 
 def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None:
