@@ -18,10 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.gtid import gtid_texts
 from cdc_pipeline.binlog.query import parse_query
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, IncompleteRowsError, StagingError
 from cdc_pipeline.pipeline.commit import Committer
 from cdc_pipeline.pipeline.controls import ControlReader, Stated
 from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder, prepared_groups
@@ -38,6 +39,7 @@ from cdc_pipeline.pipeline.xa import XaControl
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.changes import Decision
 from cdc_pipeline.schema.history_ddl import SCHEMA_KINDS
+from cdc_pipeline.sink.expand import check_images
 from cdc_pipeline.store.contract import EventStore
 
 _GET_TIMEOUT_S = 1.0
@@ -240,6 +242,8 @@ class Drain:
             self._committer.check_overlap(
                 found, table.rows.schema.full_name, first_us=int(table.rows.commit_ts_us.min())
             )
+            for target in found:
+                check_rows(target, table.rows)
             return found
         except CdcError as error:
             error.journal, error.offset = table.journal, table.offset
@@ -337,6 +341,27 @@ class Drain:
             for note in self._schemas.notes:
                 self._committer.note(note)
             self._schemas.notes.clear()
+
+
+def check_rows(target: Target, rows: DecodedRows) -> None:
+    """Check that a target can find the rows that change.
+
+    Raises:
+        IncompleteRowsError: the images lack columns that it finds rows by.
+    """
+    if target.mode == "changelog":
+        return
+    try:
+        check_images(rows, target.key)
+    except StagingError as error:
+        raise IncompleteRowsError(
+            error.what,
+            table=error.table,
+            setting="binlog_row_image",
+            expected=error.expected,
+            got=error.got,
+            next_step=error.next_step,
+        ) from None
 
 
 def _halve(run: list[EventSlice]) -> tuple[list[EventSlice], list[EventSlice]] | None:

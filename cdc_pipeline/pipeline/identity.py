@@ -3,22 +3,23 @@
 Rules, in this order:
 - A changelog needs no key.
 - The rule's own `key`. Nothing proves that it is unique at the source: two rows with one key would be one row here.
-- The primary key.
-- The first, by name, of the unique keys that cannot be NULL, where the source's catalog tells them.
+- The key that the source names: its primary key or, for want of one, the first unique key without nullable columns,
+  which both servers log in its place. When that key goes, the next table map says so, and the target stops (K13).
 - None of these: what the rule's `keyless` says. A changelog by default, so that nothing is lost and nothing stops.
 - What was chosen is recorded with the target, and holds: another mode or key in the configuration stops the target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.schema.types import keyless
 from cdc_pipeline.target_config import Mode, TargetRule
 
-_HISTORY_NAMES = ("__start_at", "__end_at")
+SOURCE_KEY: Final = "the source's key: primary, or else unique and never NULL"
+_HISTORY_NAMES: Final = ("__start_at", "__end_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +36,14 @@ def identity_of(
     *,
     source: str,
     columns: tuple[str, ...],
-    primary_key: tuple[str, ...],
-    unique_keys: Mapping[str, tuple[str, ...]],
+    source_key: tuple[str, ...],
 ) -> Identity:
     """The identity of a new target.
 
     Args:
         source: its source table, for errors.
         columns: of the source table.
-        primary_key: its columns, () for none.
-        unique_keys: unique keys without nullable columns, by name.
+        source_key: the columns of the key that it names, () for none.
 
     Raises:
         ConfigError: the rule names columns that are not there, or the table has a column that belongs to the mode.
@@ -72,11 +71,8 @@ def identity_of(
         return Identity("changelog", (), "a changelog needs no key")
     if rule.key:
         return Identity(rule.mode, rule.key, "the rule's key; that it is unique is not checked")
-    if primary_key:
-        return Identity(rule.mode, primary_key, "the primary key")
-    if unique_keys:
-        name = min(unique_keys)
-        return Identity(rule.mode, unique_keys[name], f"the unique key {name}: there is no primary key")
+    if source_key:
+        return Identity(rule.mode, source_key, SOURCE_KEY)
     if rule.keyless == "stop":
         raise keyless(source)
     if rule.keyless == "row_hash":
@@ -96,7 +92,7 @@ def check_recorded(
     """Check that the configuration still says what is recorded of a target.
 
     Args:
-        source_key: the source table's primary key when the target was made.
+        source_key: the key that the source table named when the target was made.
 
     Raises:
         ConfigError: it says another mode or key.

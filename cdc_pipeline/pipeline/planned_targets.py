@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.identity import check_recorded
+from cdc_pipeline.pipeline.identity import SOURCE_KEY, check_recorded
 from cdc_pipeline.pipeline.report import PlannedTarget
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.sink.manifest import Cut, CutTable
@@ -41,7 +41,7 @@ def planned_targets(config: PipelineConfig, captured: Sequence[str], cut: Cut | 
 def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
     rule: TargetRule = route.rule
     key: tuple[str, ...] | None = None
-    reason = f"the primary key; {_LATER[rule.keyless]}"
+    reason = f"{SOURCE_KEY}; {_LATER[rule.keyless]}"
     if rule.mode == "changelog":
         key, reason = (), "a changelog needs no key"
     elif rule.key:
@@ -63,5 +63,5 @@ def _recorded(route: Route, table: CutTable) -> PlannedTarget:
             source=route.source,
             source_key=of_source.key,
         )
-    reason = table.key_reason or ("the primary key" if table.key else "no key")
+    reason = table.key_reason or (SOURCE_KEY if table.key else "no key")
     return PlannedTarget(target=route.target, sources=tuple(sources), mode=table.mode, key=table.key, reason=reason)

@@ -12,7 +12,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
@@ -69,25 +69,16 @@ class Targets:
         config: the pipeline, for its routes.
         cut: the last cut.
         catching_up: a suspended target that this run catches up: it alone follows the source in this run.
-        unique_keys: unique keys without nullable columns of a source table, by name, as far as they are known.
 
     Attributes:
         news: what was suspended since the last cut, by target.
     """
 
-    def __init__(
-        self,
-        config: PipelineConfig,
-        cut: Cut | None,
-        *,
-        catching_up: str | None = None,
-        unique_keys: Callable[[str], Mapping[str, tuple[str, ...]]] = lambda _source: {},
-    ) -> None:
+    def __init__(self, config: PipelineConfig, cut: Cut | None, *, catching_up: str | None = None) -> None:
         self._source = config.name
         self._routes = Routes(config)
         self._allowed = allowed(config.sink)
         self._catching_up = catching_up
-        self._unique_keys = unique_keys
         self._suspended: dict[str, Suspension] = {}
         # Suspended before their table was made: the state that it will have.
         self._unmade: dict[str, TargetState] = {}
@@ -233,8 +224,7 @@ class Targets:
             route.rule,
             source=route.source,
             columns=tuple(column.name for column in source.columns),
-            primary_key=source.key,
-            unique_keys={} if source.key else self._unique_keys(route.source),
+            source_key=source.key,
         )
         target = Target(
             state,

@@ -183,6 +183,20 @@ def filled(after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[n
     return pa.record_batch(arrays, names=after.schema.names)
 
 
+def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
+    """Check that the images name the rows that change by `key`; () for all columns.
+
+    Raises:
+        StagingError: one lacks some of them.
+    """
+    if rows.all_present:
+        return
+    names = rows.schema.column_names
+    present, before_present = bits(rows.after_present, len(names)), bits(rows.before_present, len(names))
+    updated = (rows.op == changes.UPDATE)[:, np.newaxis]
+    _check_key(rows, key or names, present=present | before_present & updated, before_present=before_present)
+
+
 def _key_differs(before: pa.RecordBatch, after: pa.RecordBatch, key: list[int]) -> NDArray[np.bool_]:
     differs = np.zeros(before.num_rows, dtype=np.bool_)
     for index in key:
@@ -206,5 +220,6 @@ def _check_key(
             table=rows.schema.full_name,
             expected=f"key columns {', '.join(key)} in every image",
             got=f"{int(missing.any(axis=1).sum())} changes without {key[int(np.argmax(missing.any(axis=0)))]}",
-            next_step="SET GLOBAL binlog_row_image = 'FULL' at the source, or use the primary key as key",
+            next_step="SET GLOBAL binlog_row_image = 'FULL' at the source, end the sessions that are older, and start "
+            "after them; or give the target's rule another name and the primary key as key",
         )

@@ -79,6 +79,8 @@ def test_k10_all_modes_of_one_table(
         "CREATE TABLE bag (a INT, b VARCHAR(5))",
         "CREATE TABLE loose (a INT)",
         "CREATE TABLE coded (id INT PRIMARY KEY, code VARCHAR(5) NOT NULL)",
+        "CREATE TABLE marked (a INT, mark INT NOT NULL, UNIQUE KEY u (mark))",
+        "INSERT INTO marked VALUES (1, 1)",
     )
     include = [f"{fresh_database}.*"]
     config = make_config(live(server), include=include, start=here(server), targets=targets(fresh_database))
@@ -110,6 +112,7 @@ def test_k10_all_modes_of_one_table(
     run.execute("DELETE FROM item WHERE id = 4")
     run.execute("DELETE FROM bag WHERE b = 'x' LIMIT 1")
     run.execute("UPDATE bag SET b = 'x' WHERE b IS NULL")
+    run.execute("SET SESSION binlog_row_image = 'FULL'")
     run.execute("UPDATE coded SET id = id + 10, code = 'r' WHERE code = 'q'")
     connection.commit()
     connection.close()
@@ -156,4 +159,5 @@ def test_k10_all_modes_of_one_table(
         "bag": ("mirror", ()),
         "loose": ("changelog", ()),
         "coded": ("soft_delete", ("code",)),
+        "marked": ("mirror", ("mark",)),
     }
