@@ -104,7 +104,7 @@ LAKE_NAMES = {"moved_on": "moved", "moved": "moved__2"}
 
 def run(server: Server, database: str, script: str) -> None:
     with server.root_connection(database=database) as connection, connection.cursor() as cursor:
-        for statement in script.strip().replace("\n    ", " ").splitlines():
+        for statement in filter(None, script.replace("\n    ", " ").splitlines()):
             cursor.execute(statement)
         connection.commit()
 
