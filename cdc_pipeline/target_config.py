@@ -14,6 +14,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
+from cdc_pipeline.schema_policy import SchemaChangePolicy
+
 Mode = Literal["mirror", "soft_delete", "history", "changelog"]
 
 TABLE_PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
@@ -36,7 +38,8 @@ class TargetRule(Section):
     """One rule: which source tables, and what their target is like.
 
     `tables` and `except` are shell patterns over ``schema.table``. `name` may hold ``{schema}`` and ``{table}``; its
-    default is the source table's name, with ``_history`` or ``_changelog`` behind it in these modes.
+    default is the source table's name, with ``_history`` or ``_changelog`` behind it in these modes. `schema_changes`
+    stands in place of the pipeline's.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -46,6 +49,7 @@ class TargetRule(Section):
     mode: Mode = "mirror"
     name: str = ""
     shard_column: str | None = None
+    schema_changes: SchemaChangePolicy | None = None
 
     @field_validator("tables", "except_")
     @classmethod
