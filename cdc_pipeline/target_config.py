@@ -14,6 +14,8 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from cdc_pipeline.schema_policy import SchemaChangePolicy
+
 Mode = Literal["mirror", "soft_delete", "history", "changelog"]
 Keyless = Literal["changelog", "row_hash", "stop"]
 
@@ -42,6 +44,7 @@ class TargetRule(Section):
     `key` names the columns that find a row, where the source's own key shall not; that they are unique is the user's
     word. `keyless` is what becomes of a table without any key: a changelog, a mirror by all values, or a stop. `track`
     names the columns whose changes begin a version of a history; all where it is empty.
+    `schema_changes` stands in place of the pipeline's.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -54,6 +57,7 @@ class TargetRule(Section):
     key: tuple[str, ...] = ()
     keyless: Keyless = "changelog"
     track: tuple[str, ...] = ()
+    schema_changes: SchemaChangePolicy | None = None
 
     @model_validator(mode="after")
     def _fits_mode(self) -> TargetRule:

@@ -130,6 +130,10 @@ class Targets:
         rule = next((route.rule for route in routes if route.target == leads_to), None)
         return Route(source, target.name, rule or TargetRule(mode=target.mode))
 
+    def rule_of(self, database: str, table: str, target: str) -> TargetRule | None:
+        """The rule by which a table is kept as a target."""
+        return next((route.rule for route in self._routes_of(database, table) if route.target == target), None)
+
     def _free_name(self, route: Route) -> str:
         """The target's name, or ``name__2`` ... where a renamed table has taken its target along."""
         name, number = route.target, 1
