@@ -398,7 +398,11 @@ class _Run:
             reader=reader,
             rules=rules,
             decoder=RunDecoder(
-                captured=tables.captured, epoch=resolved.epoch, suspended=targets.is_suspended, schemas=schemas
+                captured=tables.captured,
+                epoch=resolved.epoch,
+                suspended=targets.is_suspended,
+                schemas=schemas,
+                masks=targets.masks,
             ),
             targets=targets,
             place=place,

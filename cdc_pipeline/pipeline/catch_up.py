@@ -226,7 +226,7 @@ class CatchUp:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=tables.captured, epoch=epoch, schemas=schemas),
+            decoder=RunDecoder(captured=tables.captured, epoch=epoch, schemas=schemas, masks=targets.masks),
             targets=targets,
             place=place,
             committer=committer,

@@ -116,7 +116,8 @@ class Committer:
         for target in targets:
             if target.is_new and target.name not in self._created:
                 self.create(target)
-            self._batch().add(rows, plan_of(target), open_transaction=open_transaction)
+            shaped = self._targets.shaped(rows, target)
+            self._batch().add(shaped, plan_of(target), open_transaction=open_transaction)
         self._in_doubt = False
 
     def create(self, target: Target) -> None:
@@ -350,6 +351,7 @@ def plan_of(target: Target) -> TargetPlan:
         partial=target.state.partial,
         mode=target.mode,
         sources={} if target.sources == itself else target.sources,
+        shape=target.shape,
     )
 
 

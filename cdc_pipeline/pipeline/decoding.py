@@ -4,6 +4,7 @@ Rules:
 - Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a savepoint undid.
 - Rows of a transaction that ends with XA PREPARE are told apart: they wait for XA COMMIT (K8).
 - Rows of a suspended table are counted and not decoded: its table maps may be what it was suspended for (K4).
+- Rows are masked as soon as they are decoded: nobody else sees what masks hide (K14).
 - A value that its Delta type cannot hold stops the run, with table, column, journal and offset.
 """
 
@@ -25,6 +26,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
+from cdc_pipeline.pipeline.masking import Masks
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
@@ -88,12 +90,14 @@ class RunDecoder:
         epoch: int,
         suspended: Callable[[str, str], bool] = lambda _database, _table: False,
         schemas: KnownSchemas | None = None,
+        masks: Masks | None = None,
     ) -> None:
         self._maps = TableMaps(
             lambda database, table: captured(database, table) and not suspended(database, table), schemas=schemas
         )
         self._epoch = epoch
         self._suspended = suspended
+        self._masks = masks
         self.mark = self._maps.mark
         self.rewind = self._maps.rewind
 
@@ -152,6 +156,8 @@ class RunDecoder:
 
     def _decoded(self, parts: Sequence[RowsSelection], schema: TableSchema) -> DecodedRows:
         decoded = decode_rows(parts, schema, epoch=self._epoch)
+        if self._masks is not None:
+            decoded = self._masks.apply(decoded)
         if decoded.invalid:
             raise _unrepresentable(decoded, parts)
         if not decoded.all_present:

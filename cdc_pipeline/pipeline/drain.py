@@ -233,6 +233,7 @@ class Drain:
     def _confirm(self, table: DecodedTable) -> list[Target]:
         """The targets of a table's changes; an error tells where they stand."""
         try:
+            self._targets.check_rows(table.rows)
             return self._targets.confirm(table.rows.schema)
         except CdcError as error:
             error.journal, error.offset = table.journal, table.offset

@@ -16,17 +16,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.pipeline.masking import Masks
+from cdc_pipeline.pipeline.route_checks import check_recorded, join_shard
 from cdc_pipeline.pipeline.routes import Route, Routes
+from cdc_pipeline.pipeline.shaping import check_rows, recorded_shape, shape_rows, shape_table
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.changes import Decision, KnownTable, confirm
 from cdc_pipeline.schema.decisions import AddedColumn
 from cdc_pipeline.schema.statement import StatementKind
 from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
 from cdc_pipeline.sink.features import allowed
-from cdc_pipeline.sink.manifest import Cut, RecordedSource
+from cdc_pipeline.sink.manifest import Cut, RecordedShape, RecordedSource
 from cdc_pipeline.target_config import Mode
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
@@ -41,6 +44,7 @@ class Target:
         columns, key: of the Delta table.
         mode: how it follows.
         sources: its source tables by name, each with columns and key as they are at the source.
+        shape: how its columns come from theirs; None where they are the same.
         is_new: not in any cut yet: the next batch creates it.
     """
 
@@ -49,6 +53,7 @@ class Target:
     key: tuple[str, ...]
     mode: Mode = "mirror"
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
+    shape: RecordedShape | None = None
     is_new: bool = False
 
     @property
@@ -67,11 +72,13 @@ class Targets:
 
     Attributes:
         news: what was suspended since the last cut, by target.
+        masks: of all source tables.
     """
 
     def __init__(self, config: PipelineConfig, cut: Cut | None, *, catching_up: str | None = None) -> None:
         self._source = config.name
         self._routes = Routes(config)
+        self.masks = Masks(self.routes_of)
         self._allowed = allowed(config.sink)
         self._catching_up = catching_up
         self._suspended: dict[str, Suspension] = {}
@@ -85,7 +92,10 @@ class Targets:
         if cut is not None:
             for name, table in cut.tables.items():
                 state = cut.cursor.targets[name]
-                self._targets[name] = Target(state, table.columns, table.key, table.mode, table.sources_of(name))
+                self._targets[name] = Target(
+                    state, table.columns, table.key, table.mode, table.sources_of(name), table.shape
+                )
+            check_recorded(self._routes, cut)
             self._take_suspended(cut.cursor.targets)
 
     # -- suspended targets --------------------------------------------------------------------------------------------
@@ -137,6 +147,27 @@ class Targets:
         return TargetState(
             table=route.target, app_id=app_id, delta_version=-1, applied_batch=-1, partial=partial, sources=sources
         )
+
+    # -- shapes -------------------------------------------------------------------------------------------------------
+
+    def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
+        """The routes of a table, masks and shapes among their rules."""
+        return self._routes.of(database, table)
+
+    def shaped(self, rows: DecodedRows, target: Target) -> DecodedRows:
+        """A source table's masked rows as a target's."""
+        return shape_rows(rows, self._route_to(rows.schema, target.name))
+
+    def check_rows(self, rows: DecodedRows) -> None:
+        """Raises:
+        IncompleteRowsError: images lack what the rule of one of their targets needs.
+        """
+        for route in self.routes_of(rows.schema.database, rows.schema.table):
+            if not self._stands(route.target):
+                check_rows(rows, route)
+
+    def _route_to(self, schema: TableSchema, target: str) -> Route:
+        return next(route for route in self.routes_of(schema.database, schema.table) if route.target == target)
 
     # -- columns and keys ---------------------------------------------------------------------------------------------
 
@@ -199,20 +230,29 @@ class Targets:
     def _follow(self, route: Route, source: RecordedSource, *, partial: bool) -> Target:
         """Record that a target follows a source table from here on; a new one is created by the next batch."""
         there = self._targets.get(route.target)
+        shaped = shape_table(route, source.columns, source.key)
+        self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=route.source)
         if there is not None and route.source not in there.sources:
-            raise ConfigError(
-                f"{route.source} and {', '.join(there.sources)} lead to one target {route.target}",
-                setting="targets",
-                expected="a target of its own for each table, or a rule with shard_column that merges them",
-                next_step="give their rules other names, or a `shard_column`",
-            )
-        self._allowed.check_types(((column.name, column.delta_type) for column in source.columns), table=route.source)
+            join_shard(route, shaped, there.columns, there.key, there.sources)
+            sources = {**there.sources, route.source: source}
+            grown = {"sources": tuple(sources), "partial": there.state.partial or partial}
+            target = replace(there, state=there.state.model_copy(update=grown), sources=sources)
+            self._targets[route.target] = target
+            return target
         state = self._unmade.get(route.target)
         if state is None:
             state = self._new_state(route, partial=partial)
         elif not partial:
             state = state.model_copy(update={"partial": False})
-        target = Target(state, source.columns, source.key, route.rule.mode, sources={route.source: source}, is_new=True)
+        target = Target(
+            state,
+            shaped.columns,
+            shaped.key,
+            route.rule.mode,
+            sources={route.source: source},
+            shape=recorded_shape(route.rule),
+            is_new=True,
+        )
         self._targets[route.target] = target
         return target
 
@@ -258,8 +298,8 @@ class Targets:
             self.confirm(schema)
             self._targets = saved
         else:
-            target_columns(schema)
-            key_of(schema)
+            for route in self.routes_of(schema.database, schema.table):
+                shape_table(route, target_columns(schema), key_of(schema))
 
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""

@@ -33,6 +33,7 @@ from cdc_pipeline.sink.manifest import (
     DdlDecision,
     Interval,
     Note,
+    RecordedShape,
     RecordedSource,
     RecordedTarget,
     StagedFile,
@@ -54,7 +55,7 @@ class TargetPlan:
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
         mode: how the target follows the source.
-        sources: as in `manifest.RecordedTarget`.
+        sources, shape: as in `manifest.RecordedTarget`.
     """
 
     table: str
@@ -64,6 +65,7 @@ class TargetPlan:
     partial: bool = False
     mode: Mode = "mirror"
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
+    shape: RecordedShape | None = None
 
 
 @dataclass
@@ -359,6 +361,7 @@ def _recorded(target: _Target) -> RecordedTarget:
         columns=plan.columns,
         key=plan.key,
         sources=dict(plan.sources),
+        shape=plan.shape,
         create=target.create,
         partial=plan.partial,
         add_columns=target.added,
