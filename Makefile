@@ -10,6 +10,9 @@ export DAGSTER_HOME ?= $(CURDIR)/dagster_home
 export DAGSTER_DISABLE_TELEMETRY := yes
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
+TORTURE_ARGS ?=
+PACKS ?= 200
+SEED ?= 1
 TEST_WORKERS ?= 2
 
 .PHONY: help
@@ -34,6 +37,11 @@ test: setup ## fetch real servers and a browser, then run every test
 torture: setup ## every type and event at its edges, on both real servers
 	@$(BIN)/python -m tests.servers.install
 	@TORTURE_SWEEP=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m torture $(PYTEST_ARGS)
+
+.PHONY: torture-sink
+torture-sink: setup ## random workloads with random DDL into lakes, every cut compared: PACKS=200 SEED=1
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.torture_sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table

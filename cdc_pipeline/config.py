@@ -13,13 +13,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
     AwareDatetime,
-    BaseModel,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -28,34 +26,21 @@ from pydantic import (
 )
 
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.target_config import Mode, TargetRule, checked_patterns
+from cdc_pipeline.schema_policy import SHADOW_TABLES, SchemaChangePolicy, checked_shadows
+from cdc_pipeline.sink_config import READER_FEATURES as READER_FEATURES
+from cdc_pipeline.sink_config import READER_PRESETS as READER_PRESETS
+from cdc_pipeline.sink_config import CatalogConfig as CatalogConfig
+from cdc_pipeline.sink_config import MaintenanceConfig as MaintenanceConfig
+from cdc_pipeline.sink_config import SinkConfig as SinkConfig
+from cdc_pipeline.sink_config import SparkConfig as SparkConfig
+from cdc_pipeline.storage_config import LakeUri
+from cdc_pipeline.target_config import Section, TargetRule, checked_patterns
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
-# Features of the Delta protocol that a reader must know to read a table at all.
-READER_FEATURES: Final = frozenset(
-    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "variantType"}
-)
-# Features that concern writers alone: they may be named, and keep no reader out.
-WRITER_FEATURES: Final = frozenset(
-    {"changeDataFeed", "clustering", "generatedColumns", "identityColumns", "rowTracking"}
-)
-# What readers know for certain (docs/lake.md tells from where and as of when).
-READER_PRESETS: Final = {
-    "delta-rs": frozenset({"timestampNtz"}),
-    "duckdb": frozenset({"columnMapping", "deletionVectors", "timestampNtz"}),
-    "polars": frozenset({"timestampNtz"}),
-    "spark-3.5": frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}),
-    "spark-4.0": READER_FEATURES,
-}
 
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class TlsConfig(_Section):
+class TlsConfig(Section):
     """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for."""
 
     mode: Literal["off", "preferred", "verify_ca", "verify"] = "verify"
@@ -64,14 +49,14 @@ class TlsConfig(_Section):
     key_file: Path | None = None
 
 
-class PositionConfig(_Section):
+class PositionConfig(Section):
     """A journal and an offset at an event boundary."""
 
     journal: str
     offset: int = Field(default=4, ge=4)
 
 
-class TimeConfig(_Section):
+class TimeConfig(Section):
     """A moment, with its zone: the first transaction that was committed at or after it. With a journal, in that journal
     only (SPEC P4, P8)."""
 
@@ -79,37 +64,37 @@ class TimeConfig(_Section):
     journal: str | None = None
 
 
-class GtidConfig(_Section):
+class GtidConfig(Section):
     """The set of transactions that count as executed."""
 
     gtid_set: str = Field(min_length=1)
 
 
-class TransactionsBoundConfig(_Section):
+class TransactionsBoundConfig(Section):
     """Stop after this many transactions."""
 
     transactions: int = Field(ge=1)
 
 
-class GtidBoundConfig(_Section):
+class GtidBoundConfig(Section):
     """Stop after the transaction with this GTID."""
 
     gtid: str = Field(min_length=1)
 
 
-class TimeBoundConfig(_Section):
+class TimeBoundConfig(Section):
     """Stop before the first transaction that was committed after this moment."""
 
     time: AwareDatetime
 
 
-class BytesBoundConfig(_Section):
+class BytesBoundConfig(Section):
     """Stop at the end of the transaction with which this many bytes of the log were read."""
 
     bytes: int = Field(ge=1)
 
 
-class SecondsBoundConfig(_Section):
+class SecondsBoundConfig(Section):
     """Stop at the first end of a transaction after reading for this long."""
 
     seconds: float = Field(gt=0)
@@ -127,7 +112,7 @@ Bound = (
 )
 
 
-class StandbyConfig(_Section):
+class StandbyConfig(Section):
     """The server to turn to when the primary does not answer. Account and TLS are the primary's.
 
     `start` is the standby's own configured position (SPEC P4): journals and offsets of the primary mean nothing there.
@@ -138,7 +123,7 @@ class StandbyConfig(_Section):
     start: Start | None = None
 
 
-class LiveSourceConfig(_Section):
+class LiveSourceConfig(Section):
     """A running server.
 
     `fallback_interval_s` is how far before the last position a search by time begins (SPEC P5, P6); `dump_errors_max`
@@ -162,14 +147,14 @@ class LiveSourceConfig(_Section):
     archive_directory: Path | None = None
 
 
-class ArchiveSourceConfig(_Section):
+class ArchiveSourceConfig(Section):
     """A directory of journals."""
 
     kind: Literal["archive"]
     directory: Path
 
 
-class AcceptConfig(_Section):
+class AcceptConfig(Section):
     """What a run would stop at, accepted by name. Each acceptance that is used is recorded in the run and its cut.
 
     `unproved_journal_ends` names journals without ROTATE or STOP whose end no GTIDs prove (K5); `unknown_xa` the xids,
@@ -180,11 +165,18 @@ class AcceptConfig(_Section):
     unknown_xa: tuple[str, ...] = ()
 
 
-class TablesConfig(_Section):
+class TablesConfig(Section):
     """Shell patterns over ``schema.table``; system schemas are never captured."""
 
     include: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
+
+    shadow_tables: tuple[str, ...] = SHADOW_TABLES
+
+    @field_validator("shadow_tables")
+    @classmethod
+    def _shadows(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_shadows(value)
 
     @field_validator("include", "exclude")
     @classmethod
@@ -192,7 +184,7 @@ class TablesConfig(_Section):
         return checked_patterns(value)
 
 
-class StoreConfig(_Section):
+class StoreConfig(Section):
     """The event store between reader and drain.
 
     `mixed` keeps `ring_events * memory_unit_bytes` (the events' rows included) in memory and spills to files when they
@@ -219,7 +211,7 @@ class StoreConfig(_Section):
         return value
 
 
-class BatchConfig(_Section):
+class BatchConfig(Section):
     """How much one get takes from the store, and how much one merge batch holds."""
 
     get_bytes: int = Field(default=16 << 20, ge=1)
@@ -227,41 +219,7 @@ class BatchConfig(_Section):
     merge_rows: int = Field(default=5_000_000, ge=1)
 
 
-class SparkConfig(_Section):
-    """The Spark session that merges. Settings are passed as they are and win over the project's own."""
-
-    master: str = "local[*]"
-    driver_memory: str = "2g"
-    settings: dict[str, str] = Field(default_factory=dict)
-
-
-class SinkConfig(_Section):
-    """Where the Delta tables live, and how they follow the source; `mode` is that of tables without a rule under
-    `targets`.
-
-    `reader_features` are the Delta features that may be switched on where a table needs them: ``all``, or a list of
-    features and of readers that must be able to read the tables (see docs/lake.md).
-    """
-
-    lake_path: Path
-    mode: Mode = "mirror"
-    merge_threads: int = Field(default=4, ge=1, le=64)
-    reader_features: Literal["all"] | tuple[str, ...] = "all"
-    spark: SparkConfig = SparkConfig()
-
-    @field_validator("reader_features", mode="before")
-    @classmethod
-    def _features(cls, value: object) -> object:
-        known = READER_FEATURES | WRITER_FEATURES | READER_PRESETS.keys()
-        if value != "all" and not isinstance(value, list | tuple):
-            raise ValueError(f"expected 'all', or a list of {', '.join(sorted(known))}")
-        for name in () if isinstance(value, str) else value:
-            if name not in known:
-                raise ValueError(f"{name!r} is neither a feature nor a reader: use {', '.join(sorted(known))}")
-        return value
-
-
-class ScheduleConfig(_Section):
+class ScheduleConfig(Section):
     """When Dagster starts a capture by itself."""
 
     cron: str
@@ -269,7 +227,7 @@ class ScheduleConfig(_Section):
     enabled: bool = False
 
 
-class PipelineConfig(_Section):
+class PipelineConfig(Section):
     """One pipeline: a source, its tables, and the lake that they are kept in.
 
     `start` is used only while there is no cursor; afterwards the cursor decides. `bound` is where a run stops; the
@@ -280,6 +238,7 @@ class PipelineConfig(_Section):
     source: Annotated[LiveSourceConfig | ArchiveSourceConfig, Field(discriminator="kind")]
     tables: TablesConfig = TablesConfig()
     targets: tuple[TargetRule, ...] = ()
+    schema_changes: SchemaChangePolicy = SchemaChangePolicy()
     start: Start = "earliest"
     bound: Bound = "end_of_log"
     accept: AcceptConfig = AcceptConfig()
@@ -287,6 +246,7 @@ class PipelineConfig(_Section):
     batch: BatchConfig = BatchConfig()
     sink: SinkConfig
     schedule: ScheduleConfig | None = None
+    maintenance: MaintenanceConfig | None = None
 
     @field_validator("name")
     @classmethod
@@ -304,7 +264,7 @@ class PipelineConfig(_Section):
         return self
 
 
-class Mistake(_Section):
+class Mistake(Section):
     """One mistake in a file: where, what, and the right form."""
 
     path: str
@@ -423,6 +383,9 @@ def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
         names = ("ca_file", "certificate_file", "key_file")
         tls = source.tls.model_copy(update={name: absolute(getattr(source.tls, name)) for name in names})
         source = source.model_copy(update={"tls": tls, "archive_directory": absolute(source.archive_directory)})
-    sink = config.sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
+    lake: object = config.sink.lake_path
+    sink = config.sink
+    if not isinstance(lake, LakeUri):
+        sink = sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
     store = config.store.model_copy(update={"directory": absolute(config.store.directory)})
     return config.model_copy(update={"source": source, "sink": sink, "store": store})

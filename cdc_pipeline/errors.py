@@ -254,6 +254,12 @@ class SinkError(CdcError):
     """The lake cannot take what the run has for it."""
 
 
+class LakeUnreachableError(SinkError):
+    """The object store that the lake lies in does not answer, or not as it should."""
+
+    retryable = True
+
+
 class StagingError(SinkError):
     """A staged file is missing or its checksum is wrong."""
 
@@ -264,8 +270,26 @@ class MergeError(SinkError):
     retryable = True
 
 
+class ConcurrentWriterError(MergeError):
+    """Somebody else commits to a target's Delta table, again and again."""
+
+
 class LakeStateError(SinkError):
     """The lake's recorded state and its tables contradict each other (restored, replaced, written by others; K3)."""
+
+
+class CatalogError(SinkError):
+    """The session's catalog does not take a table (sink.catalog)."""
+
+    retryable = True
+
+
+class CutNotFoundError(SinkError):
+    """No cut of the lake is what a reader asked for; says which range there is."""
+
+
+class TableNotInCutError(SinkError):
+    """A table cannot be read as of a cut: not in it, suspended in it (K4), or its version was removed (K15)."""
 
 
 class TargetSuspendedError(SinkError):

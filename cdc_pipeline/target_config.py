@@ -36,11 +36,13 @@ _MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
 _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=True)
+class Section(BaseModel):
+    """A section of the YAML: nothing unknown in it, and no value shown in an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-class Mask(_Part):
+class Mask(Section):
     """What stands in the place of a column's values.
 
     In the YAML: ``drop``, ``{hash: {salt: ${SALT}}}``, ``{truncate: 3}`` or ``{fixed: "x"}``.
@@ -84,7 +86,7 @@ class Mask(_Part):
         raise ValueError(f"expected one of {_MASKS}")
 
 
-class ColumnsRule(_Part):
+class ColumnsRule(Section):
     """Which columns a target takes: shell patterns over their names."""
 
     include: tuple[str, ...] = ("*",)
@@ -95,7 +97,7 @@ class ColumnsRule(_Part):
         return _matches(self.include, name) and not _matches(self.exclude, name)
 
 
-class Computed(_Part):
+class Computed(Section):
     """A column that Spark computes from a row's own columns."""
 
     expression: str
@@ -112,15 +114,17 @@ class Computed(_Part):
         return checked_type(value)
 
 
-class TargetRule(_Part):
+class TargetRule(Section):
     """One rule: which source tables, and what their target is like.
 
     `tables` and `except` are shell patterns over ``schema.table``. `name` may hold ``{schema}`` and ``{table}``; its
     default is the source table's name, with ``_history`` or ``_changelog`` behind it in these modes.
 
-    `shard_column` merges tables into one target: the column tells the source table (`shard_value`, a template) and joins
-    the key. The rest shapes the columns: see docs/routing.md.
+    `shard_column` merges tables into one target: the column tells the source table (`shard_value`, a template) and
+    joins the key. The rest shapes the columns: see docs/routing.md.
     """
+
+    model_config = ConfigDict(populate_by_name=True)
 
     tables: tuple[str, ...] = ("*.*",)
     except_: tuple[str, ...] = Field(default=(), alias="except")

@@ -11,8 +11,8 @@
 | BINARY, BLOB | the bytes themselves |
 
 To be hashed, a value is written in *canonical* form: the fraction of DECIMAL, DATETIME and TIMESTAMP without zeros at
-its end. So equal values of two columns hash equally whatever the columns' width, scale and precision: INT and BIGINT, an
-integer and a DECIMAL, DATETIME(0) and DATETIME(6). FLOAT and DOUBLE are equal only where their digits are.
+its end. So equal values of two columns hash equally whatever the columns' width, scale and precision: INT and BIGINT,
+an integer and a DECIMAL, DATETIME(0) and DATETIME(6). FLOAT and DOUBLE are equal only where their digits are.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ COMMANDS: Final = {
     "run": "Capture a source once, as a run of its Dagster job.",
     "status": "Show where sources stand.",
     "cursor": "Show, set or rebuild a source's cursor.",
+    "cuts": "List a source's cuts, read the lake as of one, or copy one.",
+    "maintain": "Compact and vacuum a source's tables where it pays.",
     "demo": "Run the embedded demo and verify its tables.",
     "binlog": "Show what is in journals: a summary, or every change.",
 }

@@ -37,6 +37,7 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
+    from cdc_pipeline.pipeline.feature_plan import feature_lines
     from cdc_pipeline.sink.suspending import way_out
 
     out = results()
@@ -55,6 +56,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
     at_most = "at most " if plan.limit else ""
     rows.add_row("to read", f"{at_most}{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}")
     rows.add_row("tables", ", ".join(plan.tables) or "none is known yet: they are found in the log")
+    for number, line in enumerate(feature_lines(plan.features)):
+        rows.add_row("features" if number == 0 else "", line)
     if plan.oldest_needed is not None:
         rows.add_row("needed", f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}")
     if plan.partial_tables:

@@ -15,9 +15,18 @@ from pathlib import Path
 
 import dagster as dg
 
-from cdc_pipeline.config import ConfigMistakes, Mistake, PipelineConfig, list_config_files, load_config
+from cdc_pipeline.config import (
+    ConfigMistakes,
+    MaintenanceConfig,
+    Mistake,
+    PipelineConfig,
+    ScheduleConfig,
+    list_config_files,
+    load_config,
+)
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets, step_name
+from cdc_pipeline.orchestration.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.recorder import RowCounter
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
@@ -70,7 +79,7 @@ def build_definitions(
     if loading is not None:
         loading.translator = translator
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
-    jobs, schedules = [], []
+    jobs, upkeep_jobs, schedules = [], [], []
     for config in load_configs(Path(jobs_directory)):
         asset, upstream = build_assets(
             config,
@@ -91,7 +100,12 @@ def build_definitions(
         jobs.append(job)
         if config.schedule is not None:
             schedules.append(_schedule(config, job_name=translator.job_name(config.name)))
-    return dg.Definitions(assets=assets, jobs=jobs, schedules=schedules, executor=dg.in_process_executor)
+        upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
+        upkeep_jobs += [upkeep] if upkeep is not None else []
+        schedules += [upkeep_schedule] if upkeep_schedule is not None else []
+    return dg.Definitions(
+        assets=assets, jobs=[*jobs, *upkeep_jobs], schedules=schedules, executor=dg.in_process_executor
+    )
 
 
 def load_configs(jobs_directory: Path) -> list[PipelineConfig]:
@@ -164,18 +178,20 @@ def _schedule(config: PipelineConfig, *, job_name: str) -> dg.ScheduleDefinition
 
 
 def _schedule_mistakes(config: PipelineConfig) -> list[Mistake]:
-    """What Dagster will not take in `schedule`, found by making one schedule per setting."""
-    if config.schedule is None:
-        return []
+    """What Dagster will not take in `schedule` and `maintenance`, found by making one schedule per setting."""
     mistakes = []
-    try:
-        dg.ScheduleDefinition(job_name="check", cron_schedule=config.schedule.cron)
-    except Exception:
-        message = f"{config.schedule.cron!r} is not a cron expression such as 0 * * * * (minute hour day month weekday)"
-        mistakes.append(Mistake(path="schedule.cron", message=message))
-    try:
-        dg.ScheduleDefinition(job_name="check", cron_schedule="@daily", execution_timezone=config.schedule.timezone)
-    except Exception:
-        message = f"{config.schedule.timezone!r} is not a time zone such as UTC or Europe/Berlin"
-        mistakes.append(Mistake(path="schedule.timezone", message=message))
+    for section in ("schedule", "maintenance"):
+        settings: ScheduleConfig | MaintenanceConfig | None = getattr(config, section)
+        if settings is None:
+            continue
+        try:
+            dg.ScheduleDefinition(job_name="check", cron_schedule=settings.cron or "@daily")
+        except Exception:
+            message = f"{settings.cron!r} is not a cron expression such as 0 * * * * (minute hour day month weekday)"
+            mistakes.append(Mistake(path=f"{section}.cron", message=message))
+        try:
+            dg.ScheduleDefinition(job_name="check", cron_schedule="@daily", execution_timezone=settings.timezone)
+        except Exception:
+            message = f"{settings.timezone!r} is not a time zone such as UTC or Europe/Berlin"
+            mistakes.append(Mistake(path=f"{section}.timezone", message=message))
     return mistakes

@@ -12,6 +12,7 @@ import re
 from pydantic import ValidationError
 
 from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.sink.lake import LakePaths, list_numbers
@@ -26,10 +27,14 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
     An unreadable cut is not reported here, so that Dagster's pages still load: the next run stops on it by name.
     """
     paths = LakePaths(config.sink.lake_path, config.name)
-    for number in reversed(list_numbers(paths.cuts)):
+    try:
+        numbers = list_numbers(paths.cuts)
+    except CdcError:
+        return None
+    for number in reversed(numbers):
         try:
             cut = Cut.model_validate_json(paths.cut(number).read_bytes())
-        except (OSError, ValidationError):
+        except (CdcError, OSError, ValidationError):
             continue
         if cut.source == config.name:
             return cut

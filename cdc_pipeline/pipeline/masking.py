@@ -7,8 +7,8 @@ Rules:
 - A column that no target of the table takes is emptied like a dropped one.
 - NULL stays NULL, absent stays absent; ``fixed`` hides both: it stands in every image that there is.
 - A value that its type cannot hold does not matter where it is dropped or fixed; elsewhere its text is hidden.
-- The rows' schema tells each column's mask (`Column.masked`), so that parked rows are known to have the masks of now. Of
-  a salt it tells the hash of a fixed text, as any hashed value does.
+- The rows' schema tells each column's mask (`Column.masked`), so that parked rows are known to have the masks of now.
+  Of a salt it tells the hash of a fixed text, as any hashed value does.
 """
 
 from __future__ import annotations

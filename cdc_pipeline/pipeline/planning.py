@@ -14,6 +14,7 @@ from typing import Final
 
 from cdc_pipeline.config import Bound, GtidBoundConfig, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import PositionError
+from cdc_pipeline.pipeline.feature_plan import with_features
 from cdc_pipeline.pipeline.limits import Limit, executed_before, make_limit
 from cdc_pipeline.pipeline.overlap import overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source
@@ -82,7 +83,7 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
             after = unfinished.cursor_after
             reason = f"batch {unfinished.batch_number} is recorded and not finished: the run finishes it first"
             reconciled = Reconciled(after, reason, True)
-        return resolve(
+        made = resolve(
             config,
             source=source,
             reconciled=reconciled,
@@ -93,6 +94,7 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
             dump_errors=build_dump_errors(config).read(),
             overlap=overlap_of(config, source=source, cursor=reconciled.cursor),
         ).plan
+        return with_features(made, config=config, cut=cut, source=source)
     finally:
         source.close()
 

@@ -70,6 +70,8 @@ class CapturePlan(_Plain):
     oldest_needed: NeededPlace | None = None  # None: there is no cursor yet
     open_xa: tuple[OpenXa, ...] = ()  # prepared XA transactions whose rows are parked (K8)
     suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still, by table (K4)
+    # Delta features that readers must know, of the tables that are known: those that they have, or will get.
+    features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     warnings: tuple[str, ...] = ()  # changes of captured tables that the source does not log: cascades
 
 

@@ -137,8 +137,11 @@ def _sharing(routes: list[Route]) -> list[CdcError]:
 def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
     found: list[CdcError] = []
     for name, table in sorted(cut.tables.items()):
-        for source in routes.sources_of(name, table.sources_of(name)):
-            route = next(route for route in routes.of(*source.split(".", 1)) if route.target == name)
+        # A renamed table's target is still that of the rule under which it began.
+        origin = cut.cursor.targets[name].origin
+        leads_to, sources = (name, list(table.sources_of(name))) if origin is None else (origin[1], [origin[0]])
+        for source in routes.sources_of(leads_to, sources):
+            route = next(route for route in routes.of(*source.split(".", 1)) if route.target == leads_to)
             differs = _differences(table.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape())
             if table.mode != route.rule.mode:
                 differs = {"mode": (table.mode, route.rule.mode), **differs}

@@ -3,13 +3,15 @@
 Order of a target's columns: those of the source that it takes, then the shard column, then computed ones.
 
 Rules:
-- Pure: a rule and a source table's columns give the target's columns and key (`shape_table`); rows follow (`shape_rows`).
+- Pure: a rule and a source table's columns give the target's columns and key (`shape_table`); rows follow
+  (`shape_rows`), under a schema that tells what they hold now.
 - Masks come before, at decode (`pipeline/masking.py`); computed columns and filters after, in Spark (`sink/shape.py`).
 - A key column is taken, and masked by nothing but a hash (K14).
 - A type override loses nothing: every value of the source's type has a value of its own in the other.
-- Rows of one source table have the order of its log; the shard column joins the key, so that rows of two tables never meet.
-- An expression needs the columns that it reads, and a filter every column: a row that enters has nothing to keep. Changes
-  whose images lack them stop their table (binlog_row_image).
+- Rows of one source table have the order of its log; the shard column joins the key, so that rows of two tables never
+  meet.
+- An expression needs the columns that it reads, and a filter every column: a row that enters has nothing to keep.
+  Changes whose images lack them stop their table (binlog_row_image).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.value_text import text_of
@@ -47,15 +50,18 @@ _OTHERS: Final = {
     *((kind, "string") for kind in ("float", "double", "date", "timestamp_ntz", "timestamp", "boolean")),
     *(("boolean", kind) for kind in _INTEGERS),
 }
-_ARROW: Final = {
-    "tinyint": pa.int8(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "timestamp_ntz": pa.timestamp("us"),
-    "binary": pa.binary(),
+_KINDS: Final = {
+    "boolean": Kind.BIT,
+    "tinyint": Kind.INT8,
+    "smallint": Kind.INT16,
+    "int": Kind.INT32,
+    "bigint": Kind.INT64,
+    "float": Kind.FLOAT,
+    "double": Kind.DOUBLE,
+    "date": Kind.DATE,
+    "timestamp_ntz": Kind.DATETIME,
+    "timestamp": Kind.TIMESTAMP,
+    "binary": Kind.BINARY,
 }
 
 
@@ -129,9 +135,8 @@ def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str,
     for name in key:
         mask = rule.mask_of(name)
         if mask is not None and mask.kind != "hash":
-            raise _misfit(
-                route, f"masks.{name}", f"{name} is in the key, which may be hashed and nothing else", mask.kind
-            )
+            what = f"{name} is in the key, which may be hashed and nothing else"
+            raise _misfit(route, f"masks.{name}", what, mask.kind)
         if name.lower() not in names:
             raise _misfit(route, "columns", f"{name} is in the key and cannot be left out", "excluded")
     for setting, text in rule.expressions:
@@ -153,6 +158,11 @@ def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str,
     if rule.partition_by and all_names <= {name.lower() for name in rule.partition_by}:
         raise _misfit(route, "partition_by", "a table cannot be partitioned by all of its columns", "all columns")
     return ShapedTable(everything, (*key, rule.shard_column) if rule.shard_column else key)
+
+
+def shard_key(shape: RecordedShape | None) -> tuple[str, ...]:
+    """What a shape adds to the key."""
+    return (shape.shard_column,) if shape is not None and shape.shard_column else ()
 
 
 def is_lossless(before: str, after: str) -> bool:
@@ -200,10 +210,8 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
     layout = _layout(rows.schema, _Rule(route))
     added = len(layout.schema.columns) - len(layout.positions)
     images, bits = [], []
-    for image, present, without in (
-        (rows.before, rows.before_present, INSERT),
-        (rows.after, rows.after_present, DELETE),
-    ):
+    both = (rows.before, rows.before_present, INSERT), (rows.after, rows.after_present, DELETE)
+    for image, present, without in both:
         arrays = [
             _retyped(image.column(at), rows.schema.columns[at], type_)
             for at, type_ in zip(layout.positions, layout.types, strict=True)
@@ -212,7 +220,7 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
         if rule.shard_column:
             shard = pa.repeat(pa.scalar(route.shard), len(rows))
             arrays.append(shard if there.all() else _only(shard, there))
-        arrays += [pa.nulls(len(rows), pa.bool_())] * len(rule.computed)
+        arrays += [pa.nulls(len(rows), arrow_type(column)) for column in layout.schema.columns[len(arrays) :]]
         images.append(pa.RecordBatch.from_arrays(arrays, names=layout.schema.column_names))
         of_source = np.unpackbits(present, axis=1, bitorder="little")[:, list(layout.positions)]
         of_added = np.repeat(there[:, np.newaxis].astype(np.uint8), added, axis=1)
@@ -279,11 +287,15 @@ def _layout(schema: TableSchema, of: _Rule) -> _Layout:
     rule = of.route.rule
     types = {name.lower(): text for name, text in rule.types.items()}
     positions = [at for at, column in enumerate(schema.columns) if rule.takes(column.name)]
-    columns = [schema.columns[at] for at in positions]
-    casts = [_arrow(types[column.name.lower()]) if column.name.lower() in types else None for column in columns]
-    added = [rule.shard_column] if rule.shard_column else []
-    added += rule.computed
-    columns += [Column(name, Kind.TEXT, wire_type=0, wire_meta=0, nullable=True, charset="utf8mb4") for name in added]
+    columns, casts = [], []
+    for column in (schema.columns[at] for at in positions):
+        wanted = types.get(column.name.lower())
+        made = column if wanted is None else column_of(column.name, wanted)
+        casts.append(None if wanted is None else arrow_type(made))
+        columns.append(column_of(column.name, "string") if column.masked.startswith("hash") else made)
+    if rule.shard_column:
+        columns.append(column_of(rule.shard_column, "string"))
+    columns += [column_of(name, column.type) for name, column in rule.computed.items()]
     key = [positions.index(at) for at in schema.primary_key if at in positions]
     if rule.shard_column:
         key.append(len(positions))
@@ -291,11 +303,15 @@ def _layout(schema: TableSchema, of: _Rule) -> _Layout:
     return _Layout(shaped, tuple(positions), tuple(casts))
 
 
-def _arrow(delta_type: str) -> pa.DataType:
+def column_of(name: str, delta_type: str) -> Column:
+    """A column whose values have a Delta type, as a source column would say it."""
     match = _DECIMAL.fullmatch(delta_type)
+    column = Column(name, _KINDS.get(delta_type, Kind.TEXT), wire_type=0, wire_meta=0, nullable=True)
     if match:
-        return pa.decimal128(int(match[1]), int(match[2]))
-    return _ARROW.get(delta_type, pa.string())
+        return replace(column, kind=Kind.DECIMAL, precision=int(match[1]), scale=int(match[2]))
+    if column.kind is Kind.TEXT:
+        return replace(column, charset="utf8mb4")
+    return replace(column, bits=1) if column.kind is Kind.BIT else column
 
 
 def _retyped(array: pa.Array, column: Column, type_: pa.DataType | None) -> pa.Array:

@@ -12,8 +12,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
@@ -22,15 +23,17 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.masking import Masks
 from cdc_pipeline.pipeline.route_checks import check_recorded, join_shard
 from cdc_pipeline.pipeline.routes import Route, Routes
-from cdc_pipeline.pipeline.shaping import check_rows, recorded_shape, shape_rows, shape_table
+from cdc_pipeline.pipeline.shape_changes import shaped_change, unshaped
+from cdc_pipeline.pipeline.shaping import check_rows, recorded_shape, shape_rows, shape_table, shard_key
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.schema.changes import Decision, KnownTable, confirm
-from cdc_pipeline.schema.decisions import AddedColumn
+from cdc_pipeline.schema.changes import Decision, KnownTable, TableChange, confirm
+from cdc_pipeline.schema.shadows import Shadow
 from cdc_pipeline.schema.statement import StatementKind
+from cdc_pipeline.schema.steps import AddColumn, WidenColumn
 from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedShape, RecordedSource
-from cdc_pipeline.target_config import Mode
+from cdc_pipeline.target_config import Mode, TargetRule
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
 
@@ -46,6 +49,7 @@ class Target:
         sources: its source tables by name, each with columns and key as they are at the source.
         shape: how its columns come from theirs; None where they are the same.
         is_new: not in any cut yet: the next batch creates it.
+        replaces: of a new one, the app_id of the table in whose place it is made; "" else.
     """
 
     state: TargetState
@@ -55,11 +59,15 @@ class Target:
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
     shape: RecordedShape | None = None
     is_new: bool = False
+    replaces: str = ""
 
     @property
     def name(self) -> str:
         """``schema.table`` in the lake."""
         return self.state.table
+
+
+Snapshot = tuple[dict[str, Target], dict[str, Shadow]]
 
 
 class Targets:
@@ -69,13 +77,21 @@ class Targets:
         config: the pipeline, for its routes.
         cut: the last cut.
         catching_up: a suspended target that this run catches up: it alone follows the source in this run.
+        shadows: as in the cursor.
 
     Attributes:
         news: what was suspended since the last cut, by target.
         masks: of all source tables.
     """
 
-    def __init__(self, config: PipelineConfig, cut: Cut | None, *, catching_up: str | None = None) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        cut: Cut | None,
+        *,
+        catching_up: str | None = None,
+        shadows: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._source = config.name
         self._routes = Routes(config)
         self.masks = Masks(self.routes_of)
@@ -97,22 +113,86 @@ class Targets:
                 )
             check_recorded(self._routes, cut)
             self._take_suspended(cut.cursor.targets)
+        self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
+        # Source tables that a target follows though the configuration leads elsewhere: the names of those targets.
+        self._followers: dict[str, list[str]] = {}
+        self._look_for_followers()
+
+    # -- renamed tables -----------------------------------------------------------------------------------------------
+
+    def _look_for_followers(self) -> None:
+        self._followers = {}
+        for target in self._targets.values():
+            if target.state.origin is not None:
+                for source, recorded in target.sources.items():
+                    if not recorded.gone:
+                        self._followers.setdefault(source, []).append(target.name)
+
+    def follows(self, database: str, table: str) -> bool:
+        """Whether a target follows a table that came to its name by RENAME, captured or not."""
+        return any(not self._stands(name) for name in self._followers.get(f"{database}.{table}", ()))
+
+    def or_followed(self, captured: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
+        """`captured`, or followed now."""
+        return lambda database, table: captured(database, table) or self.follows(database, table)
+
+    def followed_sources(self) -> list[str]:
+        """Names of all such tables."""
+        return list(self._followers)
+
+    def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
+        """The routes of a table, rules included: where the configuration leads, but for targets that a rename has
+        moved."""
+        source = f"{database}.{table}"
+        followers = self._followers.get(source)
+        if followers:
+            return tuple(self._route_of(source, self._targets[name]) for name in followers)
+        routes = self._routes.of(database, table)
+        if not self._followers:
+            return routes
+        return tuple(replace(route, target=self._free_name(route)) for route in routes)
+
+    def _route_of(self, source: str, target: Target) -> Route:
+        origin, leads_to = target.state.origin or (source, target.name)
+        routes = self._routes.of(*origin.split(".", 1))
+        route = next((route for route in routes if route.target == leads_to), None)
+        if route is None:
+            return Route(source, target.name, TargetRule(mode=target.mode))
+        return replace(route, source=source, target=target.name)
+
+    def _free_name(self, route: Route) -> str:
+        """The target's name, or ``name__2`` ... where a renamed table has taken its target along."""
+        name, number = route.target, 1
+        while True:
+            there = self._targets.get(name)
+            if there is None or there.state.origin is None or route.source in there.sources:
+                return name
+            number += 1
+            name = f"{route.target}__{number}"
+
+    def shadow(self, database: str, table: str) -> Shadow | None:
+        """What is kept of a shadow table."""
+        return self._shadows.get(f"{database}.{table}")
+
+    def shadow_texts(self) -> dict[str, str]:
+        """The shadow tables, as the cursor has them."""
+        return {name: shadow.model_dump_json() for name, shadow in sorted(self._shadows.items())}
 
     # -- suspended targets --------------------------------------------------------------------------------------------
 
     def is_suspended(self, database: str, table: str) -> bool:
         """Whether changes of a captured table are left to the catching up of all its targets."""
-        return all(self._stands(route.target) for route in self._routes.of(database, table))
+        return all(self._stands(route.target) for route in self.routes_of(database, table))
 
     def goes_on_without(self, database: str, table: str) -> bool:
         """Whether any target follows the source that is none of a table's."""
-        own = {route.target for route in self._routes.of(database, table)}
+        own = {route.target for route in self.routes_of(database, table)}
         return any(name not in own and not self._stands(name) for name in self._targets)
 
     def suspend(self, source: str, suspension: Suspension) -> list[str]:
         """Let the targets of a source table stand still from now on; their names."""
         names = []
-        for route in self._routes.of(*source.split(".", 1)):
+        for route in self.routes_of(*source.split(".", 1)):
             name = route.target
             if self._stands(name):
                 continue
@@ -144,19 +224,25 @@ class Targets:
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
         sources = () if route.source == route.target else (route.source,)
+        leads_to = {known.target for known in self._routes.of(*route.source.split(".", 1))}
+        origin = None
+        if route.target not in leads_to:  # its name was taken along by a renamed table
+            origin = route.source, next(name for name in leads_to if route.target.startswith(f"{name}__"))
         return TargetState(
-            table=route.target, app_id=app_id, delta_version=-1, applied_batch=-1, partial=partial, sources=sources
+            table=route.target,
+            app_id=app_id,
+            delta_version=-1,
+            applied_batch=-1,
+            partial=partial,
+            sources=sources,
+            origin=origin,
         )
 
     # -- shapes -------------------------------------------------------------------------------------------------------
 
-    def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
-        """The routes of a table, masks and shapes among their rules."""
-        return self._routes.of(database, table)
-
     def shaped(self, rows: DecodedRows, target: Target) -> DecodedRows:
         """A source table's masked rows as a target's."""
-        return shape_rows(rows, self._route_to(rows.schema, target.name))
+        return shape_rows(rows, self._route_to(rows.schema.full_name, target.name))
 
     def check_rows(self, rows: DecodedRows) -> None:
         """Raises:
@@ -166,15 +252,15 @@ class Targets:
             if not self._stands(route.target):
                 check_rows(rows, route)
 
-    def _route_to(self, schema: TableSchema, target: str) -> Route:
-        return next(route for route in self.routes_of(schema.database, schema.table) if route.target == target)
+    def _route_to(self, source: str, target: str) -> Route:
+        return next(route for route in self.routes_of(*source.split(".", 1)) if route.target == target)
 
     # -- columns and keys ---------------------------------------------------------------------------------------------
 
     def following(self, database: str, table: str) -> list[Target]:
         """The recorded targets of a table that follow the source now."""
         source, targets = f"{database}.{table}", self._targets
-        names = [route.target for route in self._routes.of(database, table) if not self._stands(route.target)]
+        names = [route.target for route in self.routes_of(database, table) if not self._stands(route.target)]
         return [targets[name] for name in names if name in targets and source in targets[name].sources]
 
     def known(self, database: str, table: str) -> KnownTable | None:
@@ -184,8 +270,40 @@ class Targets:
         recorded = [*following, *(target for target in self._targets.values() if source in target.sources)]
         if not recorded:
             return None
-        of_source = recorded[0].sources[source]
-        return KnownTable(columns=of_source.columns, key=of_source.key)
+        return self._known(recorded[0], source)
+
+    def known_all(self, database: str, table: str) -> list[KnownTable]:
+        """What is recorded of each target of a source table that follows it; of any where none does."""
+        source = f"{database}.{table}"
+        found = [self._known(target, source) for target in self.following(database, table)]
+        if not found:
+            known = self.known(database, table)
+            return [] if known is None else [known]
+        return found
+
+    def _known(self, target: Target, source: str) -> KnownTable:
+        of, others = target.sources[source], [of for name, of in target.sources.items() if name != source]
+        return KnownTable(
+            columns=of.columns,
+            key=of.key,
+            target=unshaped(target.columns, of, others, target.shape),
+            names=of.names,
+            gone=of.gone,
+            shared=bool(others),
+            name=target.name,
+        )
+
+    def shaped_change(self, change: TableChange) -> TableChange:
+        """What a DDL does to a target, where that was judged as if the target had the source's columns as they are.
+
+        Raises:
+            SchemaError: the statement and the target's rule contradict each other.
+        """
+        target, source = self._targets[change.known.name], ".".join(change.table)
+        others = [of for name, of in target.sources.items() if name != source]
+        if target.shape is None and not others:
+            return change
+        return shaped_change(change, self._route_to(source, target.name), target.columns, others)
 
     def names_in(self, database: str) -> list[str]:
         """Names (without the schema) of the source tables of a database that have a target which is not suspended."""
@@ -198,12 +316,18 @@ class Targets:
         """Take over what was decided of a statement."""
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
-            for route in self._routes.of(*created.table):
+            for route in self.routes_of(*created.table):
                 if not self._stands(route.target):
                     self._follow(route, source, partial=created.may_exist)
-        for added in decision.add_columns:
-            for target in self.following(*added.table):
-                self._add_columns(target, ".".join(added.table), added.columns)
+        for change in decision.changes:
+            self._change(change)
+        for shadowed in decision.shadows:
+            name = ".".join(shadowed.name)
+            self._shadows.pop(name, None)
+            if shadowed.shadow is not None:
+                self._shadows[name] = shadowed.shadow
+        if decision.changes or decision.creates:
+            self._look_for_followers()
         if decision.statement.kind in _CREATES and not decision.creates and not decision.statement.if_not_exists:
             self._created_in_log.update(decision.ddl.tables)
 
@@ -218,14 +342,19 @@ class Targets:
             states[name] = states[name].model_copy(update={"suspended": suspension})
         return dict(sorted(states.items()))
 
-    def snapshot(self) -> dict[str, Target]:
+    def snapshot(self) -> Snapshot:
         """What `restore` takes back."""
-        return dict(self._targets)
+        return dict(self._targets), dict(self._shadows)
 
-    def restore(self, snapshot: dict[str, Target]) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Forget everything since `snapshot`."""
-        self._targets = dict(snapshot)
+        self._targets, self._shadows = dict(snapshot[0]), dict(snapshot[1])
         self._confirmed.clear()
+        self._look_for_followers()
+
+    def named(self, name: str) -> Target:
+        """A recorded target."""
+        return self._targets[name]
 
     def _follow(self, route: Route, source: RecordedSource, *, partial: bool) -> Target:
         """Record that a target follows a source table from here on; a new one is created by the next batch."""
@@ -235,7 +364,7 @@ class Targets:
         if there is not None and route.source not in there.sources:
             join_shard(route, shaped, there.columns, there.key, there.sources)
             sources = {**there.sources, route.source: source}
-            grown = {"sources": tuple(sources), "partial": there.state.partial or partial}
+            grown = {"sources": tuple(sources), "partial": there.state.partial or partial, "exact": False}
             target = replace(there, state=there.state.model_copy(update=grown), sources=sources)
             self._targets[route.target] = target
             return target
@@ -244,26 +373,68 @@ class Targets:
             state = self._new_state(route, partial=partial)
         elif not partial:
             state = state.model_copy(update={"partial": False})
+        shape = recorded_shape(route.rule)
+        if shape is not None and not shape.is_exact_possible(shaped.key):
+            state = state.model_copy(update={"exact": False})
         target = Target(
             state,
             shaped.columns,
             shaped.key,
             route.rule.mode,
             sources={route.source: source},
-            shape=recorded_shape(route.rule),
+            shape=shape,
             is_new=True,
         )
         self._targets[route.target] = target
+        self._look_for_followers()
         return target
 
-    def _add_columns(self, target: Target, source: str, added: tuple[AddedColumn, ...]) -> None:
-        """Record columns that a DDL of a source table adds."""
-        self._allowed.check_types(((column.name, column.delta_type) for column in added), table=source)
-        new = tuple(TargetColumn(name=column.name, delta_type=column.delta_type) for column in added)
-        known = target.sources[source]
-        sources = {**target.sources, source: known.model_copy(update={"columns": known.columns + new})}
-        self._targets[target.name] = replace(target, columns=target.columns + new, sources=sources)
-        self._confirmed.pop((target.name, source), None)
+    def _change(self, change: TableChange) -> None:
+        """Record what a DDL does to a target; the columns that it adds need what their types need."""
+        known, source, new_source = change.known, ".".join(change.table), ".".join(change.new_name)
+        target = self._targets[known.name]
+        added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
+        self._allowed.check_types(added, table=source)
+        for name in (source, new_source):
+            self._confirmed.pop((target.name, name), None)
+        recorded = RecordedSource(columns=known.columns, key=known.key, names=known.names, gone=known.gone)
+        if change.replaces:
+            self._replace(target, new_source, recorded)
+            return
+        sources = {name: of for name, of in target.sources.items() if name != source} | {new_source: recorded}
+        update: dict[str, object] = {}
+        if change.inexact:
+            update["exact"] = False
+        if new_source != source:
+            update["sources"] = tuple(sources)
+            update["origin"] = target.state.origin or (source, target.name)
+        self._targets[target.name] = replace(
+            target,
+            state=target.state.model_copy(update=update),
+            columns=known.target_columns,
+            key=tuple(known.target_name(name) for name in known.key) + shard_key(target.shape),
+            sources=sources,
+        )
+
+    def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
+        """Another table has taken the source table's name: the target is made anew by the next batch."""
+        shaped = shape_table(self._route_to(source, target.name), recorded.columns, recorded.key)
+        self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=source)
+        app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
+        old = target.replaces if target.is_new else target.state.app_id
+        exact = target.shape is None or target.shape.is_exact_possible(shaped.key)
+        state = target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": exact})
+        self._targets[target.name] = made = Target(
+            state,
+            shaped.columns,
+            shaped.key,
+            target.mode,
+            sources={source: recorded},
+            shape=target.shape,
+            is_new=True,
+            replaces=old,
+        )
+        return made
 
     def confirm(self, schema: TableSchema) -> list[Target]:
         """The targets of a table map's table that follow the source; created from it, and partial, where nothing is
@@ -277,7 +448,7 @@ class Targets:
         """
         source = schema.full_name
         found = []
-        for route in self._routes.of(schema.database, schema.table):
+        for route in self.routes_of(schema.database, schema.table):
             if self._stands(route.target):
                 continue
             target = self._targets.get(route.target)
@@ -285,6 +456,9 @@ class Targets:
             if target is None or recorded is None:
                 of_source = RecordedSource(columns=target_columns(schema), key=key_of(schema))
                 target = self._follow(route, of_source, partial=source not in self._created_in_log)
+            elif recorded.gone:
+                of_source = RecordedSource(columns=target_columns(schema), key=key_of(schema))
+                target = self._replace(target, source, of_source)
             elif self._confirmed.get((route.target, source)) != schema:
                 confirm(recorded.columns, recorded.key, schema)
             self._confirmed[route.target, source] = schema
@@ -296,7 +470,7 @@ class Targets:
         if self.known(schema.database, schema.table) is not None:
             saved = self.snapshot()
             self.confirm(schema)
-            self._targets = saved
+            self.restore(saved)
         else:
             for route in self.routes_of(schema.database, schema.table):
                 shape_table(route, target_columns(schema), key_of(schema))
@@ -305,5 +479,5 @@ class Targets:
         """Take over what a published cut says of each target."""
         for name, state in cut.cursor.targets.items():
             if name in self._targets and state.delta_version >= 0:
-                self._targets[name] = replace(self._targets[name], state=state, is_new=False)
+                self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="")
         self._take_suspended(cut.cursor.targets)

@@ -19,6 +19,8 @@ import pyarrow as pa
 
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, parse_cursor
+from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.storage_settings import delta_options
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -57,6 +59,7 @@ class DeltaCursorStore:
 
     def __init__(self, path: Path, *, source: str, entries_kept: int = ENTRIES_KEPT) -> None:
         self.path = path
+        self._options = delta_options(path) if is_object(path) else None
         self._source = source
         self._entries_kept = max(1, entries_kept)
         self._guard = CursorGuard(source)
@@ -95,6 +98,7 @@ class DeltaCursorStore:
                 pa.Table.from_pylist(rows, schema=_SCHEMA),
                 mode="error" if table is None else "overwrite" if is_rewrite else "append",
                 commit_properties=CommitProperties(max_commit_retries=0),
+                storage_options=self._options,
                 # Both are told once, by the commit that makes the table.
                 name=self._source if table is None else None,
                 description=_DESCRIPTION.format(form=FORM_VERSION) if table is None else None,
@@ -123,9 +127,9 @@ class DeltaCursorStore:
         from deltalake.exceptions import DeltaError
 
         try:
-            if not (self.path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(self.path)):
+            if not (self.path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(self.path), self._options):
                 return None
-            table = DeltaTable(str(self.path))
+            table = DeltaTable(str(self.path), storage_options=self._options)
             told = table.metadata()
         except (DeltaError, OSError) as error:
             raise self._damaged(f"{type(error).__name__}: {error}") from None

@@ -24,6 +24,8 @@ from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, LockError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
+from cdc_pipeline.sink.catalog import register
+from cdc_pipeline.sink.conflicts import again_on_conflict
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
@@ -31,8 +33,10 @@ from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
 from cdc_pipeline.sink.read import read_one_row
+from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_properties
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.sink.storage import check_reachable
 from cdc_pipeline.sink.suspending import left_behind, note_of
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
@@ -63,10 +67,10 @@ class DeltaSink:
         spark: SparkProvider | None = None,
     ) -> None:
         self.paths = LakePaths(config.lake_path.absolute(), source)
-        self.spark = spark or SparkProvider(config.spark)
+        self.spark = spark or SparkProvider.of(config)
         self._config = config
-        self._on_joint = on_joint or _no_joint
-        self._locked = False
+        self._told = on_joint or _no_joint
+        self._lock_check: Callable[[], None] | None = None
 
     @property
     def spark_started(self) -> bool:
@@ -80,12 +84,17 @@ class DeltaSink:
         Raises:
             LockError: another process is.
         """
-        with writer_lock(self.paths.lock):
-            self._locked = True
+        check_reachable(self.paths.lake)
+        with writer_lock(self.paths.lock, on_lost=self.spark.cancel) as check:
+            self._lock_check = check
             try:
                 yield
             finally:
-                self._locked = False
+                self._lock_check = None
+
+    def check_reachable(self) -> None:
+        """See that the lake can be read, before its emptiness is taken for a new lake. Raises CdcError."""
+        check_reachable(self.paths.lake)
 
     # -- state, without a JVM -----------------------------------------------------------------------------------------
 
@@ -185,6 +194,7 @@ class DeltaSink:
             StagingError, LakeStateError, MergeError: of a target that failed and is not suspended, after all others
                 ended.
             RuntimeSetupError: Spark cannot start.
+            CatalogError: a new table cannot be registered.
         """
         self._check_locked()
         number = record.batch_number
@@ -196,13 +206,15 @@ class DeltaSink:
         if failures:
             failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
         self._on_joint("before_cut")
-        cut = _cut_of(record, previous, logs, failing)
+        self._register(record, failing)
+        cut = over_maintenance(self.paths, _cut_of(record, previous, logs, failing))
         if not put_if_absent(self.paths.cut(number), state.dump(cut)):
             return self.read_cut(number)
         return cut
 
     def cleanup(self, cut: Cut) -> None:
-        """Remove staged files of batches up to a cut, and records and cuts that are older than the newest 1000.
+        """Remove staged files of batches up to a cut, records that are older than the newest 1000, and cuts whose time
+        to be readable is over (K15).
 
         Raises:
             LockError: the sink is not locked.
@@ -215,9 +227,13 @@ class DeltaSink:
         for number in list_numbers(self.paths.batches):
             if number <= cut.batch_number - RECORDS_KEPT:
                 self.paths.batch(number).unlink()
-        for number in list_numbers(self.paths.cuts):
-            if number <= cut.batch_number - RECORDS_KEPT:
-                self.paths.cut(number).unlink()
+        prune_cuts(self.paths, retention=self._config.cut_retention)
+
+    def _register(self, record: BatchRecord, failing: Mapping[str, CdcError]) -> None:
+        """Register the tables that the batch creates in the session's catalog, where that is asked for."""
+        created = [target.table for target in record.targets if target.create and target.table not in failing]
+        if self._config.catalog is not None and created:
+            register(self.spark.session(), self.paths, self._config.catalog, created)
 
     def _apply(
         self, record: BatchRecord, *, without: Mapping[str, CdcError]
@@ -240,10 +256,12 @@ class DeltaSink:
             return logs, failures, False
         merged = False
         session = self.spark.session()
-        properties = creation_properties(allowed(self._config))
+        properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
         with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
             running = {
-                threads.submit(apply_target, session, record, t, paths=self.paths, properties=properties): t
+                threads.submit(
+                    again_on_conflict, apply_target, session, record, t, paths=self.paths, properties=properties
+                ): t
                 for t in open_targets
             }
             for done in as_completed(running):
@@ -304,8 +322,15 @@ class DeltaSink:
         return True
 
     def _check_locked(self) -> None:
-        if not self._locked:
+        if self._lock_check is None:
             raise LockError("the sink writes without its lock", expected="within `with sink.lock()`")
+        self._lock_check()
+
+    def _on_joint(self, name: str) -> None:
+        """Each joint lies before a step that acts: the lock is looked at again (K16)."""
+        self._told(name)
+        if self._lock_check is not None:
+            self._lock_check()
 
     # -- reading, with a JVM ------------------------------------------------------------------------------------------
 
@@ -393,6 +418,8 @@ def _cut_of(
             partial=target.partial or (before is not None and before.delta_version >= 0 and before.partial),
             suspended=planned.suspended if planned is not None else None,
             sources=tuple(target.sources),
+            exact=planned.exact if planned is not None else True,
+            origin=planned.origin if planned is not None else None,
         )
     return Cut(
         source=record.source,

@@ -1,4 +1,6 @@
-"""Delta's jars: resolved once by Spark's own Ivy, kept in the cache, offline from then on.
+"""Jars that Spark needs: resolved once by Spark's own Ivy, kept in the cache, offline from then on.
+
+Delta's are for everyone; a set of its own is for lakes in an object store, and fetched with ``--with``.
 
 Rules:
 - No repository is named here: Spark knows its default; a machine with another says so in an Ivy settings file
@@ -8,7 +10,10 @@ Rules:
 - The checksum file is written last, and the folder appears under its name only when complete.
 - Every start compares sizes; `fetch_jars` compares checksums.
 
-``python -m cdc_pipeline.sink.jars`` fetches, and makes the archive of classes (`class_archive`).
+- Hadoop's connectors are of the Hadoop that pyspark carries. The one for S3 asks for a bundle of every service of its
+  SDK (600 MB); here it gets the modules that it uses (19 MB).
+
+``python -m cdc_pipeline.sink.jars [--with s3|azure|gcs]`` fetches, and makes the archive of classes (`class_archive`).
 """
 
 from __future__ import annotations
@@ -22,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,8 +35,52 @@ from cdc_pipeline.errors import CdcError, RuntimeSetupError
 from cdc_pipeline.sink.java import cache_folder, find_java_home
 
 COORDINATES: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+HADOOP_VERSION: Final = "3.5.0"  # of pyspark 4.2
+AWS_SDK_VERSION: Final = "2.35.4"  # that Hadoop's connector was built with
 IVY_SETTINGS_VARIABLE: Final = "CDC_PIPELINE_IVY_SETTINGS"
 CHECKSUM_FILE: Final = "checksums.json"
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """What is resolved together.
+
+    Attributes:
+        title: for messages.
+        coordinates: as Ivy wants them.
+        excluded: groups and artifacts that are left out.
+        proof: how the name of a jar begins without which the set is useless.
+    """
+
+    title: str
+    coordinates: str
+    excluded: str
+    proof: str
+
+
+_AWS: Final = "software.amazon.awssdk"
+DELTA: Final = "delta"
+JAR_SETS: Final = {
+    DELTA: JarSet("Delta's jars", COORDINATES, "", "io.delta_delta-spark"),
+    "s3": JarSet(
+        "the jars for S3",
+        ",".join(
+            [f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}"]
+            + [f"{_AWS}:{name}:{AWS_SDK_VERSION}" for name in ("s3", "s3-transfer-manager", "sts", "apache-client")]
+        ),
+        f"{_AWS}:bundle",
+        "org.apache.hadoop_hadoop-aws",
+    ),
+    "azure": JarSet(
+        "the jars for Azure", f"org.apache.hadoop:hadoop-azure:{HADOOP_VERSION}", "", "org.apache.hadoop_hadoop-azure"
+    ),
+    "gcs": JarSet(
+        "the jars for Google Cloud Storage",
+        f"org.apache.hadoop:hadoop-gcp:{HADOOP_VERSION}",
+        "",
+        "org.apache.hadoop_hadoop-gcp",
+    ),
+}
 
 _FETCH_TIMEOUT_S: Final = 900
 _NEXT_STEP: Final = (
@@ -39,31 +89,31 @@ _NEXT_STEP: Final = (
 )
 
 
-def jar_paths() -> list[Path]:
-    """The jars in the cache, fetched first where they are not there; sizes are compared.
+def jar_paths(jar_set: str = DELTA) -> list[Path]:
+    """The jars of a set in the cache, fetched first where they are not there; sizes are compared.
 
     Raises:
         RuntimeSetupError: they cannot be fetched.
     """
-    folder = jar_folder()
-    jars = _listed(folder, full=False)
-    return fetch_jars() if jars is None else jars
+    jars = _listed(jar_folder(jar_set), full=False)
+    return fetch_jars(jar_set) if jars is None else jars
 
 
-def fetch_jars() -> list[Path]:
-    """The jars in the cache with their checksums compared; fetched where they are absent or damaged.
+def fetch_jars(jar_set: str = DELTA) -> list[Path]:
+    """The jars of a set in the cache with their checksums compared; fetched where they are absent or damaged.
 
     Raises:
         RuntimeSetupError: they cannot be fetched.
     """
-    folder = jar_folder()
+    wanted = JAR_SETS[jar_set]
+    folder = jar_folder(jar_set)
     jars = _listed(folder, full=True)
     if jars is not None:
         return jars
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as work_name:
         work = Path(work_name)
-        _resolve(work / "ivy")
+        _resolve(work / "ivy", wanted)
         complete = work / "complete"
         complete.mkdir()
         entries = []
@@ -73,11 +123,13 @@ def fetch_jars() -> list[Path]:
             target = complete / jar.name
             shutil.move(jar, target)
             entries.append({"name": jar.name, "size_bytes": target.stat().st_size, "sha256": _sha256(target)})
-        if not any(entry["name"].startswith("io.delta_delta-spark") for entry in entries):  # type: ignore[attr-defined]
+        if not any(entry["name"].startswith(wanted.proof) for entry in entries):  # type: ignore[attr-defined]
             raise RuntimeSetupError(
-                "Spark's Ivy ended well but brought no Delta jar", expected=COORDINATES, next_step=_NEXT_STEP
+                f"Spark's Ivy ended well but brought no {wanted.proof}",
+                expected=wanted.coordinates,
+                next_step=_NEXT_STEP,
             )
-        text = json.dumps({"coordinates": COORDINATES, "jars": entries}, indent=1)
+        text = json.dumps({"coordinates": wanted.coordinates, "jars": entries}, indent=1)
         (complete / CHECKSUM_FILE).write_text(text, encoding="utf-8")
         try:
             complete.rename(folder)
@@ -92,11 +144,13 @@ def fetch_jars() -> list[Path]:
     return jars
 
 
-def jar_folder() -> Path:
-    """Folder of the jars in the cache, by a hash of what they were resolved for."""
+def jar_folder(jar_set: str = DELTA) -> Path:
+    """Folder of a set in the cache, by a hash of what it was resolved for."""
     import pyspark
 
-    key = hashlib.sha256(f"{COORDINATES} spark {pyspark.__version__}".encode()).hexdigest()[:16]
+    wanted = JAR_SETS[jar_set]
+    text = f"{wanted.coordinates}{wanted.excluded} spark {pyspark.__version__}"
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
     return cache_folder() / "jars" / key
 
 
@@ -122,7 +176,7 @@ def maven_mirrors() -> list[str]:
     return found
 
 
-def _resolve(ivy_home: Path) -> None:
+def _resolve(ivy_home: Path, wanted: JarSet) -> None:
     """Let Spark resolve and download into ``ivy_home/jars``."""
     settings = os.environ.get(IVY_SETTINGS_VARIABLE)
     attempts: list[list[str]] = [["--conf", f"spark.jars.ivySettings={settings}"]] if settings else [[]]
@@ -131,22 +185,26 @@ def _resolve(ivy_home: Path) -> None:
         attempts.append(["--repositories", ",".join(mirrors)])
     said = ""
     for options in attempts:
-        failure = _submit(ivy_home, options)
+        failure = _submit(ivy_home, wanted, options)
         if failure is None:
             return
         said = failure
-    raise RuntimeSetupError("Delta's jars cannot be fetched", expected=COORDINATES, got=said, next_step=_NEXT_STEP)
+    raise RuntimeSetupError(
+        f"{wanted.title} cannot be fetched", expected=wanted.coordinates, got=said, next_step=_NEXT_STEP
+    )
 
 
-def _submit(ivy_home: Path, options: list[str]) -> str | None:
-    """Run an empty program under spark-submit with the package; None, or the last lines of what went wrong."""
+def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
+    """Run an empty program under spark-submit with the packages; None, or the last lines of what went wrong."""
     import pyspark
 
     home = Path(pyspark.__file__).parent
     ivy_home.mkdir(parents=True, exist_ok=True)
     program = ivy_home / "nothing.py"
     program.write_text("", encoding="utf-8")
-    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", COORDINATES]
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", wanted.coordinates]
+    if wanted.excluded:
+        command += ["--exclude-packages", wanted.excluded]
     command += ["--conf", f"spark.jars.ivy={ivy_home}", *options, str(program)]
     environment = os.environ | {
         "SPARK_HOME": str(home),
@@ -194,15 +252,28 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _main() -> int:
-    print(f"Delta's jars ({COORDINATES}) in {jar_folder()} ...", flush=True)  # noqa: T201 - a command
-    try:
-        jars = fetch_jars()
-    except CdcError as error:
-        print(error, file=sys.stderr)  # noqa: T201
-        return 1
-    size_mib = sum(jar.stat().st_size for jar in jars) / (1 << 20)
-    print(f"{len(jars)} jars, {size_mib:.0f} MiB: complete, checksums right", flush=True)  # noqa: T201
+def _main(arguments: list[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(prog="python -m cdc_pipeline.sink.jars", description="Fetch the jars for Spark.")
+    parser.add_argument(
+        "--with",
+        dest="sets",
+        action="append",
+        default=[],
+        choices=sorted(set(JAR_SETS) - {DELTA}),
+        help="also those for lakes in this kind of object store",
+    )
+    for name in (DELTA, *parser.parse_args(arguments).sets):
+        wanted = JAR_SETS[name]
+        print(f"{wanted.title} ({wanted.coordinates}) in {jar_folder(name)} ...", flush=True)  # noqa: T201 - a command
+        try:
+            jars = fetch_jars(name)
+        except CdcError as error:
+            print(error, file=sys.stderr)  # noqa: T201
+            return 1
+        size_mib = sum(jar.stat().st_size for jar in jars) / (1 << 20)
+        print(f"{len(jars)} jars, {size_mib:.0f} MiB: complete, checksums right", flush=True)  # noqa: T201
     from cdc_pipeline.sink.class_archive import make_archive
 
     said = "kept for a quick start" if make_archive() else "not kept: this Java cannot, so that sessions start slower"
@@ -211,4 +282,4 @@ def _main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(_main())
+    raise SystemExit(_main(sys.argv[1:]))

@@ -6,23 +6,38 @@ Rules:
   ``_`` too, so that no schema is taken for ``_cdc``) is written as ``~`` and two hex digits per UTF-8 byte.
 - Records and cuts are put if absent: a complete file appears under its name at once, or not at all, and never replaces
   another (K16).
+- A lake is a folder or lies in an object store: `storage` has the verbs for both, and paths of both behave alike.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.errors import LakeStateError, SinkError
+from cdc_pipeline.sink.storage import TEMPORARY_PREFIX, opened, storage_of
+
+__all__ = [
+    "NUMBER_DIGITS",
+    "STATE_FOLDER",
+    "TEMPORARY_PREFIX",
+    "LakePaths",
+    "folder_name",
+    "list_numbers",
+    "numbered",
+    "put_if_absent",
+    "read_json",
+    "remove_tree",
+    "replace_file",
+    "source_name",
+    "sync_folder",
+]
 
 STATE_FOLDER: Final = "_cdc"
 NUMBER_DIGITS: Final = 20
-TEMPORARY_PREFIX: Final = ".put-"
 
 _FOLDER_NAME_BYTES_MAX: Final = 240
 _ODD = re.compile(r"[^A-Za-z0-9$_-]")
@@ -60,12 +75,15 @@ class LakePaths:
     """Paths of one source in one lake.
 
     Attributes:
-        lake: absolute path of the lake.
+        lake: absolute path of the lake, or its address in an object store.
         source: name of the source.
     """
 
     lake: Path
     source: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lake", opened(self.lake))
 
     @property
     def state(self) -> Path:
@@ -126,11 +144,7 @@ def numbered(folder: Path, number: int) -> Path:
 
 def list_numbers(folder: Path) -> list[int]:
     """Numbers of the small files in `folder`, ascending; [] where it does not exist."""
-    try:
-        names = os.listdir(folder)
-    except FileNotFoundError:
-        return []
-    return sorted(int(match[1]) for match in map(_NUMBERED.fullmatch, names) if match)
+    return sorted(int(match[1]) for match in map(_NUMBERED.fullmatch, storage_of(folder).names(folder)) if match)
 
 
 def put_if_absent(path: Path, text: str) -> bool:
@@ -139,28 +153,7 @@ def put_if_absent(path: Path, text: str) -> bool:
     Raises:
         SinkError: the file system is full, read-only, or has no hard links.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
-    try:
-        with temporary.open("x", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-    except OSError as error:
-        raise SinkError(
-            f"a file of the lake's own records cannot be written: {path}",
-            expected="a file system with free space and hard links (they make the file appear whole or not at all)",
-            got=f"{type(error).__name__}: {error.strerror}",
-            next_step="free space, or move the lake to a local file system",
-        ) from None
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
-    return True
+    return storage_of(path).put_if_absent(path, text.encode())
 
 
 def read_json(path: Path) -> str:
@@ -184,40 +177,17 @@ def read_json(path: Path) -> str:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write `content` durably in place of what is at `path`, as a whole. Only for the holder of the source's lock."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}"  # one name: a crash leaves at most one
-    try:
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    storage_of(path).replace(path, content)
 
 
 def sync_folder(folder: Path) -> None:
     """Make the names in `folder` durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    storage_of(folder).make_durable(folder)
 
 
 def remove_tree(folder: Path) -> int:
     """Remove a folder with all that is in it; the number of files that were in it."""
-    removed = 0
-    for parent, folders, files in os.walk(folder, topdown=False):
-        for name in files:
-            os.unlink(os.path.join(parent, name))
-        for name in folders:
-            os.rmdir(os.path.join(parent, name))
-        removed += len(files)
-    if folder.is_dir():
-        folder.rmdir()
-    return removed
+    return storage_of(folder).remove_tree(folder)
 
 
 def _escape(text: str) -> str:

@@ -1,6 +1,7 @@
 """One writer per source (K16): a lock that the system itself releases when the process dies.
 
 Rules:
+- In an object store it is a lease instead (`lease`): nothing there ends with a process.
 - The lock is the kernel's `flock` on ``writer.lock``. The file is never removed: a removed file could be locked by two.
 - What the file says (pid, host, since) is for people and messages only; it decides nothing.
 """
@@ -11,22 +12,29 @@ import fcntl
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
+from cdc_pipeline.sink.lease import held_lease
+from cdc_pipeline.sink.object_path import is_object
 
 
 @contextmanager
-def writer_lock(path: Path) -> Iterator[None]:
-    """Hold the lock of a source while the context lasts.
+def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Iterator[Callable[[], None]]:
+    """Hold the lock of a source while the context lasts; gives a function that raises LockError once it is lost (only a
+    lease can be); `on_lost` is called then as well, in another thread.
 
     Raises:
         LockError: another process (or another sink of this one) holds it.
         RuntimeSetupError: the folder cannot be written.
     """
+    if is_object(path):
+        with held_lease(path, on_lost=on_lost) as check:
+            yield check
+        return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         # O_CLOEXEC (Python's default) keeps the lock from living on in a JVM that this process started.
@@ -51,7 +59,7 @@ def writer_lock(path: Path) -> Iterator[None]:
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(note).encode(), 0)
-        yield
+        yield lambda: None
     finally:
         os.close(descriptor)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.storage import storage_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,6 +43,43 @@ def row_count(path: Path, *, version: int | None = None) -> int | None:
     Raises:
         LakeStateError: a file of the log is damaged.
     """
+    replayed = _replayed(path, version)
+    if replayed is None:
+        return None
+    known, touched, checkpoint = replayed
+    rows = 0
+    for names, counts in _checkpointed(path / LOG_FOLDER, checkpoint):
+        of_files = _sum_besides(names, counts, touched)
+        if of_files is None:
+            return None
+        rows += of_files
+    added = list(known.values())
+    return None if None in added else rows + sum(count for count in added if count is not None)
+
+
+def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ...]] | None:
+    """Names of the active files of a version, the latest by default: path as the log has it, and storage type, path or
+    text, and offset of its deletion vector, "" each where it has none.
+
+    Returns:
+        None where there is no such version, or where the log's retention has removed what is needed.
+
+    Raises:
+        LakeStateError: a file of the log is damaged.
+    """
+    replayed = _replayed(path, version)
+    if replayed is None:
+        return None
+    known, touched, checkpoint = replayed
+    found = set(known)
+    for names, _ in _checkpointed(path / LOG_FOLDER, checkpoint):
+        found.update(name for name in names.to_pylist() if name not in touched)
+    return {tuple(name.split(_NAME_PARTS)) for name in found}
+
+
+def _replayed(path: Path, version: int | None) -> tuple[dict[str, int | None], set[str], tuple[Path, ...]] | None:
+    """What the commits behind the newest checkpoint at or below `version` say: the files that they added and that are
+    active, by name with their rows; all names that they speak of; and the checkpoint's files."""
     newest, checkpoints = _listed(path / LOG_FOLDER)
     if version is None:
         version = newest
@@ -55,14 +93,7 @@ def row_count(path: Path, *, version: int | None = None) -> int | None:
         if lines is None:
             return None
         _apply(_actions(lines, commit_file(path, number)), known, touched)
-    rows = 0
-    for names, counts in _checkpointed(path / LOG_FOLDER, checkpoints.get(start, ())):
-        of_files = _sum_besides(names, counts, touched)
-        if of_files is None:
-            return None
-        rows += of_files
-    added = list(known.values())
-    return None if None in added else rows + sum(count for count in added if count is not None)
+    return known, touched, checkpoints.get(start, ())
 
 
 def _listed(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
@@ -167,7 +198,7 @@ def _parquet_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]
 
     columns = ["add.path", "add.stats", "add.stats_parsed.numRecords", "add.deletionVector", "sidecar.path"]
     try:
-        with pq.ParquetFile(file) as opened:
+        with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
             table = opened.read(columns=columns)
     except (OSError, pa.ArrowException) as error:
         raise damaged_log(file, error) from None

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.schema.history import SchemaHistory
-from cdc_pipeline.sink.lake import read_json, replace_file, sync_folder
+from cdc_pipeline.sink.lake import read_json, replace_file
+from cdc_pipeline.sink.storage import storage_of
 
 
 class SchemaHistoryFile:
@@ -47,5 +48,4 @@ class SchemaHistoryFile:
     def forget(self) -> None:
         """Remove the file durably."""
         if self._path.exists():
-            self._path.unlink()
-            sync_folder(self._path.parent)
+            storage_of(self._path).remove(self._path)

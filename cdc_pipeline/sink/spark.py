@@ -13,14 +13,18 @@ import os
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc_pipeline.config import SparkConfig
+from cdc_pipeline.config import SinkConfig, SparkConfig
 from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.sink import class_archive
 from cdc_pipeline.sink.jars import jar_paths
 from cdc_pipeline.sink.java import find_java_home
+from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.storage import opened
+from cdc_pipeline.sink.storage_settings import SparkStorage, spark_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,13 +33,25 @@ CODE_CACHE_MB: Final = 512  # address space; memory is taken as code is compiled
 
 
 class SparkProvider:
-    """One Spark session of one process; `session` starts it on the first call. Safe for threads."""
+    """One Spark session of one process; `session` starts it on the first call. Safe for threads.
 
-    def __init__(self, config: SparkConfig) -> None:
+    Args:
+        config: settings of the session.
+        storage: what the object store needs that the lake lies in (see `of`); None for a local lake.
+    """
+
+    def __init__(self, config: SparkConfig, storage: SparkStorage | None = None) -> None:
         self._config = config
+        self._storage = storage
         self._session: Any = None
         self._guard = threading.Lock()
         self._warehouse: tempfile.TemporaryDirectory[str] | None = None
+
+    @classmethod
+    def of(cls, config: SinkConfig) -> SparkProvider:
+        """The provider for a sink's lake, wherever that lies."""
+        lake = opened(config.lake_path)
+        return cls(config.spark, spark_storage(lake) if is_object(lake) else None)
 
     @property
     def started(self) -> bool:
@@ -55,6 +71,13 @@ class SparkProvider:
                 self._session = self._start()
             session: SparkSession = self._session
             return session
+
+    def cancel(self) -> None:
+        """End every job that runs, with an error: whoever started them may not write any more. From any thread."""
+        session = self._session
+        if session is not None:
+            with suppress(Exception):  # a JVM that is ending has nothing to cancel
+                session.sparkContext.cancelAllJobs()
 
     def stop(self) -> None:
         """Stop the session; the JVM ends with the process."""
@@ -77,7 +100,8 @@ class SparkProvider:
         os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
         self._warehouse = tempfile.TemporaryDirectory(prefix="cdc-pipeline-warehouse-")
         builder: Any = SparkSession.builder
-        for name, value in session_settings(self._config, warehouse=self._warehouse.name).items():
+        settings = session_settings(self._config, warehouse=self._warehouse.name, storage=self._storage)
+        for name, value in settings.items():
             builder = builder.config(name, value)
         try:
             session = builder.getOrCreate()
@@ -89,6 +113,11 @@ class SparkProvider:
                 next_step="run `python -m cdc_pipeline.sink.jars`, and look at sink.spark in the configuration",
             ) from error
         session.sparkContext.setLogLevel("ERROR")
+        if self._storage is not None:
+            # Not among the settings: those stand in the JVM's command line.
+            hadoop = session.sparkContext._jsc.hadoopConfiguration()
+            for name, value in self._storage.secrets.items():
+                hadoop.set(name, value)
         return session
 
 
@@ -110,8 +139,9 @@ def _forget_dead_jvm() -> bool:
     return True
 
 
-def session_settings(config: SparkConfig, *, warehouse: str) -> dict[str, str]:
+def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStorage | None = None) -> dict[str, str]:
     """All settings of the session, those of `config` last."""
+    stored = jar_paths(storage.jar_set) if storage is not None else []
     cores = str(os.cpu_count() or 2)
     log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
     # The first compiler only: a run is short, and the second one costs more CPU than it ever gives back there (session
@@ -123,9 +153,14 @@ def session_settings(config: SparkConfig, *, warehouse: str) -> dict[str, str]:
     if config.master.startswith("local"):
         options += class_archive.java_options()
         jars = {"spark.driver.extraClassPath": class_archive.class_path(config)}
+        # Spark puts these last: what comes before fits the archive of classes as it is.
+        if stored:
+            given = os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)
+            last = [part for part in given if part and Path(part) not in stored]
+            os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*last, *map(str, stored)])
     else:  # executors on other machines are sent the jars
         own = config.settings.get("spark.jars", "")
-        jars = {"spark.jars": ",".join([*(jar.as_uri() for jar in jar_paths()), *([own] if own else [])])}
+        jars = {"spark.jars": ",".join([*(jar.as_uri() for jar in (*jar_paths(), *stored)), *([own] if own else [])])}
     return {
         "spark.app.name": "cdc_pipeline",
         "spark.master": config.master,
@@ -145,6 +180,7 @@ def session_settings(config: SparkConfig, *, warehouse: str) -> dict[str, str]:
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **(storage.settings if storage is not None else {}),
         **config.settings,
         **jars,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from pathlib import Path
 
@@ -9,6 +10,11 @@ from pathlib import Path
 def quoted(name: str) -> str:
     """A name in backticks."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def catalog_safe(name: str) -> str:
+    """A name as Spark's catalog takes it: letters of ASCII, digits and _; anything else becomes _."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def text_literal(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import StagingError
 from cdc_pipeline.sink.manifest import StagedFile
+from cdc_pipeline.sink.storage import storage_of
 
 _ROW_GROUP_BYTES: Final = 8 << 20
 _ROW_GROUP_ROWS: Final = 128 << 10
@@ -80,7 +80,8 @@ class HashingFile:
     closed = False
 
     def __init__(self, path: Path) -> None:
-        self._stream = path.open("xb")
+        self._storage = storage_of(path)
+        self._stream = self._storage.create(path)
         self._hash = hashlib.sha256()
         self.size_bytes = 0
 
@@ -104,10 +105,7 @@ class HashingFile:
         """Called by Arrow; the file itself is closed in `finish`."""
 
     def finish(self) -> str:
-        if not self._stream.closed:
-            self._stream.flush()
-            os.fsync(self._stream.fileno())
-            self._stream.close()
+        self._storage.finish(self._stream)
         return self._hash.hexdigest()
 
 
@@ -119,9 +117,7 @@ def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
     """
     path = lake / file.path
     try:
-        with path.open("rb") as stream:
-            size_bytes = os.fstat(stream.fileno()).st_size
-            found = hashlib.file_digest(stream, "sha256").hexdigest() if size_bytes == file.size_bytes else ""
+        size_bytes, found = storage_of(path).digest(path)
     except OSError as error:
         size_bytes, found = -1, f"{type(error).__name__}: {error.strerror}"
     if (size_bytes, found) != (file.size_bytes, file.sha256):

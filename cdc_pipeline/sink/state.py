@@ -16,7 +16,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.delta_log import MAINTENANCE, is_of_batch, read_commit, read_table_log
+from cdc_pipeline.sink.delta_log import is_maintenance, is_of_batch, read_commit, read_table_log
 from cdc_pipeline.sink.lake import LakePaths, list_numbers, read_json
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable
 from cdc_pipeline.sink.merge import STEPS_PER_BATCH
@@ -108,10 +108,20 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
         if there is not None:
             check_owner(there, name, target.app_id, path=path)
         return
+    if pending is not None and _is_replaced(path, name, target.app_id, pending):
+        return
     own = {pending.batch_number} if pending is not None else set()
     if target.suspended is not None:
         own.update(range(target.suspended.batch_number, cut.batch_number + 1))
     _check_target(path, name, target.app_id, table, own)
+
+
+def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bool:
+    """Whether the batch to finish has put its own new table in the place of the cut's."""
+    there = read_table_log(path)
+    return there is not None and any(
+        (made.table, made.replaces, made.app_id) == (name, app_id, there.app_id) for made in pending.targets
+    )
 
 
 def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[int]) -> None:
@@ -131,7 +141,7 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[
         )
     for version in range(table.delta_version + 1, there.version + 1):
         commit = read_commit(path, version)
-        if commit is None or commit.operation in MAINTENANCE:
+        if commit is None or is_maintenance(commit, app_id=app_id):
             continue
         if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):
             raise LakeStateError(

@@ -32,8 +32,6 @@ What a kill leaves, joint by joint, and how the next run goes on:
 
 from __future__ import annotations
 
-import hashlib
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -49,7 +47,8 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, XaFile
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, folder_name, sync_folder
+from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, folder_name
+from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.xa_rows import Spool, read_file, read_schema
 
 MEMORY_BYTES_MAX: Final = 32 << 20
@@ -258,7 +257,7 @@ class XaParking:
             self._on_joint("parking")
             path = parked.folder / f"{number:04d}-{sha256[:16]}.arrow"
             assert spool.path is not None
-            os.replace(spool.path, path)
+            storage_of(path).move(spool.path, path)
             files.append(
                 XaFile(
                     path=path.relative_to(self._paths.lake).as_posix(),
@@ -268,15 +267,14 @@ class XaParking:
                     sha256=sha256,
                 )
             )
-        for folder in (parked.folder, self._paths.xa, self._paths.state):
-            sync_folder(folder)
+        storage_of(parked.folder).make_durable(parked.folder, self._paths.xa, self._paths.state)
         parked.spools.clear()
         parked.entry = parked.entry.model_copy(update={"files": tuple(files)})
 
     def _temporary(self, parked: _Parked) -> Path:
         """A new name in the transaction's folder; those of earlier runs were removed at the start."""
         self._temporaries += 1
-        return parked.folder / f"{TEMPORARY_PREFIX}{self._temporaries}"
+        return parked.folder / storage_of(parked.folder).unique(f"{TEMPORARY_PREFIX}{self._temporaries}")
 
     def _discard(self, parked: _Parked) -> None:
         self._memory_bytes -= parked.memory_bytes
@@ -316,10 +314,8 @@ def _remove_empty(folder: Path) -> None:
 def _checked_schema(lake: Path, file: XaFile, entry: OpenXa) -> TableSchema:
     path = lake / file.path
     try:
-        with path.open("rb") as stream:
-            found = (
-                f"{os.fstat(stream.fileno()).st_size} bytes, sha256 {hashlib.file_digest(stream, 'sha256').hexdigest()}"
-            )
+        size_bytes, sha256 = storage_of(path).digest(path)
+        found = f"{size_bytes} bytes, sha256 {sha256}"
         if found == f"{file.size_bytes} bytes, sha256 {file.sha256}":
             return read_schema(path)
     except OSError as error:

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +25,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import SEQ_TYPE, event_ordinals
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.transaction.savepoints import is_undone
 
 _SCHEMA_KEY: Final = b"cdc_pipeline.table_schema"
@@ -101,16 +101,21 @@ class Spool:
 
 def read_schema(path: Path) -> TableSchema:
     """Schema of the rows in a file. Raises OSError, ValueError or KeyError where it is not what `Spool` writes."""
-    with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+    with _opened(path) as file, pa.ipc.open_stream(file) as reader:
         return TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
 
 
 def read_file(path: Path) -> Iterator[DecodedRows]:
     """The rows of a file, batch by batch, as `Spool.read`."""
-    with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as reader:
+    with _opened(path) as file, pa.ipc.open_stream(file) as reader:
         schema = TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
         for batch in reader:
             yield _decoded(batch, schema)
+
+
+def _opened(path: Path) -> Any:
+    source = storage_of(path).arrow_source(path)
+    return pa.OSFile(str(path)) if source is path else pa.PythonFile(source, mode="r")
 
 
 class _Sink:
@@ -122,7 +127,7 @@ class _Sink:
         self.size_bytes = 0
         self._hash = hashlib.sha256()
         self._memory: io.BytesIO | None = io.BytesIO()
-        self._file: BinaryIO | None = None
+        self._file: IO[bytes] | None = None
         self.path: Path | None = None
 
     @property
@@ -132,18 +137,15 @@ class _Sink:
     def spill(self, path: Path) -> None:
         if self._memory is None:
             return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("xb")
+        self._file = storage_of(path).create(path)
         self.path = path
         self._file.write(self._memory.getbuffer())
         self._memory = None
 
     def finish(self) -> str:
         assert self._file is not None
-        if not self._file.closed:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
+        assert self.path is not None
+        storage_of(self.path).finish(self._file)
         return self._hash.hexdigest()
 
     def discard(self) -> None:
@@ -155,10 +157,11 @@ class _Sink:
     def reader(self) -> Any:
         if self._memory is not None:
             return pa.BufferReader(pa.py_buffer(self._memory.getvalue()))
+        path = self.path
         assert self._file is not None
-        if not self._file.closed:
-            self._file.flush()
-        return pa.OSFile(str(self.path))
+        assert path is not None
+        storage_of(path).make_readable(self._file)
+        return _opened(path)
 
     # -- what Arrow calls
 

@@ -11,8 +11,8 @@ import pytest
 from cdc_pipeline.config import PipelineConfig, SparkConfig
 from cdc_pipeline.sink.spark import SparkProvider
 
-# A merge of a few rows costs half without code generation, re-planning and checksums of Delta's log. The product's own
-# settings are those of tests/sink, tests/cli and the demo.
+# A merge of a few rows costs half without code generation, re-planning, checksums of Delta's log and the long texts of
+# plans for a page that is not served. The product's own settings are those of tests/sink, tests/cli and the demo.
 SPARK = {
     "master": "local[2]",
     "driver_memory": "1g",
@@ -20,6 +20,8 @@ SPARK = {
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.maxPlanStringLength": "200",
         "spark.sql.shuffle.partitions": "1",
         "spark.databricks.delta.snapshotPartitions": "1",
         "spark.databricks.delta.writeChecksumFile.enabled": "false",

@@ -8,11 +8,9 @@ it would cut today differs from what was recorded.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -24,6 +22,7 @@ import yaml
 from cdc_pipeline.sink.manifest import Cut
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.conftest import SPARK
+from tests.pipeline.crash_children import run_child
 from tests.pipeline.test_end_to_end import here, live
 from tests.pipeline.workload import COLUMNS, Workload, create_tables
 from tests.servers import Server
@@ -72,15 +71,8 @@ class Project:
     def run(self, limits: dict[str, int], *kill: str) -> subprocess.CompletedProcess[str]:
         document = {**self._document, "batch": limits}
         (self.jobs / "bank.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-        return subprocess.run(
-            [sys.executable, "-m", "tests.pipeline.crash_child", str(self.jobs), "bank", *kill],
-            cwd=ROOT,
-            env={**os.environ, "DAGSTER_HOME": str(self.home), "DAGSTER_DISABLE_TELEMETRY": "yes"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
+        environment = {"DAGSTER_HOME": str(self.home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+        return run_child([str(self.jobs), "bank", *kill], environment=environment, folder=self.home.parent)
 
     def cuts(self) -> list[Cut]:
         folder = self.lake / "_cdc" / "bank" / "cuts"

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
 
 # -- against Spark ----------------------------------------------------------------------------------------------------
 
+# What is compared are logs and counts; how Spark comes by them is its own affair, and its quickest way does.
+QUICK = {
+    "sql.codegen.wholeStage": "false",
+    "sql.codegen.factoryMode": "NO_CODEGEN",
+    "sql.adaptive.enabled": "false",
+    "sql.shuffle.partitions": "1",
+    "databricks.delta.snapshotPartitions": "1",
+}
 STATEMENTS = (
     "INSERT INTO {t} SELECT id, id % 7 FROM range(0, 1000, 1, 3)",
     "DELETE FROM {t} WHERE id % 10 = 3",
@@ -38,7 +46,7 @@ STATEMENTS = (
 @pytest.mark.spark
 def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, spark: SparkProvider) -> None:
     """Merges, deletes and updates with deletion vectors; versions before, at and after checkpoints; a RESTORE."""
-    session = spark.session().newSession()
+    session = quick_session(spark)
     table = written(session, tmp_path / "t", STATEMENTS, {})
     log = table / "_delta_log"
     assert [file.name[18:20] for file in sorted(log.glob("*.checkpoint.parquet"))] == ["03", "06"]
@@ -67,7 +75,7 @@ def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, spark
 def test_every_form_of_checkpoint_gives_the_rows(
     tmp_path: Path, spark: SparkProvider, properties: Mapping[str, str], settings: Mapping[str, str], checkpoint: str
 ) -> None:
-    session = spark.session().newSession()
+    session = quick_session(spark)
     for name, value in settings.items():
         session.conf.set(f"spark.databricks.delta.{name}", value)
     table = written(session, tmp_path / "t", (*STATEMENTS[:3], STATEMENTS[4]), properties)
@@ -79,6 +87,13 @@ def test_every_form_of_checkpoint_gives_the_rows(
     rows = table_frame(session, table).count()
     assert 0 < rows < (row_count(table, version=3) or 0)
     assert row_count(table) == rows
+
+
+def quick_session(spark: SparkProvider) -> SparkSession:
+    session = spark.session().newSession()
+    for name, value in QUICK.items():
+        session.conf.set(f"spark.{name}", value)
+    return session
 
 
 def written(session: SparkSession, table: Path, statements: Sequence[str], properties: Mapping[str, str]) -> Path:

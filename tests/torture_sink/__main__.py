@@ -8,6 +8,7 @@ names the seed and the command that plays it alone.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -59,8 +60,20 @@ def main() -> int:
             progress.update(task, advance=len(seeds), description=f"packs ({findings} findings)")
     for name, count in totals.most_common():
         print(f"{count:8}  {name}")
+    print(f"{_jvm_cpu_s():8.0f}  CPU-seconds of the JVM, {time.process_time():.0f} of Python")
     print(f"{findings} findings in {time.monotonic() - started:.0f} s")
     return 1 if findings else 0
+
+
+def _jvm_cpu_s() -> float:
+    """CPU-seconds of this process' JVM so far; 0 where it has none."""
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return 0.0
+    fields = Path(f"/proc/{gateway.proc.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _groups(options: argparse.Namespace) -> Iterator[tuple[Flavor, list[int]]]:

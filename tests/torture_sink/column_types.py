@@ -228,7 +228,17 @@ def shown(name: str, data_type: str) -> str:
 
 
 _SHAPES = frozenset(
-    "geometry point linestring polygon multipoint multilinestring multipolygon geometrycollection geomcollection".split()
+    [
+        "geometry",
+        "point",
+        "linestring",
+        "polygon",
+        "multipoint",
+        "multilinestring",
+        "multipolygon",
+        "geometrycollection",
+        "geomcollection",
+    ]
 )
 
 

@@ -1,7 +1,7 @@
 """A group of packs: many seeds as tables of one pipeline, worked on a server, captured, and compared at every cut.
 
-How the log is captured is the first seed's choice: after each step, or afterwards in runs that end at chosen places, from
-the server or from copies of its journals; in merge batches of a few rows or of many.
+How the log is captured is the first seed's choice: after each step, or afterwards in runs that end at chosen places,
+from the server or from copies of its journals; in merge batches of a few rows or of many.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Captures in processes of their own, which kill themselves with SIGKILL at random joints and are run again.
 
-    python -m tests.torture_sink.killing CONFIG [JOURNAL OFFSET] [--joint NAME --occurrence N]
+python -m tests.torture_sink.killing CONFIG [JOURNAL OFFSET] [--joint NAME --occurrence N]
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the server's tables held at each place of its log: its own SELECT, taken after every transaction and every DDL."""
+"""What the server's tables held at each place of its log: its own SELECT after every transaction and every DDL."""
 
 from __future__ import annotations
 

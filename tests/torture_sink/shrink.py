@@ -1,7 +1,7 @@
 """A finding, shrunk: the statements of its pack are played again alone, with ever fewer of them, while it stays.
 
-Statements are dropped by halves, then by ever smaller runs; a statement that the server then refuses is passed over. Each
-trial is one capture of one table's pack, so the number of trials is bounded.
+Statements are dropped by halves, then by ever smaller runs; a statement that the server then refuses is passed over.
+Each trial is one capture of one table's pack, so the number of trials is bounded.
 """
 
 from __future__ import annotations

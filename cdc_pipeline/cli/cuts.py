@@ -1,0 +1,164 @@
+"""``cdc-pipeline cuts list|show|sql|materialize``: the lake as of one source transaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.settings import Settings, with_json
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from cdc_pipeline.config import PipelineConfig
+    from cdc_pipeline.sink.lake import LakePaths
+    from cdc_pipeline.sink.manifest import Cut
+
+_AS_OF = "A cut's number, a time with its zone, or a GTID set; the newest cut by default."
+
+
+@click.group("cuts")
+def command() -> None:
+    """List the cuts of a source, show one, print views that read it, or copy it. Each command takes --json.
+
+    A cut is all tables of a source at one of its transactions. Exit codes: 0 done; 1 no such cut, or it cannot be read
+    any more; 2 wrong usage.
+    """
+
+
+@command.command("list")
+@click.argument("source")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many, newest first.")
+@with_json
+def list_(settings: Settings, *, source: str, limit: int) -> None:
+    """List the newest cuts of SOURCE. Asks no server and starts no JVM."""
+    config = settings.config_of(source)
+    from cdc_pipeline.sink.cuts import list_cuts
+
+    found = list_cuts(config.sink.lake_path, source)
+    shown = found[: -limit - 1 : -1]
+    if settings.as_json:
+        emit_json([cut.model_dump(mode="json") for cut in shown])
+        return
+    rows = table(
+        f"Cuts of {source}", "cut", "published", "source time", "place", "tables", "changes", "suspended",
+        numbers=("cut", "tables", "changes"),
+    )  # fmt: skip
+    for cut in shown:
+        rows.add_row(
+            str(cut.number),
+            _when(cut.published_at),
+            _when(cut.source_time),
+            f"{cut.journal}:{cut.offset}",
+            f"{cut.tables:,}",
+            f"{cut.row_changes:,}",
+            ", ".join(cut.suspended) or "",
+        )
+    results().print(rows)
+    if len(found) > len(shown):
+        notes().print(f"{count_of(len(found) - len(shown), 'older cut')} not shown: --limit {len(found)}")
+
+
+@command.command("show")
+@click.argument("source")
+@click.argument("cut", metavar="[CUT]", required=False)
+@with_json
+def show(settings: Settings, *, source: str, cut: str | None) -> None:
+    """Show one cut of SOURCE: its place, and every table with its Delta version.
+
+    CUT is a number, a time with its zone, or a GTID set; the newest cut by default.
+    """
+    _, found = _cut(settings.config_of(source), cut)
+    if settings.as_json:
+        emit_json(found.model_dump(mode="json"))
+    else:
+        _show(found)
+
+
+@command.command("sql")
+@click.argument("source")
+@click.option("--as-of", metavar="CUT", help=_AS_OF)
+@click.option("--schema", metavar="NAME", help="Make lasting views in this schema; temporary views otherwise.")
+@with_json
+def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | None) -> None:
+    """Print Spark SQL that makes a view of every table of SOURCE as of one cut. Runs nothing."""
+    paths, found = _cut(settings.config_of(source), as_of)
+    from cdc_pipeline.sink.cut_sql import view_statements
+
+    statements = view_statements(paths, found, schema=schema)
+    if settings.as_json:
+        emit_json({"cut": found.batch_number, "statements": statements, "suspended": sorted(found.cursor.suspended)})
+        return
+    click.echo(f"-- cut {found.batch_number} of {source}, at {found.cursor.position}")
+    for name in sorted(found.cursor.suspended):
+        click.echo(f"-- suspended, and left out: {' '.join(name.split())}")
+    for statement in statements:
+        click.echo(f"{statement};")
+
+
+@command.command("materialize")
+@click.argument("source")
+@click.argument("cut")
+@click.option("--to", type=click.Path(path_type=Path), required=True, help="Folder of the copy: a lake of its own.")
+@with_json
+def materialize(settings: Settings, *, source: str, cut: str, to: Path) -> None:
+    """Copy all tables of SOURCE as of CUT, to keep them for longer than sink.cut_retention. Starts Spark."""
+    config = settings.config_of(source)
+    paths, found = _cut(config, cut)
+    from cdc_pipeline.sink.materialize import materialize as copy_cut
+    from cdc_pipeline.sink.spark import SparkProvider
+
+    spark = SparkProvider.of(config.sink)
+    try:
+        with quiet_streams(quiet=not settings.debug) as stream:
+            progress = notes(stream)
+            copy = copy_cut(spark.session(), paths, found, to, on_table=lambda name: progress.print(f"copying {name}"))
+    finally:
+        spark.stop()
+    if settings.as_json:
+        emit_json({"cut": found.batch_number, "to": str(copy.lake), "tables": sorted(found.tables)})
+    else:
+        results().print(f"cut {found.batch_number} of {source} is in {copy.lake}", soft_wrap=True)
+
+
+def _cut(config: PipelineConfig, as_of: str | None) -> tuple[LakePaths, Cut]:
+    from cdc_pipeline.sink.cuts import find_cut, paths_of
+
+    paths = paths_of(config.sink.lake_path, config.name)
+    return paths, find_cut(paths, as_of)
+
+
+def _show(cut: Cut) -> None:
+    from cdc_pipeline.sink.cuts import time_of
+
+    rows = table(f"Cut {cut.batch_number} of {cut.source}", "", "")
+    rows.show_header = False
+    rows.add_row("place", f"{cut.cursor.journal}:{cut.cursor.offset}, epoch {cut.cursor.epoch}")
+    if cut.cursor.gtid_set:
+        rows.add_row("executed", cut.cursor.gtid_set)
+    rows.add_row("source time", _when(None if cut.source_time_us < 0 else time_of(cut.source_time_us)))
+    rows.add_row("published", _when(time_of(cut.published_at_us)))
+    rows.add_row("kind", cut.kind)
+    for note in cut.notes:
+        rows.add_row("note", f"{note.kind}: {note.text}")
+    out = results()
+    out.print(rows)
+    numbers = ("version", "inserted", "updated", "deleted")
+    listed = table("", "table", *numbers, "", numbers=numbers)
+    suspended = cut.cursor.suspended
+    for name in sorted({*cut.tables, *suspended}):
+        there, held = cut.tables.get(name), suspended.get(name)
+        counts = ["", "", "", ""]
+        if there is not None:
+            counts = [
+                f"{n:,}" for n in (there.delta_version, there.rows_inserted, there.rows_updated, there.rows_deleted)
+            ]
+        listed.add_row(name, *counts, "" if held is None else f"suspended, stands at {held.position}")
+    out.print(listed)
+
+
+def _when(moment: datetime | None) -> str:
+    return "unknown" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

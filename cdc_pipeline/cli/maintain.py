@@ -1,0 +1,73 @@
+"""``cdc-pipeline maintain``: compaction and vacuum, where they pay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.settings import Settings, with_json
+
+if TYPE_CHECKING:
+    from cdc_pipeline.sink.maintenance import MaintenanceReport, TableMaintenance
+
+
+@click.command("maintain")
+@click.argument("source")
+@click.option("--table", "tables", multiple=True, metavar="TABLE", help="Only this table, schema.table; repeatable.")
+@with_json
+def command(settings: Settings, *, source: str, tables: tuple[str, ...]) -> None:
+    """Compact and vacuum the tables of SOURCE where it pays, and set their retention to sink.cut_retention.
+
+    May run beside a capture. Starts Spark only where something is due. Exit codes: 0 done; 1 a table failed; 2 no such
+    table.
+    """
+    config = settings.config_of(source)
+    from cdc_pipeline.config import MaintenanceConfig
+    from cdc_pipeline.sink.cuts import paths_of
+    from cdc_pipeline.sink.maintenance import maintain
+
+    with quiet_streams(quiet=not settings.debug) as stream:
+        progress = notes(stream)
+        report = maintain(
+            paths_of(config.sink.lake_path, source),
+            config.sink,
+            config.maintenance or MaintenanceConfig(),
+            tables=tables or None,
+            on_table=lambda done: progress.print(f"{done.table}: {said(done)}", soft_wrap=True),
+        )
+    if settings.as_json:
+        emit_json(report.model_dump(mode="json"))
+    else:
+        _show(report)
+    if report.failed:
+        raise click.exceptions.Exit(1)
+
+
+def said(done: TableMaintenance) -> str:
+    """What was done at one table, on one line."""
+    parts = []
+    if done.properties:
+        parts.append("retention set")
+    if done.optimized:
+        parts.append(f"compacted {count_of(done.files_removed, 'file')} into {done.files_added}")
+    if done.vacuum:
+        found = "" if done.files_deleted < 0 else f", {count_of(done.files_deleted, 'file')} deleted"
+        parts.append(f"vacuumed ({done.vacuum}{found})")
+    if done.skipped:
+        parts.append(done.skipped)
+    return "; ".join(parts) or "nothing is due"
+
+
+def _show(report: MaintenanceReport) -> None:
+    rows = table(
+        f"Maintenance of {report.source}", "table", "files", "small", "deleted rows", "done",
+        numbers=("files", "small", "deleted rows"),
+    )  # fmt: skip
+    for done in report.tables:
+        rows.add_row(done.table, f"{done.files:,}", f"{done.small_files:,}", f"{done.deleted_share:.1%}", said(done))
+    out = results()
+    out.print(rows)
+    if report.cuts_removed:
+        out.print(f"{count_of(report.cuts_removed, 'cut')} removed: older than sink.cut_retention")

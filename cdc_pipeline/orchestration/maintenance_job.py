@@ -1,0 +1,86 @@
+"""Maintenance of a source's tables as a Dagster job, with a schedule of its own.
+
+Rules:
+- It is there where the YAML file has a section ``maintenance``; a schedule where that has a ``cron``.
+- It takes no slot of the source's pool: captures go on beside it, and the lake's own rules keep both right.
+- What was done at each table is an observation of its asset; a table that failed fails the run, after all others.
+"""
+
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+from typing import Any
+
+import dagster as dg
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.sink.cuts import paths_of
+from cdc_pipeline.sink.maintenance import TableMaintenance, maintain
+
+
+def maintenance_job_name(source: str) -> str:
+    """Name of a source's maintenance job."""
+    return f"{source}_maintenance"
+
+
+def build_maintenance(
+    pipeline: PipelineConfig, *, translator: CdcTranslator
+) -> tuple[dg.JobDefinition | None, dg.ScheduleDefinition | None]:
+    """The job and its schedule; None for what the configuration does not ask for."""
+    settings = pipeline.maintenance
+    if settings is None:
+        return None, None
+    name = maintenance_job_name(pipeline.name)
+    description = (
+        f"Compacts and vacuums the tables of {pipeline.name} where the log's numbers say that it pays, and keeps their "
+        "retention what `sink.cut_retention` says. May run beside a capture."
+    )
+
+    @dg.op(name=f"maintain_{pipeline.name}", description=description)
+    def maintain_step(context: dg.OpExecutionContext) -> None:
+        def observed(done: TableMaintenance) -> None:
+            context.log_event(
+                dg.AssetObservation(translator.table_key(pipeline.name, done.table), metadata=metadata_of(done))
+            )
+
+        try:
+            report = maintain(
+                paths_of(pipeline.sink.lake_path, pipeline.name), pipeline.sink, settings, on_table=observed
+            )
+        except CdcError as error:
+            raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
+        context.add_output_metadata(
+            {
+                "tables": len(report.tables),
+                "compacted": sum(done.optimized for done in report.tables),
+                "vacuumed": sum(bool(done.vacuum) for done in report.tables),
+                "cuts_removed": report.cuts_removed,
+                "spark_started": report.spark_started,
+            }
+        )
+        if report.failed:
+            listing = "\n".join(f"{done.table}: {done.skipped}" for done in report.tables if done.failed)
+            raise dg.Failure(description=f"maintenance failed for {len(report.failed)} tables:\n{listing}")
+
+    @dg.job(name=name, description=description, executor_def=dg.in_process_executor, tags={SOURCE_TAG: pipeline.name})
+    def job() -> None:
+        maintain_step()
+
+    schedule = None
+    if settings.cron is not None:
+        schedule = dg.ScheduleDefinition(
+            name=f"{name}_schedule",
+            job_name=name,
+            cron_schedule=settings.cron,
+            execution_timezone=settings.timezone,
+            default_status=dg.DefaultScheduleStatus.RUNNING if settings.enabled else dg.DefaultScheduleStatus.STOPPED,
+            description=f"Maintains the tables of {pipeline.name}.",
+            tags={SOURCE_TAG: pipeline.name},
+        )
+    return job, schedule
+
+
+def metadata_of(done: TableMaintenance) -> dict[str, Any]:
+    """What was found and done at one table, as Dagster shows it."""
+    found = done.model_dump(exclude={"table", "properties"})
+    return {name: value for name, value in found.items() if value != ""} | {"properties_set": sorted(done.properties)}

@@ -1,0 +1,277 @@
+"""Reading and writing a lake's own files: one set of verbs for the local disk and for object stores.
+
+Rules:
+- A new file appears whole under its name or not at all, and is durable when the verb returns: on a disk by a temporary
+  name, fsync and a link or rename; in an object store by its own conditional put.
+- `put_if_absent` lets exactly one of several writers win, on whatever machines an object store's writers are (K16).
+- `unique` names: two writers that both believe to hold the source (one has lost its lease unseen) must not write the
+  same object. On a disk the lock makes that impossible.
+
+`storage_of` gives the verbs for a path; `LakePaths` gives the paths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+from cdc_pipeline.errors import SinkError
+from cdc_pipeline.sink.object_path import ObjectPath, is_object
+from cdc_pipeline.storage_config import LakeUri, parse_uri
+
+TEMPORARY_PREFIX: Final = ".put-"
+
+_WRITER: Final = uuid.uuid4().hex[:12]
+
+
+class Storage(Protocol):
+    """See the module. A folder that a new file needs is made."""
+
+    def read(self, path: Path) -> bytes:
+        """Raises FileNotFoundError."""
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file, or a folder that holds one."""
+
+    def put_if_absent(self, path: Path, content: bytes) -> bool:
+        """Write a new file; False, and nothing changed, where there is another one already."""
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Write a file in place of what is there. Only for the holder of the source's lock."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Names right below a folder; [] where it does not exist."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, durably."""
+
+    def remove_tree(self, folder: Path) -> int:
+        """Remove a folder with all that is in it; the number of files that were in it."""
+
+    def create(self, path: Path) -> IO[bytes]:
+        """A stream into a new file, to be ended by `finish`. Raises FileExistsError."""
+
+    def finish(self, stream: IO[bytes]) -> None:
+        """Close the stream; the file is there, whole and durable but for its name (`make_durable`)."""
+
+    def make_readable(self, stream: IO[bytes]) -> None:
+        """What was written can be read by the file's name; in an object store that ends the stream."""
+
+    def make_durable(self, *folders: Path) -> None:
+        """Make the names in folders durable."""
+
+    def move(self, path: Path, target: Path) -> None:
+        """Give a file another name."""
+
+    def digest(self, path: Path) -> tuple[int, str]:
+        """Bytes and sha256. Raises FileNotFoundError."""
+
+    def arrow_source(self, path: Path) -> Any:
+        """What Arrow's Parquet reader opens."""
+
+    def unique(self, name: str) -> str:
+        """`name`, made this writer's own where another could write the same."""
+
+
+class LocalStorage:
+    """The local disk."""
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def put_if_absent(self, path: Path, content: bytes) -> bool:
+        """Raises:
+        SinkError: the file system is full, read-only, or has no hard links.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
+        try:
+            with temporary.open("xb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return False
+        except OSError as error:
+            raise SinkError(
+                f"a file of the lake's own records cannot be written: {path}",
+                expected="a file system with free space and hard links (they make the file appear whole or not at all)",
+                got=f"{type(error).__name__}: {error.strerror}",
+                next_step="free space, or move the lake to a local file system",
+            ) from None
+        finally:
+            temporary.unlink(missing_ok=True)
+        self.make_durable(path.parent)
+        return True
+
+    def replace(self, path: Path, content: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}"  # one name: a crash leaves at most one
+        try:
+            with temporary.open("wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self.make_durable(path.parent)
+
+    def names(self, folder: Path) -> list[str]:
+        try:
+            return os.listdir(folder)
+        except FileNotFoundError:
+            return []
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        self.make_durable(path.parent)
+
+    def remove_tree(self, folder: Path) -> int:
+        removed = 0
+        for parent, folders, files in os.walk(folder, topdown=False):
+            for name in files:
+                os.unlink(os.path.join(parent, name))
+            for name in folders:
+                os.rmdir(os.path.join(parent, name))
+            removed += len(files)
+        if folder.is_dir():
+            folder.rmdir()
+        return removed
+
+    def create(self, path: Path) -> IO[bytes]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("xb")
+
+    def finish(self, stream: IO[bytes]) -> None:
+        if not stream.closed:
+            stream.flush()
+            os.fsync(stream.fileno())
+            stream.close()
+
+    def make_readable(self, stream: IO[bytes]) -> None:
+        if not stream.closed:
+            stream.flush()
+
+    def make_durable(self, *folders: Path) -> None:
+        for folder in folders:
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def move(self, path: Path, target: Path) -> None:
+        os.replace(path, target)
+
+    def digest(self, path: Path) -> tuple[int, str]:
+        with path.open("rb") as stream:
+            return os.fstat(stream.fileno()).st_size, hashlib.file_digest(stream, "sha256").hexdigest()
+
+    def arrow_source(self, path: Path) -> Any:
+        return path
+
+    def unique(self, name: str) -> str:
+        return name
+
+
+class ObjectFiles:
+    """Any bucket, through the `ObjectStorage` of each path. Every object is whole and durable as it appears."""
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def put_if_absent(self, path: Path, content: bytes) -> bool:
+        """Content that equals what is there counts as written: see `object_storage`."""
+        at = _object(path)
+        return at.store.put_if_absent(at.key, content)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        path.write_bytes(content)
+
+    def names(self, folder: Path) -> list[str]:
+        at = _object(folder)
+        return at.store.names(at.key)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, folder: Path) -> int:
+        at = _object(folder)
+        keys = at.store.keys(at.key)
+        at.store.delete(keys)
+        return len(keys)
+
+    def create(self, path: Path) -> IO[bytes]:
+        return path.open("xb")
+
+    def finish(self, stream: IO[bytes]) -> None:
+        stream.close()
+
+    def make_readable(self, stream: IO[bytes]) -> None:
+        stream.close()
+
+    def make_durable(self, *folders: Path) -> None:
+        """An object is."""
+
+    def move(self, path: Path, target: Path) -> None:
+        path.rename(target)
+
+    def digest(self, path: Path) -> tuple[int, str]:
+        at = _object(path)
+        return at.store.digest(at.key)
+
+    def arrow_source(self, path: Path) -> Any:
+        return path.open("rb")
+
+    def unique(self, name: str) -> str:
+        return f"{_WRITER}-{name}"
+
+
+_LOCAL: Final = LocalStorage()
+_OBJECTS: Final = ObjectFiles()
+
+
+def storage_of(path: Path) -> Storage:
+    """The verbs for a path of a lake."""
+    return _OBJECTS if is_object(path) else _LOCAL
+
+
+def opened(lake: str | Path) -> Path:
+    """The path of a lake, ready to be read and written: an address becomes an `ObjectPath`.
+
+    One that comes as text has no settings: credentials are then those of the environment.
+    """
+    at: object = (parse_uri(lake) or Path(lake)) if isinstance(lake, str) else lake
+    if isinstance(at, LakeUri) and not isinstance(at, ObjectPath):
+        at = ObjectPath(at.scheme, at.authority, at.parts, at.storage)
+    found: Any = at
+    path: Path = found.absolute()
+    return path
+
+
+def check_reachable(lake: Path) -> None:
+    """See that a lake can be read at all: an absent bucket must not pass for a new lake.
+
+    Raises:
+        RuntimeSetupError: no such bucket, or no right to list it.
+        LakeUnreachableError: the store does not answer.
+    """
+    if is_object(lake):
+        lake.store.check()
+
+
+def _object(path: Path) -> ObjectPath:
+    assert is_object(path)
+    return path

@@ -1,0 +1,157 @@
+"""A lake in an object store: its address as a value, and the settings of the store.
+
+Rules:
+- No I/O and no library of a store here: `sink.object_storage` reads and writes.
+- An address holds no credentials, so that it can stand in logs, metadata and records.
+- Secrets are `SecretStr`, come from the environment (``${NAME}``), and are left out where nothing is set: then the
+  store's own chain decides (environment, profile of the machine, identity of the workload).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Final
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+# Scheme -> how an address of it is written.
+SCHEMES: Final = {
+    "s3a": "s3a://bucket/folder",
+    "abfss": "abfss://container@account.dfs.core.windows.net/folder",
+    "gs": "gs://bucket/folder",
+}
+_OTHER_NAMES: Final = {"s3": "s3a", "s3n": "s3a", "az": "abfss", "abfs": "abfss", "wasbs": "abfss", "gcs": "gs"}
+
+
+class StorageConfig(BaseModel):
+    """Settings of the object store that a lake lies in. All are optional.
+
+    `endpoint` is the address of an S3-compatible store; `path_style` says that the bucket stands in the path (by
+    default where an endpoint is named). `lease_s` is how long a writer that died keeps others out at most (K16);
+    `retry_s` how long a request that fails by the network is tried again.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    endpoint: str | None = Field(default=None, pattern=r"^https?://[^\s@]+$")
+    region: str | None = None
+    path_style: bool | None = None
+    access_key_id: SecretStr | None = None
+    secret_access_key: SecretStr | None = None
+    session_token: SecretStr | None = None
+    account_key: SecretStr | None = None
+    sas_token: SecretStr | None = None
+    service_account_file: str | None = None
+    lease_s: float = Field(default=60, ge=3, le=3600)
+    retry_s: float = Field(default=60, gt=0, le=3600)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret that is set, longest first: to keep them out of messages."""
+        found = (self.access_key_id, self.secret_access_key, self.session_token, self.account_key, self.sas_token)
+        texts = {secret.get_secret_value() for secret in found if secret is not None}
+        return tuple(sorted(texts - {""}, key=len, reverse=True))
+
+
+@dataclass(frozen=True, slots=True)
+class LakeUri:
+    """A place in an object store. It has of `pathlib.Path` what does no I/O.
+
+    Attributes:
+        scheme: one of `SCHEMES`.
+        authority: bucket, or container and account.
+        parts: names from the bucket's root.
+        storage: settings of the store; no part of what makes two addresses equal.
+    """
+
+    scheme: str
+    authority: str
+    parts: tuple[str, ...]
+    storage: StorageConfig = field(default_factory=StorageConfig, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return "/".join((f"{self.scheme}://{self.authority}", *self.parts))
+
+    as_posix = __str__
+
+    def __truediv__(self, name: object) -> LakeUri:
+        return self._at((*self.parts, *_names(str(name))))
+
+    def _at(self, parts: tuple[str, ...]) -> LakeUri:
+        return type(self)(self.scheme, self.authority, parts, self.storage)
+
+    @property
+    def key(self) -> str:
+        """Name of the object in its bucket."""
+        return "/".join(self.parts)
+
+    @property
+    def name(self) -> str:
+        return self.parts[-1] if self.parts else ""
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.name).suffix
+
+    @property
+    def stem(self) -> str:
+        return PurePosixPath(self.name).stem
+
+    @property
+    def parent(self) -> LakeUri:
+        return self._at(self.parts[:-1])
+
+    @property
+    def parents(self) -> tuple[LakeUri, ...]:
+        return tuple(self._at(self.parts[:count]) for count in reversed(range(len(self.parts))))
+
+    def with_name(self, name: str) -> LakeUri:
+        return self.parent / name
+
+    def absolute(self) -> LakeUri:
+        return self
+
+    def relative_to(self, other: object) -> PurePosixPath:
+        """The path below `other`. Raises ValueError where it is not below it."""
+        if (
+            not isinstance(other, LakeUri)
+            or (other.scheme, other.authority) != (self.scheme, self.authority)
+            or self.parts[: len(other.parts)] != other.parts
+        ):
+            raise ValueError(f"{self} is not below {other}")
+        return PurePosixPath(*self.parts[len(other.parts) :])
+
+
+def parse_uri(text: str) -> LakeUri | None:
+    """The address that `text` is; None for a path of the local disk.
+
+    Raises:
+        ValueError: it is an address that cannot be a lake; the text says what is right.
+    """
+    scheme, separator, _ = text.partition("://")
+    if not separator:
+        return None
+    scheme = scheme.lower()
+    if scheme in _OTHER_NAMES:
+        right = _OTHER_NAMES[scheme]
+        raise ValueError(f"write {right}:// instead of {scheme}://, as in {SCHEMES[right]}")
+    if scheme not in SCHEMES:
+        raise ValueError(
+            f"a lake cannot live at {scheme}://: expected a path of the local disk, {', '.join(SCHEMES.values())}"
+        )
+    found = urlsplit(text)
+    user, at, host = found.netloc.rpartition("@")
+    if ":" in user or (at and scheme != "abfss"):
+        raise ValueError("an address holds no credentials: set them under sink.storage from the environment")
+    if not host or (scheme == "abfss" and not user) or found.query or found.fragment:
+        raise ValueError(f"expected {SCHEMES[scheme]}")
+    return LakeUri(scheme, found.netloc, _names(found.path))
+
+
+def _names(path: str) -> tuple[str, ...]:
+    names = tuple(name for name in path.split("/") if name)
+    if {".", ".."} & set(names):
+        raise ValueError(f"{path!r} has . or .. in it")
+    return names

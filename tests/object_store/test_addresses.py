@@ -1,0 +1,108 @@
+"""Addresses of lakes and settings of their stores, in the configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from cdc_pipeline.config import ConfigMistakes, SinkConfig, load_config
+from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.spark import session_settings
+from cdc_pipeline.sink.storage import opened
+from cdc_pipeline.sink.storage_settings import delta_options, library_settings, spark_storage
+from cdc_pipeline.storage_config import LakeUri, StorageConfig, parse_uri
+
+_JOB = """
+source: {{kind: archive, directory: .}}
+sink:
+  lake_path: {lake}
+  storage: {{access_key_id: id, secret_access_key: "${{LAKE_SECRET}}"}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("s3://bucket/lake", "write s3a://"),
+        ("hdfs://name/lake", "cannot live at hdfs://"),
+        ("file:///lake", "cannot live at file://"),
+        ("s3a://", "expected s3a://bucket/folder"),
+        ("s3a://key:word@bucket/lake", "holds no credentials"),
+        ("s3a://user@bucket/lake", "holds no credentials"),
+        ("abfss://account.dfs.core.windows.net/lake", "expected abfss://container@account"),
+        ("gs://bucket/a/../b", r"has \. or \.\."),
+        ("s3a://bucket/lake?versionId=1", "expected s3a://"),
+    ],
+)
+def test_what_cannot_be_a_lake_is_told_the_right_form(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_uri(text)
+
+
+def test_a_job_file_takes_a_path_or_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAKE_SECRET", "very-secret-word")
+    job = tmp_path / "shop.yaml"
+    job.write_text(_JOB.format(lake="s3a://bucket/some//lake/"))
+    config = load_config(job)
+    assert str(config.sink.lake_path) == "s3a://bucket/some/lake"
+    assert "very-secret-word" not in repr(config) + str(config.sink.lake_path) + config.model_dump_json()
+    lake = LakePaths(config.sink.lake_path, "shop").lake
+    assert is_object(lake)
+    assert delta_options(lake)["aws_secret_access_key"] == "very-secret-word"
+
+    job.write_text(_JOB.format(lake="s3://bucket/lake"))
+    with pytest.raises(ConfigMistakes, match=r"sink\.lake_path: write s3a://"):
+        load_config(job)
+    job.write_text(_JOB.format(lake="../lake"))
+    with pytest.raises(ConfigMistakes, match="storage is for a lake in an object store"):
+        load_config(job)
+    job.write_text("source: {kind: archive, directory: .}\nsink: {lake_path: ../lake}\n")
+    assert load_config(job).sink.lake_path == tmp_path.parent / "lake"
+
+
+def test_an_address_is_a_value() -> None:
+    lake = LakeUri("s3a", "bucket", ("lake",))
+    assert lake / "a/b" == LakeUri("s3a", "bucket", ("lake", "a", "b"))
+    assert [str(parent) for parent in (lake / "a").parents] == ["s3a://bucket/lake", "s3a://bucket"]
+    assert lake == LakeUri("s3a", "bucket", ("lake",), StorageConfig(region="x"))
+    with pytest.raises(ValueError, match="is not below"):
+        lake.relative_to(LakeUri("s3a", "other", ()))
+    with pytest.raises(ValueError, match=r"has \. or \.\."):
+        lake / ".."
+
+
+def test_secrets_stay_out_of_sparks_command_line() -> None:
+    secret = SecretStr("very-secret-word")
+    for lake, storage in (
+        ("s3a://bucket/lake", {"access_key_id": "id", "secret_access_key": secret, "session_token": secret}),
+        ("abfss://c@account.dfs.core.windows.net/lake", {"account_key": secret}),
+        ("abfss://c@account.dfs.core.windows.net/lake", {"sas_token": secret}),
+    ):
+        config = SinkConfig.model_validate({"lake_path": lake, "storage": storage})
+        path = opened(config.lake_path)
+        assert is_object(path)
+        found = spark_storage(path)
+        assert "very-secret-word" in found.secrets.values()
+        assert "very-secret-word" not in repr(found)
+        assert "very-secret-word" not in str(found.settings)
+        assert all(name.startswith("fs.") for name in found.secrets)
+    assert "fs.s3a" not in str(session_settings(config.spark, warehouse="/w"))
+
+
+def test_the_settings_of_all_three_users_agree() -> None:
+    config = StorageConfig(endpoint="http://127.0.0.1:9000", region="eu-1", access_key_id=SecretStr("id"))
+    path = opened(Path())  # a local path has none of it
+    assert not is_object(path)
+    lake = LakePaths(SinkConfig.model_validate({"lake_path": "s3a://b/l", "storage": config}).lake_path, "s").lake
+    assert is_object(lake)
+    spark = spark_storage(lake).settings
+    assert library_settings("s3a", "b", config)["virtual_hosted_style_request"] == "false"
+    assert spark["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    assert delta_options(lake)["allow_http"] == "true"
+    for name in ("endpoint", "region"):
+        value = library_settings("s3a", "b", config)[name]
+        assert delta_options(lake)[f"aws_{name}"] == value
+        assert spark[f"spark.hadoop.fs.s3a.{'endpoint.region' if name == 'region' else name}"] == value

@@ -1,0 +1,135 @@
+"""The modes in plain Python, change by change: what the lake's tables must hold (issue 6, part 1; K10, K11).
+
+Rules:
+- A key update is a delete of the old key and an insert of the new one (K11).
+- `history`: SCD type 2 as Spark's AUTO CDC keeps it: a version of a row holds from the change that made it up to the
+  one that replaced or deleted it; a change that leaves every tracked column as it is changes the version in place.
+- `soft_delete`: a deleted row stays with its last values, marked.
+- `changelog`: every change, with its images, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.torture_sink.changes import Change, Values
+
+Key = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A change with complete images: what the table had, and has."""
+
+    change: Change
+    index: int  # among the changes of the table
+    before: Values | None
+    after: Values | None
+
+
+def whole_changes(changes: Iterable[Change], key: Sequence[str]) -> list[Whole]:
+    """Changes with their images completed from the rows that the table had."""
+    rows: dict[Key, Values] = {}
+    found: list[Whole] = []
+    for index, change in enumerate(changes):
+        before = after = None
+        if change.before is not None:
+            held = rows.pop(key_of(change.before, key), {})
+            before = held | change.before
+        if change.after is not None:
+            after = (before or {}) | change.after
+            rows[key_of(after, key)] = after
+        found.append(Whole(change, index, before, after))
+    return found
+
+
+def key_of(row: Values, key: Sequence[str]) -> Key:
+    """The key's values of a row."""
+    return tuple(row[name] for name in key)
+
+
+def mirror(changes: Iterable[Whole], key: Sequence[str]) -> list[Values]:
+    """The rows that are left."""
+    rows: dict[Key, Values] = {}
+    for whole in changes:
+        if whole.before is not None:
+            rows.pop(key_of(whole.before, key), None)
+        if whole.after is not None:
+            rows[key_of(whole.after, key)] = whole.after
+    return list(rows.values())
+
+
+@dataclass
+class Kept:
+    """A row of soft_delete."""
+
+    row: Values
+    deleted: bool = False
+
+
+def soft_delete(changes: Iterable[Whole], key: Sequence[str]) -> list[Kept]:
+    """All rows that ever were, the deleted ones marked."""
+    rows: dict[Key, Kept] = {}
+    for whole in changes:
+        if whole.before is not None:
+            old = key_of(whole.before, key)
+            if whole.after is None or key_of(whole.after, key) != old:
+                rows[old] = Kept(whole.before, deleted=True)
+        if whole.after is not None:
+            rows[key_of(whole.after, key)] = Kept(whole.after)
+    return list(rows.values())
+
+
+@dataclass
+class Version:
+    """A row of history: it holds from change `start` on, up to change `end`."""
+
+    row: Values
+    start: int
+    end: int | None = None
+
+
+def history(changes: Iterable[Whole], key: Sequence[str], *, tracked: Sequence[str] | None = None) -> list[Version]:
+    """Every version of every row, in the order in which they began."""
+    current: dict[Key, Version] = {}
+    versions: list[Version] = []
+    for whole in changes:
+        old = None if whole.before is None else current.pop(key_of(whole.before, key), None)
+        if whole.after is not None:
+            new = key_of(whole.after, key)
+            same_key = whole.before is not None and key_of(whole.before, key) == new
+            if old is not None and same_key and tracked is not None and _same(old.row, whole.after, tracked):
+                old.row = whole.after
+                current[new] = old
+                continue
+            replaced = current.pop(new, None)
+            if replaced is not None:
+                replaced.end = whole.index
+            current[new] = Version(whole.after, whole.index)
+            versions.append(current[new])
+        if old is not None:
+            old.end = whole.index
+    return versions
+
+
+def _same(old: Values, new: Values, tracked: Sequence[str]) -> bool:
+    return all(old.get(name) == new.get(name) for name in tracked)
+
+
+@dataclass
+class Replay:
+    """A table made again of a changelog's rows: what they say must lead to what the server has."""
+
+    key: Sequence[str]
+    rows: dict[Key, Values] = field(default_factory=dict)
+
+    def take(self, op: str, before: Values | None, after: Values | None) -> None:
+        """Apply one change."""
+        if before is not None:
+            self.rows.pop(key_of(before, self.key), None)
+        if after is not None:
+            self.rows[key_of(after, self.key)] = after
+        assert (op == "insert") == (before is None), op
+        assert (op == "delete") == (after is None), op
