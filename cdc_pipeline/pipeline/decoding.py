@@ -27,6 +27,7 @@ from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
 from cdc_pipeline.pipeline.masking import Masks
+from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
@@ -163,6 +164,15 @@ class RunDecoder:
         if not decoded.all_present:
             _check_inserts(decoded, parts)
         return decoded
+
+
+def decoder_of(
+    targets: Targets, *, captured: Callable[[str, str], bool], epoch: int, schemas: KnownSchemas | None
+) -> RunDecoder:
+    """The decoder of a run, with the masks of its targets and without the tables that are suspended."""
+    return RunDecoder(
+        captured=captured, epoch=epoch, suspended=targets.is_suspended, schemas=schemas, masks=targets.masks
+    )
 
 
 def prepared_groups(piece: EventSlice) -> list[PreparedGroup]:
