@@ -123,7 +123,9 @@ class StatementRules:
                 offset=offset,
                 **surroundings,
             )
-            changes = tuple(replace(change, before=known(*change.table)) for change in decision.changes)
+            changes = tuple(
+                targets.shaped_change(replace(change, before=known(*change.table))) for change in decision.changes
+            )
             return replace(decision, changes=changes)
 
         decision = decide_for(0, concerned)
