@@ -33,7 +33,7 @@ from cdc_pipeline.schema.scene import (
 from cdc_pipeline.schema.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.statement import Statement, StatementKind, TableName
 from cdc_pipeline.schema.steps import RemoveRows, columns_after
-from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type
+from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
 
 _K = StatementKind
 _FROM_MAP: Final = "the target is created from its first table map"
@@ -56,10 +56,12 @@ def create(scene: Scene, statement: Statement) -> Decision:
     if isinstance(made, str):
         if known is None:
             return scene.decided(statement, "recorded", f"{made}: {_FROM_MAP}")
-        # Nothing is known of the new table yet: until then the target is that of the old one.
-        change = TableChange(table, replace(known, gone=True))
-        decision = scene.decided(statement, "recorded", f"{made}: the target is made anew from its first table map")
-        return decision if known.gone else replace(decision, changes=(change,))
+        # The old rows are gone for good; the new columns are known from the first table map.
+        change = replace(_emptied(scene, table, known, "drop_table"), known=replace(known, gone=True))
+        decision = scene.decided(
+            statement, "applied", f"{made}: the target is emptied now, and made anew from its first table map"
+        )
+        return replace(decision, changes=(change,))
     if known is None:
         decision = scene.decided(statement, "applied", f"creates the target with {len(made.columns)} columns")
         return replace(decision, creates=(made,))
@@ -73,7 +75,11 @@ def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
     """The target that the statement makes, or why its text does not tell it."""
     table = statement.tables[0]
     if statement.kind is _K.CREATE_TABLE_LIKE:
-        return "LIKE another table"
+        like = scene.before(*statement.reads[0]) if statement.reads else None
+        if like is None or not like.schema.primary_key:
+            return "LIKE another table"
+        schema = replace(like.schema, database=table[0], table=table[1])
+        return CreateTarget(table, target_columns(schema), schema.key_names, may_exist=statement.if_not_exists)
     if statement.kind is _K.CREATE_TABLE_SELECT:
         return "columns from a query"
     created = create_columns(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
@@ -203,7 +209,7 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
             said.append(f"the target of {'.'.join(table)} stays as it is")
             continue
         there = scene.known(*new) if scene.captured(*new) else None
-        if there is not None and new not in went_to:
+        if there is not None and not there.gone and new not in went_to:
             raise scene.unsupported(f"a captured table takes the name {'.'.join(new)}, which has a target", table)
         changes.append(TableChange(table, known, name=new))
         said.append(f"the target of {'.'.join(table)} follows {'.'.join(new)}")

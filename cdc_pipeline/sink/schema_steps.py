@@ -12,6 +12,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,9 +31,11 @@ from cdc_pipeline.schema.steps import (
 )
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
+from cdc_pipeline.sink.features import PROPERTIES
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.sql import quoted, table_at
 from cdc_pipeline.sink.transactions import STEPS_PER_BATCH, run_once, transaction_version
+from cdc_pipeline.target_config import Mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +96,7 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
         elif isinstance(step, _DML):
             dml += 1
             assert dml < STEPS_PER_BATCH
-            run_once(session, _dml_sql(path, step), there, record, step=dml)
+            run_once(session, _dml_sql(path, target, step), there, record, step=dml)
         else:
             structure += 1
             if structure > reached:
@@ -164,20 +167,22 @@ def _change(session: SparkSession, path: Path, step: Step, before: _Columns, pre
         place = f"AFTER {quoted(before[-1].name)}" if before else "FIRST"
         session.sql(f"ALTER TABLE {table} ADD COLUMNS ({quoted(step.name)} {step.delta_type} {place})")
     elif isinstance(step, DropColumn):
-        _set(session, path, "delta.columnMapping.mode", "name")
+        _switch_on(session, path, "columnMapping")
         session.sql(f"ALTER TABLE {table} DROP COLUMN {quoted(step.name)}")
     elif isinstance(step, RenameColumn):
-        _set(session, path, "delta.columnMapping.mode", "name")
+        _switch_on(session, path, "columnMapping")
         session.sql(f"ALTER TABLE {table} RENAME COLUMN {quoted(step.name)} TO {quoted(step.new_name)}")
     elif isinstance(step, WidenColumn):
-        _set(session, path, "delta.enableTypeWidening", "true")
+        _switch_on(session, path, "typeWidening")
         if step.delta_type == "timestamp_ntz":
             _allow_ntz(session, path, present)
         session.sql(f"ALTER TABLE {table} ALTER COLUMN {quoted(step.name)} TYPE {step.delta_type}")
 
 
-def _set(session: SparkSession, path: Path, name: str, value: str) -> None:
-    """Switch a feature on; the table's properties are read anew, since each statement may change them."""
+def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
+    """Whoever decided the step has asked whether the feature is permitted. The table's properties are read anew, since
+    each statement may change them."""
+    name, value = PROPERTIES[feature]
     there = read_table_log(path)
     if there is None or there.properties.get(name) != value:
         session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
@@ -185,12 +190,27 @@ def _set(session: SparkSession, path: Path, name: str, value: str) -> None:
 
 def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -> None:
     if not any(column.delta_type == "timestamp_ntz" for column in present):
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+        name, value = PROPERTIES["timestampNtz"]
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
-def _dml_sql(path: Path, step: FillColumns | RemoveRows) -> str:
+def _remove_from_mirror(path: Path, _target: RecordedTarget, _step: RemoveRows) -> str:
+    return f"DELETE FROM {table_at(path)}"
+
+
+# How each mode tells that all rows left the source: one DML statement.
+REMOVALS: Final[dict[Mode, Callable[[Path, RecordedTarget, RemoveRows], str]]] = {"mirror": _remove_from_mirror}
+
+
+def _dml_sql(path: Path, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:
     if isinstance(step, RemoveRows):
-        return f"DELETE FROM {table_at(path)}"
+        if target.mode not in REMOVALS:
+            raise UnsupportedDdlError(
+                f"{step.op} of the source table cannot be told in a target of mode {target.mode}",
+                table=target.table,
+                next_step=f"set schema_changes.{step.op}: keep, or load the table anew",
+            )
+        return REMOVALS[target.mode](path, target, step)
     settings = ", ".join(f"{quoted(name)} = CAST({value} AS {kind})" for name, kind, value in step.values)
     return f"UPDATE {table_at(path)} SET {settings}"
 

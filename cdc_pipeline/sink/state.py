@@ -129,10 +129,11 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
 
 
 def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bool:
-    """Whether the batch to finish has put its own new table in the place of the cut's."""
+    """Whether the batch to finish puts a new table of its own in the place of the cut's, done or under way."""
     there = read_table_log(path)
     return there is not None and any(
-        (made.table, made.replaces, made.app_id) == (name, app_id, there.app_id) for made in pending.targets
+        (made.table, made.replaces) == (name, app_id) and there.app_id in (app_id, made.app_id)
+        for made in pending.targets
     )
 
 

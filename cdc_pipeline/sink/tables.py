@@ -68,8 +68,19 @@ def create_table(
     columns = [*target.columns, *CDC_COLUMNS]
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
     settings = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
-    verb = "CREATE OR REPLACE TABLE" if replaced else "CREATE TABLE"
-    session.sql(f"{verb} {table_at(path)} ({listing}) USING delta TBLPROPERTIES ({settings})")
+    if not replaced:
+        session.sql(f"CREATE TABLE {table_at(path)} ({listing}) USING delta TBLPROPERTIES ({settings})")
+        return
+    # Delta has no CREATE OR REPLACE of a path with other columns. The new application id comes last: until then all of
+    # it is done again.
+    assert there is not None
+    has_ntz = "timestamp_ntz" in there.columns.values()
+    if not has_ntz and any("timestamp_ntz" in column.delta_type for column in columns):
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+    nothing = ", ".join(f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in columns)
+    empty = session.sql(f"SELECT {nothing} WHERE false")
+    empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
+    session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({settings})")
 
 
 def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None:

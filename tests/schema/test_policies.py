@@ -240,7 +240,10 @@ def test_a_dropped_table_begins_anew() -> None:
     assert made.replaces
     assert made.known.columns == (TargetColumn(name="k", delta_type="bigint"),)
     assert not made.known.gone
-    assert said("CREATE TABLE t LIKE x", known=gone).ddl.decision == "recorded"
+    emptied = changed("CREATE TABLE t LIKE x", known=gone)
+    assert (shown(emptied), emptied.known.gone) == (["remove drop_table 77 5"], True)
+    (like,) = said("CREATE TABLE v LIKE t").creates
+    assert (like.columns, like.key) == (KNOWN.columns, KNOWN.key)
     assert changed("CREATE OR REPLACE TABLE t (k INT PRIMARY KEY)").replaces
     with pytest.raises(UnsupportedDdlError):
         said("CREATE TABLE t (k INT PRIMARY KEY)")
