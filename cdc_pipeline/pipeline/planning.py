@@ -95,7 +95,9 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
             dump_errors=build_dump_errors(config).read(),
             overlap=overlap_of(config, source=source, cursor=reconciled.cursor),
         ).plan
-        return with_features(made, config=config, cut=cut, source=source)
+        ours = set(cut.cursor.targets if cut is not None else ())
+        ours.update(target.table for target in (unfinished.targets if unfinished is not None else ()))
+        return with_features(made, config=config, cut=cut, source=source, ours=ours)
     finally:
         source.close()
 

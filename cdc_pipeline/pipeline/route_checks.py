@@ -20,7 +20,12 @@ from cdc_pipeline.pipeline.masking import mask_of
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.pipeline.shaping import ShapedTable, recorded_shape, shape_table
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta_log import SOURCE_PROPERTY, read_table_log
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut, RecordedShape
+
+# Columns and key of each source table.
+Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
 
 _ANEW = "give the rule another `name`; or move the target's folder away and have the table loaded anew"
 
@@ -109,9 +114,10 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
     found += [error for sharing in by_target.values() for error in _sharing(sharing)]
     if cut is not None:
         found += _changed(routes, cut)
-        found += _misfits(config, routes, cut, tables)
+        found += _misfits(config, routes, _of_cut(cut, tables))
     _raise_all(found)
-    _check_writable(config.sink.lake_path)
+    if isinstance(config.sink.lake_path, Path):
+        _check_writable(config.sink.lake_path)
 
 
 def _sharing(routes: list[Route]) -> list[CdcError]:
@@ -175,14 +181,57 @@ def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple
     return found
 
 
-def _misfits(config: PipelineConfig, routes: Routes, cut: Cut, tables: Collection[str]) -> list[CdcError]:
-    """Rules that do not fit the columns that are recorded of their tables."""
+def check_columns(config: PipelineConfig, known: Columns) -> None:
+    """Nothing, if the rules fit the columns and keys of source tables as they are now.
+
+    Raises:
+        ConfigError: they do not, with all mistakes.
+    """
+    _raise_all(_misfits(config, Routes(config), known))
+
+
+def check_places(config: PipelineConfig, tables: Collection[str], *, paths: LakePaths, ours: Collection[str]) -> None:
+    """Nothing, if the place of every target that is to be created is free.
+
+    Args:
+        ours: targets that the last cut or the recorded batch has.
+
+    Raises:
+        LakeStateError: another table lies in the place of some; of all of them.
+    """
+    routes = Routes(config)
+    targets = {route.target for table in tables for route in _routes_or_none(routes, table)} - set(ours)
     found: list[CdcError] = []
-    known: dict[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]] = {}
-    for name, table in cut.tables.items():
-        for source, recorded in table.sources_of(name).items():
-            if source in tables:
-                known[source] = recorded.columns, recorded.key
+    for name in sorted(targets):
+        there = read_table_log(paths.table(name))
+        if there is not None:
+            owner = there.properties.get(SOURCE_PROPERTY)
+            found.append(
+                LakeStateError(
+                    f"another Delta table lies in the place of target {name}",
+                    table=name,
+                    expected="nothing there, or the target that the last cut has",
+                    got=f"a table of source {owner}, version {there.version}"
+                    if owner
+                    else "a table without _cdc properties",
+                    next_step="move that table away, or give the target another `name`",
+                )
+            )
+    _raise_all(found)
+
+
+def _of_cut(cut: Cut, tables: Collection[str]) -> Columns:
+    return {
+        source: (recorded.columns, recorded.key)
+        for name, table in cut.tables.items()
+        for source, recorded in table.sources_of(name).items()
+        if source in tables and not recorded.gone
+    }
+
+
+def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
+    """Rules that do not fit the columns of their tables."""
+    found: list[CdcError] = []
     for source, (columns, key) in sorted(known.items()):
         for route in _routes_or_none(routes, source):
             try:
@@ -197,9 +246,7 @@ def _misfits(config: PipelineConfig, routes: Routes, cut: Cut, tables: Collectio
     return [*found, *_unknown_columns(config, routes, known)]
 
 
-def _unknown_columns(
-    config: PipelineConfig, routes: Routes, known: Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
-) -> list[CdcError]:
+def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
     """Columns that a rule names and none of its tables has, where all of its tables are known by name."""
     found: list[CdcError] = []
     for number, rule in enumerate(config.targets):
@@ -249,8 +296,9 @@ def _raise_all(found: list[CdcError]) -> None:
         return
     if len(found) == 1:
         raise found[0]
-    lines = [f"{error.setting or 'targets'}: {error.what}" for error in found]
-    raise ConfigError(
+    lines = list(dict.fromkeys(f"{error.setting or 'targets'}: {error.what}" for error in found))
+    kind = ConfigError if any(isinstance(error, ConfigError) for error in found) else type(found[0])
+    raise kind(
         f"{len(found)} mistakes in the rules of targets:\n" + "\n".join(f"  {line}" for line in lines),
         setting="targets",
         next_step="\n  ".join(dict.fromkeys(error.next_step for error in found if error.next_step)),

@@ -268,10 +268,11 @@ def _read(sql: str) -> list[str]:
 
 
 def _stop(route: Route, what: str, setting: str) -> SchemaError:
+    at = f"{route.setting}.{setting}" if route.number >= 0 else "targets"
     return SchemaError(
-        f"a statement and the rule of target {route.target} contradict each other: {what}",
+        f"a statement and the rule of target {route.target} contradict each other: {what} ({at})",
         table=route.source,
-        setting=f"{route.setting}.{setting}" if route.number >= 0 else "targets",
+        setting=at,
         next_step="load the target anew under a rule for the new columns: give the rule another `name`, and start a "
         "capture after this statement",
     )

