@@ -166,6 +166,13 @@ class Committer:
         if self._staged is not None:
             self._staged.drop_open(table)
 
+    def hold(self, until_us: int | None) -> None:
+        """Publish nothing before a transaction with a later commit time (K7); None: there is no overlap. What the
+        overlap does not skip may come a second time (K12)."""
+        self.hold_until_us = until_us
+        if until_us is not None:
+            self._targets.lose_exactness()
+
     @property
     def is_held(self) -> bool:
         """Whether the place is still in the overlap with the log of another server."""
@@ -244,8 +251,13 @@ class Committer:
     _kind: ClassVar[BatchKind] = "batch"
 
     def _has_work(self, *, final: bool) -> bool:  # noqa: ARG002
-        """Whether there is a batch to record: changes of targets, or targets that are suspended from here on (K4)."""
-        return bool(self._targets.news) or (self._staged is not None and self._staged.has_work)
+        """Whether there is a batch to record: changes of targets, targets that are suspended from here on (K4), or that
+        are not exact any more (K12)."""
+        return (
+            bool(self._targets.news)
+            or self._targets.has_lost_exactness
+            or (self._staged is not None and self._staged.has_work)
+        )
 
     def _take_interval(self) -> Interval:
         return self._place.take_interval()
@@ -355,6 +367,7 @@ def plan_of(target: Target) -> TargetPlan:
         mode=target.mode,
         sources={} if target.sources == itself else target.sources,
         replaces=target.replaces,
+        exact=target.state.exact,
     )
 
 

@@ -6,6 +6,8 @@ Rules:
   that stands still keeps what held where it stands.
 - Every table map of a captured table must confirm the record of each target (K13); a target met without one is created
   from the table map and labelled partial (K19).
+- A target is exact (K12) from a CREATE TABLE in the log on, where it mirrors that one table as it is; `lose_exactness`
+  takes that away for good, and so does every statement that may change rows without row events.
 - A suspended target is not known here: its rows and statements pass it by (K4). Suspended is a table also before it has
   a target. A source table is suspended where all of its targets are.
 """
@@ -89,6 +91,7 @@ class Targets:
 
     Attributes:
         news: what was suspended since the last cut, by target.
+        has_lost_exactness: whether a target that the last cut calls exact is so no more.
     """
 
     def __init__(
@@ -107,6 +110,7 @@ class Targets:
         # Suspended before their table was made: the state that it will have.
         self._unmade: dict[str, TargetState] = {}
         self.news: dict[str, Suspension] = {}
+        self.has_lost_exactness = False
         self._targets: dict[str, Target] = {}
         self._confirmed: dict[tuple[str, str], TableSchema] = {}
         # Tables whose CREATE was seen and left to their first table map.
@@ -114,6 +118,8 @@ class Targets:
         if cut is not None:
             for name, table in cut.tables.items():
                 state = cut.cursor.targets[name]
+                if state.suspended is not None:
+                    state = state.model_copy(update={"exact": False})
                 self._targets[name] = Target(state, table.columns, table.key, table.mode, table.sources_of(name))
             self._take_suspended(cut.cursor.targets)
         self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
@@ -279,7 +285,10 @@ class Targets:
             source = RecordedSource(columns=created.columns, key=created.key)
             for route in self._routes_of(*created.table):
                 if not self._stands(route.target):
-                    self._follow(route, source, partial=created.may_exist)
+                    exact = decision.told_by_rows and not created.may_exist and _is_plain(route.rule)
+                    self._follow(route, source, partial=created.may_exist, exact=exact)
+        if not decision.told_by_rows:
+            self.lose_exactness(decision.ddl.tables)
         for change in decision.changes:
             self._change(change)
         for shadowed in decision.shadows:
@@ -317,7 +326,16 @@ class Targets:
         """A recorded target."""
         return self._targets[name]
 
-    def _follow(self, route: Route, source: RecordedSource, *, partial: bool) -> Target:
+    def lose_exactness(self, sources: Collection[str] | None = None) -> None:
+        """The targets of some source tables, by default all, may from now on hold other rows than the row events tell,
+        or be told one twice (K12)."""
+        for name, target in self._targets.items():
+            if target.state.exact and (sources is None or not target.sources.keys().isdisjoint(sources)):
+                state = target.state.model_copy(update={"exact": False})
+                self._targets[name] = replace(target, state=state)
+                self.has_lost_exactness |= not target.is_new
+
+    def _follow(self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False) -> Target:
         """Record that a target follows a source table from here on; a new one is created by the next batch."""
         there = self._targets.get(route.target)
         if there is not None and route.source not in there.sources:
@@ -330,7 +348,7 @@ class Targets:
         self._allowed.check_types(((column.name, column.delta_type) for column in source.columns), table=route.source)
         state = self._unmade.get(route.target)
         if state is None:
-            state = self._new_state(route, partial=partial)
+            state = self._new_state(route, partial=partial).model_copy(update={"exact": exact})
         elif not partial:
             state = state.model_copy(update={"partial": False})
         target = Target(state, source.columns, source.key, route.rule.mode, sources={route.source: source}, is_new=True)
@@ -370,7 +388,7 @@ class Targets:
         self._allowed.check_types(((column.name, column.delta_type) for column in recorded.columns), table=source)
         app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
         old = target.replaces if target.is_new else target.state.app_id
-        state = target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": True})
+        state = target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": False})
         self._targets[target.name] = made = Target(
             state, recorded.columns, recorded.key, target.mode, sources={source: recorded}, is_new=True, replaces=old
         )
@@ -421,3 +439,10 @@ class Targets:
             if name in self._targets and state.delta_version >= 0:
                 self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="")
         self._take_suspended(cut.cursor.targets)
+        self.has_lost_exactness = False
+
+
+def _is_plain(rule: TargetRule) -> bool:
+    """Whether a rule keeps a table as it is, under whatever name: a mirror, and nothing else said."""
+    naming = {"tables", "except_", "name"}
+    return rule.model_dump(exclude=naming) == TargetRule().model_dump(exclude=naming)

@@ -76,7 +76,7 @@ def read_table_log(path: Path) -> TableLog | None:
     if not (path / LOG_FOLDER).is_dir():
         return None
     try:
-        options = delta_options(path) if is_object(path) else None
+        options = log_options(path)
         if not DeltaTable.is_deltatable(str(path), options):
             return None
         table = open_delta(path)
@@ -118,6 +118,11 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
         got=got,
         next_step="restore the table's _delta_log from a backup of the lake",
     )
+
+
+def log_options(path: Path) -> dict[str, str] | None:
+    """What deltalake needs to open the log of the table in `path`; None on the local disk."""
+    return delta_options(path) if is_object(path) else None
 
 
 def reader_features(path: Path) -> tuple[str, ...]:

@@ -121,6 +121,8 @@ class RecordedTarget(_Plain):
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
+    # The target was exact before this batch (see `TargetState.exact`): inserts alone may be appended (K12).
+    exact: bool = False
     all_present: bool = True  # every image holds every column; else the general reduction of K10 is needed
     partial_key_updates: int = 0  # key updates whose new image lacks columns: those come from the old row (K10)
 

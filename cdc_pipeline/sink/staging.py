@@ -56,7 +56,7 @@ class TargetPlan:
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
         mode: how the target follows the source.
-        sources: as in `manifest.RecordedTarget`.
+        sources, exact: as in `manifest.RecordedTarget`.
         replaces: the app_id of the table in whose place this batch makes it anew; "" else.
     """
 
@@ -68,6 +68,7 @@ class TargetPlan:
     mode: Mode = "mirror"
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
     replaces: str = ""
+    exact: bool = False
 
 
 @dataclass
@@ -368,6 +369,7 @@ def _recorded(target: _Target) -> RecordedTarget:
         columns=plan.columns,
         key=plan.key,
         sources=dict(plan.sources),
+        exact=plan.exact,
         create=target.create,
         partial=plan.partial,
         columns_before=target.before,
