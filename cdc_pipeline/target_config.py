@@ -12,9 +12,10 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Mode = Literal["mirror", "soft_delete", "history", "changelog"]
+Keyless = Literal["changelog", "row_hash", "stop"]
 
 TABLE_PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -37,6 +38,10 @@ class TargetRule(Section):
 
     `tables` and `except` are shell patterns over ``schema.table``. `name` may hold ``{schema}`` and ``{table}``; its
     default is the source table's name, with ``_history`` or ``_changelog`` behind it in these modes.
+
+    `key` names the columns that find a row, where the source's own key shall not; that they are unique is the user's
+    word. `keyless` is what becomes of a table without any key: a changelog, a mirror by all values, or a stop. `track`
+    names the columns whose changes begin a version of a history; all where it is empty.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -46,6 +51,19 @@ class TargetRule(Section):
     mode: Mode = "mirror"
     name: str = ""
     shard_column: str | None = None
+    key: tuple[str, ...] = ()
+    keyless: Keyless = "changelog"
+    track: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_mode(self) -> TargetRule:
+        if self.track and self.mode != "history":
+            raise ValueError("`track` is for mode: history")
+        if self.key and self.mode == "changelog":
+            raise ValueError("a changelog has no key: leave `key` out")
+        if self.keyless == "row_hash" and self.mode not in ("mirror", "changelog"):
+            raise ValueError(f"keyless: row_hash keeps a mirror, not a {self.mode}: use changelog or stop")
+        return self
 
     @field_validator("tables", "except_")
     @classmethod

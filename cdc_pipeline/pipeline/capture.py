@@ -393,7 +393,7 @@ class _Run:
             config, source=self._source, run=resolved, cursor=cursor, recorded=targets.known, follows=targets.follows
         )
         if resolved.decision is not None:
-            committer.hold(resolved.decision.overlap_until_us)
+            committer.hold(resolved.decision.overlap_until_us, accepted=config.accept.overlap)
         drain = Drain(
             config=config,
             store=store,

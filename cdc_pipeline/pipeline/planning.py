@@ -18,6 +18,7 @@ from cdc_pipeline.pipeline.feature_plan import with_features
 from cdc_pipeline.pipeline.limits import Limit, executed_before, make_limit
 from cdc_pipeline.pipeline.overlap import overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source
+from cdc_pipeline.pipeline.planned_targets import planned_targets
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import CapturePlan, needed_place
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, start_rules
@@ -153,6 +154,7 @@ def resolve(
             bytes_between=_bytes_between({info.journal: info.size_bytes for info in journals}, start, end),
             journals=tuple(info.journal for info in journals),
             tables=tuple(captured),
+            targets=planned_targets(config, captured, cut),
             partial_tables=_partial(reconciled.cursor),
             unfinished_batch=None if unfinished is None else unfinished.batch_number,
             oldest_needed=needed_place(reconciled.cursor),

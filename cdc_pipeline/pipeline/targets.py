@@ -15,69 +15,28 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from uuid import uuid4
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.pipeline.identity import identity_of
 from cdc_pipeline.pipeline.routes import Route, Routes
+from cdc_pipeline.pipeline.target import Snapshot, known_of
+from cdc_pipeline.pipeline.target import Target as Target
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.changes import Decision, KnownTable, TableChange, confirm
 from cdc_pipeline.schema.shadows import Shadow
 from cdc_pipeline.schema.statement import StatementKind
-from cdc_pipeline.schema.steps import AddColumn, WidenColumn
-from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
+from cdc_pipeline.schema.steps import AddColumn, RenameColumn, WidenColumn
+from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedSource
-from cdc_pipeline.target_config import Mode, TargetRule
+from cdc_pipeline.target_config import TargetRule
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One Delta table.
-
-    Attributes:
-        state: what the cursor holds of it; delta_version is -1 until it was created.
-        columns, key: of the Delta table.
-        mode: how it follows.
-        sources: its source tables by name, each with columns and key as they are at the source.
-        is_new: not in any cut yet: the next batch creates it.
-        replaces: of a new one, the app_id of the table in whose place it is made; "" else.
-    """
-
-    state: TargetState
-    columns: tuple[TargetColumn, ...]
-    key: tuple[str, ...]
-    mode: Mode = "mirror"
-    sources: Mapping[str, RecordedSource] = field(default_factory=dict)
-    is_new: bool = False
-    replaces: str = ""
-
-    @property
-    def name(self) -> str:
-        """``schema.table`` in the lake."""
-        return self.state.table
-
-
-Snapshot = tuple[dict[str, Target], dict[str, Shadow]]
-
-
-def _known(target: Target, source: str) -> KnownTable:
-    of = target.sources[source]
-    same = target.columns == of.columns
-    return KnownTable(
-        columns=of.columns,
-        key=of.key,
-        target=() if same else target.columns,
-        names=of.names,
-        gone=of.gone,
-        shared=len(target.sources) > 1,
-        name=target.name,
-    )
 
 
 class Targets:
@@ -120,7 +79,10 @@ class Targets:
                 state = cut.cursor.targets[name]
                 if state.suspended is not None:
                     state = state.model_copy(update={"exact": False})
-                self._targets[name] = Target(state, table.columns, table.key, table.mode, table.sources_of(name))
+                sources = table.sources_of(name)
+                self._targets[name] = Target(
+                    state, table.columns, table.key, table.mode, sources, key_reason=table.key_reason
+                )
             self._take_suspended(cut.cursor.targets)
         self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
         # Source tables that a target follows though the configuration leads elsewhere: the names of those targets.
@@ -197,12 +159,12 @@ class Targets:
         own = {route.target for route in self._routes_of(database, table)}
         return any(name not in own and not self._stands(name) for name in self._targets)
 
-    def suspend(self, source: str, suspension: Suspension) -> list[str]:
-        """Let the targets of a source table stand still from now on; their names."""
+    def suspend(self, source: str, suspension: Suspension, *, only: Collection[str] | None = None) -> list[str]:
+        """Let the targets of a source table, or some of them, stand still from now on; their names."""
         names = []
         for route in self._routes_of(*source.split(".", 1)):
             name = route.target
-            if self._stands(name):
+            if self._stands(name) or (only is not None and name not in only):
                 continue
             self._suspended[name] = self.news[name] = suspension
             names.append(name)
@@ -261,12 +223,12 @@ class Targets:
         recorded = [*following, *(target for target in self._targets.values() if source in target.sources)]
         if not recorded:
             return None
-        return _known(recorded[0], source)
+        return known_of(recorded[0], source)
 
     def known_all(self, database: str, table: str) -> list[KnownTable]:
         """What is recorded of each target of a source table that follows it; of any where none does."""
         source = f"{database}.{table}"
-        found = [_known(target, source) for target in self.following(database, table)]
+        found = [known_of(target, source) for target in self.following(database, table)]
         if not found:
             known = self.known(database, table)
             return [] if known is None else [known]
@@ -351,7 +313,22 @@ class Targets:
             state = self._new_state(route, partial=partial).model_copy(update={"exact": exact})
         elif not partial:
             state = state.model_copy(update={"partial": False})
-        target = Target(state, source.columns, source.key, route.rule.mode, sources={route.source: source}, is_new=True)
+        found = identity_of(
+            route.rule,
+            source=route.source,
+            columns=tuple(column.name for column in source.columns),
+            source_key=source.key,
+        )
+        target = Target(
+            state,
+            source.columns,
+            found.key,
+            found.mode,
+            sources={route.source: source},
+            is_new=True,
+            key_reason=found.why,
+            track=route.rule.track,
+        )
         self._targets[route.target] = target
         self._look_for_followers()
         return target
@@ -379,7 +356,7 @@ class Targets:
             target,
             state=target.state.model_copy(update=update),
             columns=known.target_columns,
-            key=tuple(known.target_name(name) for name in known.key),
+            key=self._key_after(target, change),
             sources=sources,
         )
 
@@ -389,10 +366,33 @@ class Targets:
         app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
         old = target.replaces if target.is_new else target.state.app_id
         state = target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": False})
+        rules = {route.target: route.rule for route in self._routes_of(*source.split(".", 1))}
+        found = identity_of(
+            rules.get(target.name) or TargetRule(mode=target.mode),
+            source=source,
+            columns=tuple(column.name for column in recorded.columns),
+            source_key=recorded.key,
+        )
         self._targets[target.name] = made = Target(
-            state, recorded.columns, recorded.key, target.mode, sources={source: recorded}, is_new=True, replaces=old
+            state,
+            recorded.columns,
+            found.key,
+            found.mode,
+            sources={source: recorded},
+            is_new=True,
+            replaces=old,
+            key_reason=found.why,
+            track=target.track,
         )
         return made
+
+    def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
+        """A target's key after a DDL: the source's, where that is what finds its rows, else its own under new names."""
+        before = target.sources[".".join(change.table)]
+        if target.key and target.key == before.key_in_target:
+            return tuple(change.known.target_name(name) for name in change.known.key)
+        renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
+        return tuple(renamed.get(name, name) for name in target.key)
 
     def confirm(self, schema: TableSchema) -> list[Target]:
         """The targets of a table map's table that follow the source; created from it, and partial, where nothing is
@@ -412,13 +412,17 @@ class Targets:
             target = self._targets.get(route.target)
             recorded = target.sources.get(source) if target is not None else None
             if target is None or recorded is None:
-                of_source = RecordedSource(columns=target_columns(schema), key=key_of(schema))
+                of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
                 target = self._follow(route, of_source, partial=source not in self._created_in_log)
             elif recorded.gone:
-                of_source = RecordedSource(columns=target_columns(schema), key=key_of(schema))
+                of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
                 target = self._replace(target, source, of_source)
             elif self._confirmed.get((route.target, source)) != schema:
-                confirm(recorded.columns, recorded.key, schema)
+                # Only a target that finds its rows by the source's own key depends on it.
+                by_its_key = bool(target.key) and target.key == recorded.key_in_target
+                confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
+                if target.track != route.rule.track:
+                    target = self._targets[route.target] = replace(target, track=route.rule.track)
             self._confirmed[route.target, source] = schema
             found.append(target)
         return found
@@ -430,8 +434,9 @@ class Targets:
             self.confirm(schema)
             self.restore(saved)
         else:
-            target_columns(schema)
-            key_of(schema)
+            saved = self.snapshot()
+            self.confirm(schema)
+            self.restore(saved)
 
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""

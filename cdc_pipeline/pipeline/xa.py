@@ -247,7 +247,7 @@ class XaControl:
 
     def _confirm(self, schema: TableSchema) -> None:
         try:
-            self._targets.confirm(schema)
+            self._committer.check_overlap(self._targets.confirm(schema), schema.full_name)
         except CdcError as error:
             error.table = error.table or schema.full_name
             raise

@@ -426,6 +426,7 @@ def _cut_of(
             mode=target.mode,
             columns=target.columns,
             key=target.key,
+            key_reason=target.key_reason,
             sources=target.sources,
         )
         states[target.table] = TargetState(

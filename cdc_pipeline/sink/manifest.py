@@ -96,6 +96,12 @@ class RecordedSource(_Plain):
     names: tuple[tuple[str, str], ...] = ()  # source column -> target column, where the two differ
     gone: bool = False  # it was dropped: a table of its name begins anew
 
+    @property
+    def key_in_target(self) -> tuple[str, ...]:
+        """The key under the target's names."""
+        names = dict(self.names)
+        return tuple(names.get(name, name) for name in self.key)
+
 
 class RecordedTarget(_Plain):
     """What a batch does to one target.
@@ -107,7 +113,9 @@ class RecordedTarget(_Plain):
     app_id: str
     mode: Mode = "mirror"
     columns: tuple[TargetColumn, ...]  # the target's source columns after this batch, without _cdc_ columns
-    key: tuple[str, ...]
+    key: tuple[str, ...]  # () where rows are found by all of their values, or not at all
+    key_reason: str = ""  # why it has this mode and key
+    track: tuple[str, ...] = ()  # history: columns whose changes begin a version; (): all
     # Its source tables by name; {}: one of the target's name, with the target's own columns and key.
     sources: dict[str, RecordedSource] = Field(default_factory=dict)
     create: bool = False  # the table is created by this batch
@@ -165,6 +173,7 @@ class CutTable(_Plain):
     mode: Mode = "mirror"
     columns: tuple[TargetColumn, ...] = ()
     key: tuple[str, ...] = ()
+    key_reason: str = ""
     sources: dict[str, RecordedSource] = Field(default_factory=dict)  # as in `RecordedTarget`
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:

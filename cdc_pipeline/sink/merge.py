@@ -3,7 +3,8 @@
 Rules:
 - Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, those of a DDL follow
   (`sink/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for a target, never both.
-- The MERGE changes a row only if its change is newer than the row (pitfall 14).
+- The MERGE changes a row only if its change is newer than the row (pitfall 14). Targets that are no mirrors by key have
+  a statement of their own (`modes`).
 - Small batches of whole images do the same without MERGE (`upsert`); inserts that meet no row are appended (`append`).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
   would be skipped in silence.
@@ -28,6 +29,8 @@ from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
+from cdc_pipeline.sink.modes import is_plain_mirror
+from cdc_pipeline.sink.modes import statement as modes_statement
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
@@ -123,6 +126,12 @@ def _apply_rows(
     settings: MergeSettings,
 ) -> None:
     """The target's staged rows, in one commit with the id of the MERGE step."""
+    if not is_plain_mirror(target):
+        settings.large_batch(sum(file.size_bytes for file in target.files))
+        of_key = KeyFacts(target, files) if target.key and target.mode != "changelog" else None
+        statement = modes_statement(session, path, target, files, of_key)
+        run_once(session, statement, there, record, step=MERGE_STEP)
+        return
     facts = KeyFacts(target, files)
     version = transaction_version(record.batch_number, MERGE_STEP)
     if not facts.has_null and may_append(record, target, there):

@@ -25,7 +25,7 @@ from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.steps import Step
-from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows, expand
+from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
 from cdc_pipeline.sink.fitting import fitted
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
@@ -39,6 +39,7 @@ from cdc_pipeline.sink.manifest import (
     StagedFile,
     TargetColumn,
 )
+from cdc_pipeline.sink.modes import staged_rows
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.target_config import Mode
@@ -56,7 +57,7 @@ class TargetPlan:
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
         mode: how the target follows the source.
-        sources, exact: as in `manifest.RecordedTarget`.
+        track, key_reason, sources, exact: as in `manifest.RecordedTarget`.
         replaces: the app_id of the table in whose place this batch makes it anew; "" else.
     """
 
@@ -66,6 +67,8 @@ class TargetPlan:
     key: tuple[str, ...]
     partial: bool = False
     mode: Mode = "mirror"
+    track: tuple[str, ...] = ()
+    key_reason: str = ""
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
     replaces: str = ""
     exact: bool = False
@@ -171,8 +174,16 @@ class StagedBatch:
             )
         self._targets[plan.table] = _Target(plan, changed=True, before=before, steps=steps)
 
-    def add(self, rows: DecodedRows, plan: TargetPlan, *, open_transaction: bool = False) -> None:
+    def add(
+        self,
+        rows: DecodedRows,
+        plan: TargetPlan,
+        *,
+        open_transaction: bool = False,
+        transactions: pa.Array | None = None,
+    ) -> None:
         """Stage n changes of one table; `open_transaction` where their transaction's end is not known yet.
+        `transactions`, strings (n,), names the transaction of each for a changelog.
 
         Raises:
             StagingError: the rows do not fit the target (see `expand.expand`), or whole transactions come while a
@@ -192,7 +203,7 @@ class StagedBatch:
         source = plan.sources.get(rows.schema.full_name)
         if source is not None:
             rows = fitted(rows, plan.columns, source.names)
-        staged = expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key)
+        staged = staged_rows(rows, plan, transactions)
         part = target.part
         if open_transaction:
             part = target.open = target.open or _Part()
@@ -366,6 +377,8 @@ def _recorded(target: _Target) -> RecordedTarget:
         table=plan.table,
         app_id=plan.app_id,
         mode=plan.mode,
+        track=plan.track,
+        key_reason=plan.key_reason,
         columns=plan.columns,
         key=plan.key,
         sources=dict(plan.sources),
