@@ -284,6 +284,10 @@ class MergeError(SinkError):
     retryable = True
 
 
+class ConcurrentWriterError(MergeError):
+    """Somebody else commits to a target's Delta table, again and again."""
+
+
 class LakeStateError(SinkError):
     """The lake's recorded state and its tables contradict each other (restored, replaced, written by others; K3)."""
 

@@ -19,7 +19,7 @@ from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.pipeline.catch_up import CatchUp
 from cdc_pipeline.pipeline.commit import Committer, before_begin, cursor_metadata, cursor_state
-from cdc_pipeline.pipeline.decoding import RunDecoder
+from cdc_pipeline.pipeline.decoding import decoder_of
 from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.pipeline.overlap import history_writer, overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source, build_store, slice_events_max
@@ -399,9 +399,7 @@ class _Run:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(
-                captured=captured, epoch=resolved.epoch, suspended=targets.is_suspended, schemas=schemas
-            ),
+            decoder=decoder_of(targets, captured=captured, epoch=resolved.epoch, schemas=schemas),
             targets=targets,
             place=place,
             committer=committer,

@@ -232,7 +232,7 @@ class CatchUp:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=captured, epoch=epoch, schemas=schemas),
+            decoder=RunDecoder(captured=captured, epoch=epoch, schemas=schemas, masks=targets.masks),
             targets=targets,
             place=place,
             committer=committer,

@@ -123,7 +123,8 @@ class Committer:
             if target.is_new and target.name not in self._created:
                 self.create(target)
             named = self.names.of(rows.seq) if target.mode == "changelog" else None
-            self._batch().add(rows, plan_of(target), open_transaction=open_transaction, transactions=named)
+            shaped = self._targets.shaped(rows, target)
+            self._batch().add(shaped, plan_of(target), open_transaction=open_transaction, transactions=named)
         self._in_doubt = False
 
     def create(self, target: Target) -> None:
@@ -405,6 +406,7 @@ def plan_of(target: Target) -> TargetPlan:
         track=target.track,
         key_reason=target.key_reason,
         sources={} if target.sources == itself else target.sources,
+        shape=target.shape,
         replaces=target.replaces,
         exact=target.state.exact,
     )

@@ -4,6 +4,7 @@ Rules:
 - Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a savepoint undid.
 - Rows of a transaction that ends with XA PREPARE are told apart: they wait for XA COMMIT (K8).
 - Rows of a suspended table are counted and not decoded: its table maps may be what it was suspended for (K4).
+- Rows are masked as soon as they are decoded: nobody else sees what masks hide (K14).
 - A value that its Delta type cannot hold stops the run, with table, column, journal and offset.
 """
 
@@ -25,6 +26,8 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
+from cdc_pipeline.pipeline.masking import Masks
+from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
@@ -88,12 +91,14 @@ class RunDecoder:
         epoch: int,
         suspended: Callable[[str, str], bool] = lambda _database, _table: False,
         schemas: KnownSchemas | None = None,
+        masks: Masks | None = None,
     ) -> None:
         self._maps = TableMaps(
             lambda database, table: captured(database, table) and not suspended(database, table), schemas=schemas
         )
         self._epoch = epoch
         self._suspended = suspended
+        self._masks = masks
         self.mark = self._maps.mark
         self.rewind = self._maps.rewind
 
@@ -152,11 +157,22 @@ class RunDecoder:
 
     def _decoded(self, parts: Sequence[RowsSelection], schema: TableSchema) -> DecodedRows:
         decoded = decode_rows(parts, schema, epoch=self._epoch)
+        if self._masks is not None:
+            decoded = self._masks.apply(decoded)
         if decoded.invalid:
             raise _unrepresentable(decoded, parts)
         if not decoded.all_present:
             _check_inserts(decoded, parts)
         return decoded
+
+
+def decoder_of(
+    targets: Targets, *, captured: Callable[[str, str], bool], epoch: int, schemas: KnownSchemas | None
+) -> RunDecoder:
+    """The decoder of a run, with the masks of its targets and without the tables that are suspended."""
+    return RunDecoder(
+        captured=captured, epoch=epoch, suspended=targets.is_suspended, schemas=schemas, masks=targets.masks
+    )
 
 
 def prepared_groups(piece: EventSlice) -> list[PreparedGroup]:

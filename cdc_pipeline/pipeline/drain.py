@@ -240,6 +240,7 @@ class Drain:
     def _confirm(self, table: DecodedTable) -> list[Target]:
         """The targets of a table's changes; an error tells where they stand."""
         try:
+            self._targets.check_rows(table.rows)
             found = self._targets.confirm(table.rows.schema)
             self._committer.check_overlap(
                 found, table.rows.schema.full_name, first_us=int(table.rows.commit_ts_us.min())
@@ -299,14 +300,17 @@ class Drain:
         query, event = parse_query(piece.chunk, row), piece.chunk.events[row]
         decide = partial(decide_in_overlap, self._rules) if self._committer.is_held else self._rules.decide
         journal = piece.chunk.journal
-        seq = pack_seq(self._epoch, journal_number(journal), max(0, int(event["tx_offset"])), int(event["tx_ordinal"]))
+        begin = max(0, int(event["tx_offset"]))
+        seq = pack_seq(self._epoch, journal_number(journal), begin, int(event["tx_ordinal"]))
+        alone = piece.kind is SliceKind.STATEMENT  # what removes rows is
+        gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
         decision = decide(
             query,
             targets=self._targets,
             journal=journal,
             offset=int(event["offset"]),
             schemas=self._schemas,
-            place=RowPlace(seq, int(event["commit_ts_us"])),
+            place=RowPlace(seq, int(event["commit_ts_us"]), gtid or f"{journal}:{begin}"),
         )
         return query, decision
 

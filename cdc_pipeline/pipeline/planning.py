@@ -21,6 +21,7 @@ from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_sou
 from cdc_pipeline.pipeline.planned_targets import planned_targets
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import CapturePlan, needed_place
+from cdc_pipeline.pipeline.route_checks import check_routes
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, start_rules
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.cursor import CursorState, CursorStore
@@ -139,6 +140,7 @@ def resolve(
     journals = [info for info in source.journals() if _within(info.journal, start, end)]
     tables = TableFilter(config.tables)
     captured = _table_names(tables, source.tables(), reconciled.cursor, cut)
+    check_routes(config, captured, cut)
     return ResolvedRun(
         plan=CapturePlan(
             source=config.name,

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cdc_pipeline.position.cursor import TargetState
-from cdc_pipeline.schema.changes import KnownTable
 from cdc_pipeline.schema.shadows import Shadow
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.manifest import RecordedSource
+from cdc_pipeline.sink.manifest import RecordedShape, RecordedSource
 from cdc_pipeline.target_config import Mode
 
 
@@ -22,6 +21,7 @@ class Target:
         columns, key: of the Delta table.
         mode: how it follows.
         sources: its source tables by name, each with columns and key as they are at the source.
+        shape: how its columns come from theirs; None where they are the same.
         is_new: not in any cut yet: the next batch creates it.
         replaces: of a new one, the app_id of the table in whose place it is made; "" else.
         key_reason: why it has this mode and key (`identity`).
@@ -33,6 +33,7 @@ class Target:
     key: tuple[str, ...]
     mode: Mode = "mirror"
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
+    shape: RecordedShape | None = None
     is_new: bool = False
     replaces: str = ""
     key_reason: str = ""
@@ -45,18 +46,3 @@ class Target:
 
 
 Snapshot = tuple[dict[str, Target], dict[str, Shadow]]
-
-
-def known_of(target: Target, source: str) -> KnownTable:
-    """What `decide` is told of a target that follows a source table."""
-    of = target.sources[source]
-    same = target.columns == of.columns
-    return KnownTable(
-        columns=of.columns,
-        key=of.key,
-        target=() if same else target.columns,
-        names=of.names,
-        gone=of.gone,
-        shared=len(target.sources) > 1,
-        name=target.name,
-    )

@@ -159,10 +159,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Place of the statement in the order of all changes (`binlog.seq`), and its commit time."""
+    """Place of the statement in the order of all changes (`binlog.seq`), its commit time, its GTID or place."""
 
     seq: int = 0
     ts_us: int = -1
+    transaction: str = ""
 
 
 class Surroundings(TypedDict, total=False):

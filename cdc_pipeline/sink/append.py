@@ -18,6 +18,7 @@ from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
+from cdc_pipeline.sink.shape import shaped_view
 from cdc_pipeline.sink.sql import quoted
 from cdc_pipeline.sink.tables import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 
@@ -53,7 +54,7 @@ def append(
         return
     settings.large_batch(sum(file.size_bytes for file in target.files))
     frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
-    frame.createOrReplaceTempView("staged")
+    shaped_view(session, target, frame, "staged")
     session.sql(reduced_sql(session, target, target_table="")).createOrReplaceTempView("reduced")
     columns = [f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.columns)]
     operation = f"CASE WHEN _op = {INSERT} THEN 'insert' ELSE 'update' END AS {OP_COLUMN}"

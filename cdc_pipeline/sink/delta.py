@@ -428,13 +428,15 @@ def _cut_of(
             key=target.key,
             key_reason=target.key_reason,
             sources=target.sources,
+            shape=target.shape,
         )
         states[target.table] = TargetState(
             table=target.table,
             app_id=target.app_id,
             delta_version=log.version,
             applied_batch=record.batch_number,
-            partial=before.partial if before is not None and before.delta_version >= 0 else target.partial,
+            # A shard that joins later may make a whole target partial (K19).
+            partial=target.partial or (before is not None and before.delta_version >= 0 and before.partial),
             suspended=planned.suspended if planned is not None else None,
             sources=tuple(target.sources),
             exact=_stays_exact(record, target, before, planned),

@@ -22,11 +22,13 @@ from cdc_pipeline.target_config import Mode
 __all__ = [
     "AddedColumn",
     "BatchRecord",
+    "ComputedColumn",
     "Cut",
     "CutTable",
     "DdlDecision",
     "Interval",
     "Note",
+    "RecordedShape",
     "RecordedSource",
     "RecordedTarget",
     "StagedFile",
@@ -103,6 +105,36 @@ class RecordedSource(_Plain):
         return tuple(names.get(name, name) for name in self.key)
 
 
+class ComputedColumn(_Plain):
+    """A column that Spark computes: type as DDL text, deterministic expression over the target's source columns."""
+
+    name: str
+    delta_type: str
+    expression: str
+
+
+class RecordedShape(_Plain):
+    """How a target's columns come from those of its source tables, as its rule says it. Never a secret: of a mask only
+    its fingerprint (see `pipeline/masking.py`)."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    masks: dict[str, str] = Field(default_factory=dict)
+    types: dict[str, str] = Field(default_factory=dict)
+    computed: tuple[ComputedColumn, ...] = ()
+    filter: str = ""
+    shard_column: str = ""
+    shard_value: str = ""
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+
+    def is_exact_possible(self, key: tuple[str, ...]) -> bool:
+        """Whether inserts of the source are inserts of the target, found by the source's own key: no shards, no filter,
+        and no mask on a column of the target's `key` (K12)."""
+        masked = {name.lower() for name in self.masks}
+        return not (self.shard_column or self.filter or masked & {name.lower() for name in key})
+
+
 class RecordedTarget(_Plain):
     """What a batch does to one target.
 
@@ -118,6 +150,7 @@ class RecordedTarget(_Plain):
     track: tuple[str, ...] = ()  # history: columns whose changes begin a version; (): all
     # Its source tables by name; {}: one of the target's name, with the target's own columns and key.
     sources: dict[str, RecordedSource] = Field(default_factory=dict)
+    shape: RecordedShape | None = None  # None: the source's columns as they are
     create: bool = False  # the table is created by this batch
     partial: bool = False
     add_columns: tuple[AddedColumn, ...] = ()  # in records of earlier versions; now `schema_steps`
@@ -175,6 +208,7 @@ class CutTable(_Plain):
     key: tuple[str, ...] = ()
     key_reason: str = ""
     sources: dict[str, RecordedSource] = Field(default_factory=dict)  # as in `RecordedTarget`
+    shape: RecordedShape | None = None
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:
         """The source tables of the target `name`, by name."""

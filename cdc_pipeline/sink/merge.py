@@ -33,6 +33,7 @@ from cdc_pipeline.sink.modes import is_plain_mirror
 from cdc_pipeline.sink.modes import statement as modes_statement
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
+from cdc_pipeline.sink.shape import shaped_view
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
@@ -151,7 +152,7 @@ def _apply_rows(
         return
     settings.large_batch(sum(file.size_bytes for file in target.files))
     frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
-    frame.createOrReplaceTempView("staged")
+    shaped_view(session, target, frame, "staged")
     session.sql(reduced_sql(session, target, target_table=table_at(path))).createOrReplaceTempView("reduced")
     run_once(session, merge_sql(path, target, key_facts=facts), there, record, step=MERGE_STEP)
 

@@ -16,6 +16,7 @@ from cdc_pipeline.sink.expand import StagedRows, expand
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import is_keyless_mirror
 from cdc_pipeline.sink.reduce import Layout
+from cdc_pipeline.sink.shape import shaped_view
 from cdc_pipeline.sink.sql import quoted, table_at
 
 if TYPE_CHECKING:
@@ -57,7 +58,8 @@ def statement(
 ) -> str:
     """The statement that applies staged files to a target that is no plain mirror; makes views in `session`."""
     schema = changelog.read_schema(target) if target.mode == "changelog" else Layout(target).read_schema()
-    session.read.schema(schema).parquet(*[str(file) for file in files]).createOrReplaceTempView("staged")
+    frame = session.read.schema(schema).parquet(*[str(file) for file in files])
+    shaped_view(session, target, frame, "staged")
     if target.mode == "changelog":
         return changelog.append_sql(path, target)
     if key_facts is None:

@@ -34,6 +34,7 @@ from cdc_pipeline.sink.manifest import (
     DdlDecision,
     Interval,
     Note,
+    RecordedShape,
     RecordedSource,
     RecordedTarget,
     StagedFile,
@@ -57,7 +58,7 @@ class TargetPlan:
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
         mode: how the target follows the source.
-        track, key_reason, sources, exact: as in `manifest.RecordedTarget`.
+        track, key_reason, sources, shape, exact: as in `manifest.RecordedTarget`.
         replaces: the app_id of the table in whose place this batch makes it anew; "" else.
     """
 
@@ -70,6 +71,7 @@ class TargetPlan:
     track: tuple[str, ...] = ()
     key_reason: str = ""
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
+    shape: RecordedShape | None = None
     replaces: str = ""
     exact: bool = False
 
@@ -383,6 +385,7 @@ def _recorded(target: _Target) -> RecordedTarget:
         key=plan.key,
         sources=dict(plan.sources),
         exact=plan.exact,
+        shape=plan.shape,
         create=target.create,
         partial=plan.partial,
         columns_before=target.before,

@@ -19,6 +19,7 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, TableLog, read_table_log
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.shape import check_expressions, placement_sql
 from cdc_pipeline.sink.sql import quoted, table_at, text_literal
 
 if TYPE_CHECKING:
@@ -66,11 +67,14 @@ def create_table(
         TABLE_PROPERTY: target.table,
         APP_ID_PROPERTY: target.app_id,
     }
+    check_expressions(session, target)
     columns = [*target.columns, *cdc_columns(target.mode, target.columns, target.key)]
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
     settings = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
     if not replaced:
-        session.sql(f"CREATE TABLE {table_at(path)} ({listing}) USING delta TBLPROPERTIES ({settings})")
+        session.sql(
+            f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} TBLPROPERTIES ({settings})"
+        )
         return
     # Delta has no CREATE OR REPLACE of a path with other columns. The new application id comes last: until then all of
     # it is done again.

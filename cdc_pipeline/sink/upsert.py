@@ -30,6 +30,7 @@ from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.merge_settings import INTERPRETED_BYTES_MAX, INTERPRETED_ROWS_MAX, MergeSettings
 from cdc_pipeline.sink.reduce import Layout
+from cdc_pipeline.sink.shape import needs_shaping
 from cdc_pipeline.sink.sql import quoted
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.tables import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
@@ -58,6 +59,8 @@ def suits(target: RecordedTarget, there: TableLog) -> bool:
     odd = [name for name, value in there.properties.items() if value != "false" and _UNKNOWN_PROPERTIES.fullmatch(name)]
     return (
         target.mode == "mirror"
+        and not needs_shaping(target)
+        and (target.shape is None or not target.shape.partition_by)
         and target.all_present
         and sum(file.rows for file in target.files) <= ROWS_MAX
         and sum(file.size_bytes for file in target.files) <= BYTES_MAX
