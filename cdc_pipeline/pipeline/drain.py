@@ -240,8 +240,8 @@ class Drain:
     def _confirm(self, table: DecodedTable) -> list[Target]:
         """The targets of a table's changes; an error tells where they stand."""
         try:
-            self._targets.check_rows(table.rows)
             found = self._targets.confirm(table.rows.schema)
+            self._targets.check_rows(table.rows)
             self._committer.check_overlap(
                 found, table.rows.schema.full_name, first_us=int(table.rows.commit_ts_us.min())
             )
@@ -378,7 +378,8 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
     if target.mode == "changelog":
         return
     try:
-        check_images(rows, target.key)
+        names = set(rows.schema.column_names)  # a shard column is in no image
+        check_images(rows, tuple(name for name in target.key if name in names))
     except StagingError as error:
         raise IncompleteRowsError(
             error.what,
