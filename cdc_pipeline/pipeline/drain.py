@@ -241,8 +241,8 @@ class Drain:
     def _confirm(self, table: DecodedTable) -> list[Target]:
         """The targets of a table's changes; an error tells where they stand."""
         try:
-            self._targets.check_rows(table.rows)
             found = self._targets.confirm(table.rows.schema)
+            self._targets.check_rows(table.rows)
             self._committer.check_overlap(
                 found, table.rows.schema.full_name, first_us=int(table.rows.commit_ts_us.min())
             )
