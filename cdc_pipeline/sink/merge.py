@@ -14,12 +14,11 @@ Rules:
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
@@ -54,9 +53,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MERGE_STEP", "STEPS_PER_BATCH", "apply_target", "is_applied", "merge_sql", "transaction_version"]
 
-CONFLICT_RETRIES: Final = 2
-# Another writer (maintenance, as a rule) committed first; on the new snapshot it may go well.
-_CONFLICT: Final = re.compile(r"\bDELTA_CONCURRENT_\w+|\bConcurrent\w+Exception\b")
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
 
@@ -107,15 +103,7 @@ def apply_target(
             raise StagingError("a batch both changes a target and has rows of it", table=target.table)
         run_steps(session, path, record, target, there)
         if files and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
-            settings = MergeSettings(session, fixed)
-            for left in range(CONFLICT_RETRIES, -1, -1):
-                try:
-                    _apply_rows(session, path, record, target, there, files, settings=settings)
-                    break
-                except Exception as error:
-                    if not left or not _CONFLICT.search(str(error)):
-                        raise
-                    there = _table(path, target)
+            _apply_rows(session, path, record, target, there, files, settings=MergeSettings(session, fixed))
     except CdcError:
         raise
     except Exception as error:
