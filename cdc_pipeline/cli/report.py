@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cdc_pipeline.cli.output import results, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
@@ -78,4 +78,13 @@ def _show_tables(report: CaptureReport) -> None:
         )
     out = results()
     out.print(rows)
+    for name, of_table in sorted(report.tables.items()):
+        if of_table.rescued:
+            text = f"{name}: rescued in {of_table.rescued_rows:,} rows: {rescued_text(of_table.rescued)}"
+            out.print(text, markup=False, soft_wrap=True)
     out.print()
+
+
+def rescued_text(rescued: Mapping[str, int]) -> str:
+    """Values that stand in ``_cdc_rescued``, or were left NULL, by column."""
+    return ", ".join(f"{column} {count:,}" for column, count in sorted(rescued.items()))

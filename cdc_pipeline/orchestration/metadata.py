@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.sink.rescue import RESCUED, RESCUED_COLUMN
 from cdc_pipeline.sink.suspending import way_out
 from cdc_pipeline.sink.tables import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 
@@ -33,6 +34,7 @@ _CDC_DESCRIPTIONS = {
     OP_COLUMN: "operation that left the row as it is: insert or update",
     SEQ_COLUMN: "place of that change in the order of all changes of the source: the higher, the later",
     TS_COLUMN: "when that change was committed at the source",
+    RESCUED_COLUMN: "the server's text of values that their columns cannot hold, by column",
 }
 
 
@@ -66,11 +68,14 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         "path": dg.MetadataValue.path(str(path)),
         **_source_time(cut),
     }
+    if of_table.rescued:
+        metadata["rescued_rows"] = dg.MetadataValue.int(of_table.rescued_rows)
+        metadata["rescued"] = dg.MetadataValue.json(of_table.rescued)
     if row_count is not None:
         metadata["dagster/row_count"] = dg.MetadataValue.int(row_count)
     if of_table.columns:
         metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
-            column_schema(of_table.columns, key=of_table.key)
+            column_schema((*of_table.columns, *([RESCUED] if of_table.rescues else [])), key=of_table.key)
         )
     if cut.cursor.targets[table].partial:
         metadata["partial"] = dg.MetadataValue.bool(True)

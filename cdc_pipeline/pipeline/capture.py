@@ -397,9 +397,7 @@ class _Run:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(
-                captured=tables.captured, epoch=resolved.epoch, suspended=targets.is_suspended, schemas=schemas
-            ),
+            decoder=RunDecoder.of(targets, captured=tables.captured, epoch=resolved.epoch, schemas=schemas),
             targets=targets,
             place=place,
             committer=committer,

@@ -226,7 +226,7 @@ class CatchUp:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=tables.captured, epoch=epoch, schemas=schemas),
+            decoder=RunDecoder(captured=tables.captured, epoch=epoch, schemas=schemas, policies=targets.policy),
             targets=targets,
             place=place,
             committer=committer,

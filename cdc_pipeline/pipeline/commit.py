@@ -350,6 +350,7 @@ def plan_of(target: Target) -> TargetPlan:
         partial=target.state.partial,
         mode=target.mode,
         sources={} if target.sources == itself else target.sources,
+        rescued=target.rescued,
     )
 
 

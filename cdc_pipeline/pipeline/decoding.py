@@ -4,7 +4,8 @@ Rules:
 - Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a savepoint undid.
 - Rows of a transaction that ends with XA PREPARE are told apart: they wait for XA COMMIT (K8).
 - Rows of a suspended table are counted and not decoded: its table maps may be what it was suspended for (K4).
-- A value that its Delta type cannot hold stops the run, with table, column, journal and offset.
+- A value that its Delta type cannot hold is rescued, or stops its table with column, journal and offset, as the table's
+  policies say (`pipeline/rescue.py`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
-from cdc_pipeline.binlog.decoded import INSERT, DecodedRows
+from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.gtid import gtid_texts
 from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
@@ -25,6 +26,8 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
+from cdc_pipeline.pipeline.rescue import RowPolicy, TablePolicy, judged, without_hidden
+from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
@@ -88,14 +91,29 @@ class RunDecoder:
         epoch: int,
         suspended: Callable[[str, str], bool] = lambda _database, _table: False,
         schemas: KnownSchemas | None = None,
+        policies: Callable[[TableSchema], TablePolicy] | None = None,
     ) -> None:
         self._maps = TableMaps(
             lambda database, table: captured(database, table) and not suspended(database, table), schemas=schemas
         )
         self._epoch = epoch
         self._suspended = suspended
+        self._policies = policies or (lambda schema: TablePolicy(RowPolicy(), schema.key_names))
         self.mark = self._maps.mark
         self.rewind = self._maps.rewind
+
+    @classmethod
+    def of(
+        cls, targets: Targets, *, captured: Callable[[str, str], bool], epoch: int, schemas: KnownSchemas | None
+    ) -> RunDecoder:
+        """The decoder of a run that some targets follow."""
+        return cls(
+            captured=captured,
+            epoch=epoch,
+            suspended=targets.is_suspended,
+            schemas=schemas,
+            policies=targets.policy,
+        )
 
     def reset(self) -> None:
         """Forget the table maps of a transaction that never ended."""
@@ -153,7 +171,11 @@ class RunDecoder:
     def _decoded(self, parts: Sequence[RowsSelection], schema: TableSchema) -> DecodedRows:
         decoded = decode_rows(parts, schema, epoch=self._epoch)
         if decoded.invalid:
-            raise _unrepresentable(decoded, parts)
+            policy = self._policies(schema)
+            found = judged(without_hidden(decoded, policy.hidden), policy.rows, keys=policy.keys)
+            if found.failing is not None or found.bad:
+                raise _unrepresentable(decoded, parts, found.failing or found.bad[0])
+            decoded = found.rows
         if not decoded.all_present:
             _check_inserts(decoded, parts)
         return decoded
@@ -249,9 +271,8 @@ def _check_inserts(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> None
 
 
 def _unrepresentable(
-    decoded: DecodedRows, parts: Sequence[RowsSelection]
+    decoded: DecodedRows, parts: Sequence[RowsSelection], value: InvalidValue
 ) -> UnrepresentableValueError | IncompleteRowsError:
-    value = decoded.invalid[0]
     journal, offset = _place(decoded, parts, value.row)
     column = decoded.schema.columns[value.column]
     more = f" and {len(decoded.invalid) - 1} more" if len(decoded.invalid) > 1 else ""
@@ -274,5 +295,6 @@ def _unrepresentable(
         table=decoded.schema.full_name,
         expected=f"a value of {column.kind}",
         got=f"{value.text!r} in the {value.image} image{more}",
-        next_step="correct the value at the source and start after it, or exclude the table",
+        next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined (on_bad_row: "
+        "quarantine); or correct the value at the source and start after it, or exclude the table",
     )

@@ -233,7 +233,7 @@ class Drain:
     def _confirm(self, table: DecodedTable) -> list[Target]:
         """The targets of a table's changes; an error tells where they stand."""
         try:
-            return self._targets.confirm(table.rows.schema)
+            return self._targets.with_rescued(self._targets.confirm(table.rows.schema), table.rows)
         except CdcError as error:
             error.journal, error.offset = table.journal, table.offset
             error.table = error.table or table.rows.schema.full_name

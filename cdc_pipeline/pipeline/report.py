@@ -79,6 +79,8 @@ class TableReport(_Plain):
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
+    rescued: dict[str, int] = Field(default_factory=dict)  # values that their Delta type cannot hold, by column
+    rescued_rows: int = 0
     delta_version: int = -1
     partial: bool = False
 

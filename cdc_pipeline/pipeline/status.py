@@ -24,6 +24,7 @@ class TableStatus(BaseModel):
     key: tuple[str, ...]
     partial: bool
     suspended: Suspension | None = None
+    rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
 
 
 class SourceStatus(BaseModel):
@@ -81,6 +82,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
             key=table.key,
             partial=cut.cursor.targets[name].partial,
             suspended=cut.cursor.targets[name].suspended,
+            rescued={column: count for column, count in table.rescued_ever.items() if count},
         )
         for name, table in (cut.tables.items() if cut is not None else ())
         if cut is not None

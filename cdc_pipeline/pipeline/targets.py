@@ -12,13 +12,15 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.pipeline.rescue import RowPolicyTable, TablePolicy
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.changes import Decision, KnownTable, confirm
@@ -27,6 +29,7 @@ from cdc_pipeline.schema.statement import StatementKind
 from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedSource
+from cdc_pipeline.sink.rescue import check_images, rescued_names
 from cdc_pipeline.target_config import Mode
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
@@ -42,6 +45,7 @@ class Target:
         mode: how it follows.
         sources: its source tables by name, each with columns and key as they are at the source.
         is_new: not in any cut yet: the next batch creates it.
+        rescued: columns of which values were rescued so far; None: the table has no rescue column (`sink/rescue.py`).
     """
 
     state: TargetState
@@ -50,6 +54,7 @@ class Target:
     mode: Mode = "mirror"
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
     is_new: bool = False
+    rescued: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -73,6 +78,7 @@ class Targets:
         self._source = config.name
         self._routes = Routes(config)
         self._allowed = allowed(config.sink)
+        self._row_policies = RowPolicyTable(config, self._routes)
         self._catching_up = catching_up
         self._suspended: dict[str, Suspension] = {}
         # Suspended before their table was made: the state that it will have.
@@ -85,7 +91,10 @@ class Targets:
         if cut is not None:
             for name, table in cut.tables.items():
                 state = cut.cursor.targets[name]
-                self._targets[name] = Target(state, table.columns, table.key, table.mode, table.sources_of(name))
+                rescued = tuple(table.rescued_ever) if table.rescues else None
+                self._targets[name] = Target(
+                    state, table.columns, table.key, table.mode, table.sources_of(name), rescued=rescued
+                )
             self._take_suspended(cut.cursor.targets)
 
     # -- suspended targets --------------------------------------------------------------------------------------------
@@ -213,6 +222,8 @@ class Targets:
         elif not partial:
             state = state.model_copy(update={"partial": False})
         target = Target(state, source.columns, source.key, route.rule.mode, sources={route.source: source}, is_new=True)
+        if self._row_policies.of_rule(route.rule).rescued_column == "always":
+            target = replace(target, rescued=())
         self._targets[route.target] = target
         return target
 
@@ -250,6 +261,28 @@ class Targets:
             self._confirmed[route.target, source] = schema
             found.append(target)
         return found
+
+    def policy(self, schema: TableSchema) -> TablePolicy:
+        """What becomes of values and rows of a table that cannot be applied."""
+        keys = {name for target in self.following(schema.database, schema.table) for name in target.key}
+        return TablePolicy(self._row_policies.of(schema), keys.union(schema.key_names))
+
+    def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
+        """The targets of some rows, with the rescue column that their values ask for (`sink/rescue.py`).
+
+        Raises:
+            IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
+        """
+        names = rescued_names(rows)
+        made = []
+        for target in found:
+            known = names.union(target.rescued or ())
+            if target.mode != "changelog":
+                check_images(rows, known)
+            if names and len(known) > len(target.rescued or ()):
+                self._targets[target.name] = replace(target, rescued=tuple(sorted(known)))
+            made.append(self._targets[target.name])
+        return made
 
     def check(self, schema: TableSchema) -> None:
         """As `confirm`, for rows that may never count: a table without a record stays without one."""

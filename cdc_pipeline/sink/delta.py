@@ -33,6 +33,7 @@ from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
 from cdc_pipeline.sink.read import read_one_row
+from cdc_pipeline.sink.rescue import summed
 from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_properties
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
@@ -360,7 +361,7 @@ def _cut_of(
 ) -> Cut:
     """The cut of a batch: its targets as they are now, all others as the previous cut has them. Who is suspended is in
     the record's cursor, and who fails now is added."""
-    unchanged = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0}
+    unchanged = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0, "rescued": {}, "rescued_rows": 0}
     tables: dict[str, CutTable] = {}
     states: dict[str, TargetState] = {}
     if previous is not None:
@@ -407,6 +408,10 @@ def _cut_of(
             columns=target.columns,
             key=target.key,
             sources=target.sources,
+            rescues=target.rescues,
+            rescued=target.rescued,
+            rescued_rows=target.rescued_rows,
+            rescued_ever=summed(tables[target.table].rescued_ever if target.table in tables else {}, target.rescued),
         )
         states[target.table] = TargetState(
             table=target.table,

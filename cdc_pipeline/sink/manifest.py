@@ -116,6 +116,9 @@ class RecordedTarget(_Plain):
     rows_deleted: int = 0
     all_present: bool = True  # every image holds every column; else the general reduction of K10 is needed
     partial_key_updates: int = 0  # key updates whose new image lacks columns: those come from the old row (K10)
+    rescues: bool = False  # the table has `_cdc_rescued`, as the last of the staged columns (sink/rescue.py)
+    rescued: dict[str, int] = Field(default_factory=dict)  # values that became NULL in their column, by column
+    rescued_rows: int = 0  # rows with such values
 
 
 class BatchRecord(_Plain):
@@ -157,6 +160,10 @@ class CutTable(_Plain):
     columns: tuple[TargetColumn, ...] = ()
     key: tuple[str, ...] = ()
     sources: dict[str, RecordedSource] = Field(default_factory=dict)  # as in `RecordedTarget`
+    rescues: bool = False  # these three as in `RecordedTarget`
+    rescued: dict[str, int] = Field(default_factory=dict)
+    rescued_rows: int = 0
+    rescued_ever: dict[str, int] = Field(default_factory=dict)  # over all batches so far
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:
         """The source tables of the target `name`, by name."""

@@ -26,6 +26,7 @@ from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
+from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
@@ -93,7 +94,7 @@ def apply_target(
         LakeStateError: the target's table is not the one that the record means.
         MergeError: Spark or Delta failed.
     """
-    path = paths.table(target.table)
+    path, target = paths.table(target.table), with_rescued_column(target)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
     session = spark.newSession()
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
@@ -101,6 +102,7 @@ def apply_target(
         if target.create:
             create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)
+        add_rescued_column(session, path, there, target)
         if target.add_columns:
             if files:
                 raise StagingError("a batch both adds columns and has rows", table=target.table)

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,7 @@ from cdc_pipeline.sink.manifest import (
     StagedFile,
     TargetColumn,
 )
+from cdc_pipeline.sink.rescue import RESCUED_COLUMN, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.target_config import Mode
@@ -56,6 +58,7 @@ class TargetPlan:
         partial: as recorded for a table that this batch creates (K19).
         mode: how the target follows the source.
         sources: as in `manifest.RecordedTarget`.
+        rescued: columns of which values were rescued, those of this batch included; None: there is no rescue column.
     """
 
     table: str
@@ -65,6 +68,7 @@ class TargetPlan:
     partial: bool = False
     mode: Mode = "mirror"
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
+    rescued: tuple[str, ...] | None = None
 
 
 @dataclass
@@ -78,6 +82,8 @@ class _Part:
     deleted: int = 0
     partial: bool = False
     partial_key_updates: int = 0
+    rescued: Counter[str] = field(default_factory=Counter)
+    rescued_rows: int = 0
 
     @property
     def staged_bytes(self) -> int:
@@ -94,6 +100,8 @@ class _Part:
         self.deleted += other.deleted
         self.partial |= other.partial
         self.partial_key_updates += other.partial_key_updates
+        self.rescued += other.rescued
+        self.rescued_rows += other.rescued_rows
 
 
 @dataclass
@@ -183,7 +191,12 @@ class StagedBatch:
                 expected="a DDL alone in its batch, and an open transaction closed or dropped before the next",
                 got="rows after added columns" if target.added else "whole transactions while one is open",
             )
-        staged = expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key)
+        columns = tuple(column.name for column in plan.columns)
+        values, rows_with_values = counted(rows), rows_counted(rows)
+        rows = with_rescued(rows, plan.rescued, each_change=plan.mode == "changelog")
+        if plan.rescued is not None:
+            columns += (RESCUED_COLUMN,)
+        staged = expand(rows, columns=columns, key=plan.key)
         part = target.part
         if open_transaction:
             part = target.open = target.open or _Part()
@@ -201,6 +214,8 @@ class StagedBatch:
         part.deleted += staged.rows_deleted
         part.partial |= staged.partial
         part.partial_key_updates += staged.partial_key_updates
+        part.rescued += values
+        part.rescued_rows += rows_with_values
         self._on_joint("staging")
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
@@ -326,6 +341,7 @@ class StagedBatch:
             for group in range(staged.num_row_groups):
                 rows = staged.read_row_group(group)
                 gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
+                _uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
                 removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
                 if not gone.all():
                     writer = writer or self._writer(target, rows.schema)
@@ -351,6 +367,15 @@ class StagedBatch:
             part.writer = None
 
 
+def _uncount(part: _Part, gone: pa.Table, *, rescued: str) -> None:
+    """Take the rescued values of rows that never count out of the counts."""
+    if rescued in gone.column_names:
+        arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
+        rows, values = undone_counts(gone.filter(arriving).column(rescued))
+        part.rescued_rows -= rows
+        part.rescued -= values
+
+
 def _recorded(target: _Target) -> RecordedTarget:
     plan, part = target.plan, target.part
     return RecordedTarget(
@@ -369,4 +394,7 @@ def _recorded(target: _Target) -> RecordedTarget:
         rows_deleted=part.deleted,
         all_present=not part.partial,
         partial_key_updates=part.partial_key_updates,
+        rescues=plan.rescued is not None,
+        rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
+        rescued_rows=part.rescued_rows,
     )
