@@ -30,6 +30,7 @@ dev: setup ## open Dagster's UI on this project, with the demo's assets
 .PHONY: test
 test: setup ## fetch real servers and a browser, then run every test
 	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m cdc_pipeline.sink.jars --with s3
 	@$(BIN)/python -m tests.browser.install
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 

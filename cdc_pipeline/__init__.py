@@ -31,7 +31,8 @@ def read(
 
     Args:
         spark: a session with Delta.
-        lake: the lake's folder.
+        lake: the lake's folder or address; `sink.lake_path` of a pipeline's configuration brings the settings of an
+            object store with it, text leaves them to the environment.
         table: its name in the lake, ``schema.table``.
         as_of: the newest cut by default. A cut or its number; a GTID set (text or set): the first cut that contains
             it; a time with its zone (datetime, or text such as ``2026-01-31T08:00:00+00:00``): the last cut before

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.schema_policy import SHADOW_TABLES, SchemaChangePolicy, checked_shadows
 from cdc_pipeline.sink_config import READER_FEATURES as READER_FEATURES
 from cdc_pipeline.sink_config import READER_PRESETS as READER_PRESETS
 from cdc_pipeline.sink_config import CatalogConfig as CatalogConfig
@@ -170,6 +171,13 @@ class TablesConfig(Section):
     include: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
 
+    shadow_tables: tuple[str, ...] = SHADOW_TABLES
+
+    @field_validator("shadow_tables")
+    @classmethod
+    def _shadows(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_shadows(value)
+
     @field_validator("include", "exclude")
     @classmethod
     def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -230,6 +238,7 @@ class PipelineConfig(Section):
     source: Annotated[LiveSourceConfig | ArchiveSourceConfig, Field(discriminator="kind")]
     tables: TablesConfig = TablesConfig()
     targets: tuple[TargetRule, ...] = ()
+    schema_changes: SchemaChangePolicy = SchemaChangePolicy()
     start: Start = "earliest"
     bound: Bound = "end_of_log"
     accept: AcceptConfig = AcceptConfig()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -102,16 +101,16 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
 @command.command("materialize")
 @click.argument("source")
 @click.argument("cut")
-@click.option("--to", type=click.Path(path_type=Path), required=True, help="Folder of the copy: a lake of its own.")
+@click.option("--to", metavar="FOLDER", required=True, help="Folder or address of the copy: a lake of its own.")
 @with_json
-def materialize(settings: Settings, *, source: str, cut: str, to: Path) -> None:
+def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
     """Copy all tables of SOURCE as of CUT, to keep them for longer than sink.cut_retention. Starts Spark."""
     config = settings.config_of(source)
     paths, found = _cut(config, cut)
     from cdc_pipeline.sink.materialize import materialize as copy_cut
     from cdc_pipeline.sink.spark import SparkProvider
 
-    spark = SparkProvider(config.sink.spark)
+    spark = SparkProvider.of(config.sink)
     try:
         with quiet_streams(quiet=not settings.debug) as stream:
             progress = notes(stream)

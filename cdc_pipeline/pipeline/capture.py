@@ -336,7 +336,11 @@ class _Run:
         config = self._config
         identity = self._source.identity
         tables = TableFilter(config.tables)
-        rules = StatementRules(tables, is_mariadb=identity.flavor == "mariadb")
+        cursor = self._reconciled.cursor
+        targets = Targets(config, self._cut, shadows=cursor.shadows if cursor is not None else {})
+        is_mariadb, followed = identity.flavor == "mariadb", targets.followed_sources()
+        rules = StatementRules(tables, is_mariadb=is_mariadb, config=config, followed=followed)
+        captured = targets.or_followed(tables.captured)
         store = build_store(config, on_joint=self._observer.reached)
         store.start()
         reader = Reader(
@@ -350,8 +354,6 @@ class _Run:
             on_joint=self._observer.reached,
         )
         place = Place(resolved.start, identity.flavor, keeps_gtids=self._source.uses_gtids)
-        targets = Targets(config, self._cut)
-        cursor = self._reconciled.cursor
         parking = self._sink.parking(epoch=resolved.epoch, open_xa=cursor.open_xa if cursor is not None else ())
         committer = Committer(
             source=config.name,
@@ -375,11 +377,11 @@ class _Run:
             committer=committer,
             place=place,
             epoch=resolved.epoch,
-            captured=tables.captured,
+            captured=captured,
             accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
         )
         suspender = Suspender(
-            captured=tables.captured,
+            captured=captured,
             known=resolved.plan.tables,
             targets=targets,
             committer=committer,
@@ -388,7 +390,7 @@ class _Run:
         )
         committer.history = history_writer(config, start=resolved.start, end=resolved.end, flavor=identity.flavor)
         committer.schemas = schemas = schemas_of(
-            config, source=self._source, run=resolved, cursor=cursor, recorded=targets.known
+            config, source=self._source, run=resolved, cursor=cursor, recorded=targets.known, follows=targets.follows
         )
         if resolved.decision is not None:
             committer.hold_until_us = resolved.decision.overlap_until_us
@@ -397,7 +399,7 @@ class _Run:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder.of(targets, captured=tables.captured, epoch=resolved.epoch, schemas=schemas),
+            decoder=RunDecoder.of(targets, captured=captured, epoch=resolved.epoch, schemas=schemas),
             targets=targets,
             place=place,
             committer=committer,

@@ -185,7 +185,11 @@ class CatchUp:
         resolved = ResolvedRun(
             plan=plan, decision=decision, epoch=epoch, start=start, end=end, limit=None, ends_anywhere=False
         )
-        rules = StatementRules(tables, is_mariadb=identity.flavor == "mariadb")
+        targets = Targets(config, self.cut, catching_up=name, shadows=self.cursor.shadows)
+        rules = StatementRules(
+            tables, is_mariadb=identity.flavor == "mariadb", config=config, followed=targets.followed_sources()
+        )
+        captured = targets.or_followed(tables.captured)
         store = build_store(config, on_joint=self._observer.reached)
         store.start()
         reader = Reader(
@@ -198,7 +202,6 @@ class CatchUp:
             on_joint=self._observer.reached,
         )
         place = Place(start, identity.flavor, keeps_gtids=source.uses_gtids)
-        targets = Targets(config, self.cut, catching_up=name)
         # Prepared transactions of this stretch, with rows of the target alone: none of them is in the cursor.
         parking = self._sink.parking(epoch=epoch)
         committer = CatchUpCommitter(
@@ -218,7 +221,7 @@ class CatchUp:
             start_reasons=(),
         )
         committer.schemas = schemas = schemas_of(
-            config, source=source, run=resolved, cursor=self.cursor, recorded=targets.known
+            config, source=source, run=resolved, cursor=self.cursor, recorded=targets.known, follows=targets.follows
         )
         committer.catch_up(name, end=self.cursor.position, source_time_us=self.cut.source_time_us)
         drain = Drain(
@@ -226,7 +229,7 @@ class CatchUp:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=tables.captured, epoch=epoch, schemas=schemas, policies=targets.policy),
+            decoder=RunDecoder(captured=captured, epoch=epoch, schemas=schemas, policies=targets.policy),
             targets=targets,
             place=place,
             committer=committer,
@@ -236,7 +239,7 @@ class CatchUp:
                 committer=committer,
                 place=place,
                 epoch=epoch,
-                captured=tables.captured,
+                captured=captured,
                 accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
             ),
             observer=self._observer,

@@ -26,7 +26,7 @@ from cdc_pipeline.pipeline.schemas import Schemas
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.schema.decisions import AddedColumn
+from cdc_pipeline.schema.changes import TableChange
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note, RecordedSource
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
@@ -124,9 +124,10 @@ class Committer:
         self._created.add(target.name)
         self._batch().create(plan_of(target))
 
-    def add_columns(self, target: Target, added: tuple[AddedColumn, ...]) -> None:
-        """The batch adds columns to the target's table."""
-        self._batch().add_columns(plan_of(target), added)
+    def change(self, target: Target, change: TableChange) -> None:
+        """The batch does to the target what a DDL means for it."""
+        before = change.before or change.known
+        self._batch().change(plan_of(target), before.target_columns, change.steps)
 
     def decided(self, decision: DdlDecision) -> None:
         """Keep a decision for the batch's record."""
@@ -301,6 +302,7 @@ class Committer:
             epoch=self._epoch,
             open_xa=self._xa.durable(),
             targets=self._targets.states(created),
+            shadows=self._targets.shadow_texts(),
         )
 
 
@@ -318,6 +320,7 @@ def cursor_state(
     epoch: int = 1,
     open_xa: tuple[OpenXa, ...] = (),
     targets: dict[str, TargetState] | None = None,
+    shadows: dict[str, str] | None = None,
 ) -> CursorState:
     """The cursor of `source` at a position."""
     return CursorState(
@@ -336,6 +339,7 @@ def cursor_state(
         journal_created_s=at.journal_created_s,
         open_xa=open_xa,
         targets=targets or {},
+        shadows=shadows or {},
     )
 
 
@@ -351,6 +355,7 @@ def plan_of(target: Target) -> TargetPlan:
         mode=target.mode,
         sources={} if target.sources == itself else target.sources,
         rescued=target.rescued,
+        replaces=target.replaces,
     )
 
 

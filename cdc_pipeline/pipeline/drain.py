@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.gtid import gtid_texts
-from cdc_pipeline.binlog.query import parse_query
+from cdc_pipeline.binlog.query import Query, parse_query
+from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.commit import Committer
@@ -36,7 +37,7 @@ from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.pipeline.xa import XaControl
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.changes import Decision
+from cdc_pipeline.schema.changes import Decision, RowPlace
 from cdc_pipeline.schema.history_ddl import SCHEMA_KINDS
 from cdc_pipeline.store.contract import EventStore
 
@@ -77,6 +78,7 @@ class Drain:
         self._suspends = suspends
         self._schemas = schemas
         self._end = resolved.end
+        self._epoch = resolved.epoch
         self._bytes_done = 0
         self._rows = 0
         self._transactions = 0
@@ -251,18 +253,19 @@ class Drain:
     def _take_statement(self, piece: EventSlice) -> None:
         """A statement alone: where it changes a target it is a batch of its own."""
         self._committer.coming(int(piece.events["commit_ts_us"][-1]))
+        row = piece.stop - 1
         try:
-            decision = self._decide(piece, piece.stop - 1)
+            query, decision = self._decision(piece, row)
+            alone = bool(decision.changes)
+            if alone:
+                self._committer.commit()  # which may suspend a target
+                query, decision = self._decision(piece, row)
+            self._take_over(piece, row, query, decision)
         except CdcError as error:
             if not self._suspends(error):
                 raise
             self._take_statement(piece)
             return
-        alone = bool(decision.add_columns)
-        if alone:
-            self._committer.commit()
-            if any(self._targets.is_suspended(*added.table) for added in decision.add_columns):
-                decision = self._decide(piece, piece.stop - 1)  # the commit has suspended it
         self._apply(decision)
         self._advance([piece], DecodedRun((), 0, 0 if decision.ignored else 1))
         if alone:
@@ -277,15 +280,32 @@ class Drain:
         ]
 
     def _decide(self, piece: EventSlice, row: int) -> Decision:
-        query = parse_query(piece.chunk, row)
+        query, decision = self._decision(piece, row)
+        self._take_over(piece, row, query, decision)
+        return decision
+
+    def _decision(self, piece: EventSlice, row: int) -> tuple[Query, Decision]:
+        query, event = parse_query(piece.chunk, row), piece.chunk.events[row]
         decide = partial(decide_in_overlap, self._rules) if self._committer.is_held else self._rules.decide
+        journal = piece.chunk.journal
+        seq = pack_seq(self._epoch, journal_number(journal), max(0, int(event["tx_offset"])), int(event["tx_ordinal"]))
         decision = decide(
             query,
             targets=self._targets,
-            journal=piece.chunk.journal,
-            offset=int(piece.chunk.events["offset"][row]),
+            journal=journal,
+            offset=int(event["offset"]),
+            schemas=self._schemas,
+            place=RowPlace(seq, int(event["commit_ts_us"])),
         )
-        self._targets.decided(decision)
+        return query, decision
+
+    def _take_over(self, piece: EventSlice, row: int, query: Query, decision: Decision) -> None:
+        saved = self._targets.snapshot()
+        try:
+            self._targets.decided(decision)
+        except CdcError:
+            self._targets.restore(saved)
+            raise
         if self._schemas is not None and decision.statement.kind in SCHEMA_KINDS:
             self._schemas.apply(
                 query,
@@ -294,16 +314,18 @@ class Drain:
                 offset=int(piece.chunk.events["offset"][row]),
                 time_us=int(piece.chunk.events["commit_ts_us"][row]),
             )
-        return decision
 
     def _apply(self, decision: Decision) -> None:
         for created in decision.creates:
             for target in self._targets.following(*created.table):
                 if target.is_new:
                     self._committer.create(target)
-        for added in decision.add_columns:
-            for target in self._targets.following(*added.table):
-                self._committer.add_columns(target, added.columns)
+        for change in decision.changes:
+            target = self._targets.named(change.known.name)
+            if change.replaces:
+                self._committer.create(target)
+            else:
+                self._committer.change(target, change)
         if decision.ignored:
             left = any(self._targets.is_suspended(*table) for table in decision.statement.tables)
             self._place.count("statements_suspended" if left else "statements_ignored", 1)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import FeatureNotAllowedError, SchemaError
 from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta_log import reader_features
@@ -30,22 +31,23 @@ def with_features(plan: CapturePlan, *, config: PipelineConfig, cut: Cut | None,
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
     found = {name: reader_features(paths.table(name)) for name in (cut.tables if cut is not None else ())}
     warnings = []
-    if set(plan.tables) - found.keys():
-        captures = TableFilter(config.tables).captured
-        placed = source.catalog(captures, since=source.end_position())
+    routes = Routes(config)
+    routed = {route.target for table in plan.tables for route in routes.of(*table.split(".", 1))}
+    if routed - found.keys():
+        placed = source.catalog(TableFilter(config.tables).captured, since=source.end_position())
         for schema, _ in placed.catalog.tables.values() if placed is not None else ():
-            name = schema.full_name
-            if name in found:
+            new = [r.target for r in routes.of(schema.database, schema.table) if r.target not in found]
+            if not new:
                 continue
             try:
                 columns = target_columns(schema)
-                permitted.check_types(((column.name, column.delta_type) for column in columns), table=name)
+                permitted.check_types(((c.name, c.delta_type) for c in columns), table=schema.full_name)
             except FeatureNotAllowedError as error:
-                warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
+                warnings.append(f"{', '.join(new)} will be suspended: {error.what}; {error.next_step}")
             except SchemaError:
                 continue  # stops for another reason, which the run tells
             else:
-                found[name] = features_of_table((column.delta_type for column in columns), permitted)
+                found.update(dict.fromkeys(new, features_of_table((c.delta_type for c in columns), permitted)))
     return plan.model_copy(
         update={"features": dict(sorted(found.items())), "warnings": (*plan.warnings, *sorted(warnings))}
     )

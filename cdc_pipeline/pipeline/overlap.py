@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,10 +38,15 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.overlap import Transactions, match_overlap
 from cdc_pipeline.position.overlap_result import OverlapResult
 from cdc_pipeline.position.position import Flavor, Position
-from cdc_pipeline.schema.changes import Decision, KnownTable
+from cdc_pipeline.schema.changes import Decision, KnownTable, RowPlace
+from cdc_pipeline.schema.shadows import Shadow
+from cdc_pipeline.schema.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.lake import LakePaths, replace_file
 from cdc_pipeline.source.protocol import Source
+
+if TYPE_CHECKING:
+    from cdc_pipeline.pipeline.schemas import Schemas
 
 ENTRY_DTYPE: Final = np.dtype(
     [("commit_us", "<i8"), ("journal", "<i8"), ("offset", "<i8"), ("high", "<u8"), ("low", "<u8")]
@@ -283,8 +288,20 @@ class _Before(Targets):
         now = self._now.known(database, table)
         if now is None or not self._has_table:
             return None
+        return self._without(now)
+
+    def known_all(self, database: str, table: str) -> list[KnownTable]:
+        return [self._without(known) for known in self._now.known_all(database, table)] if self._has_table else []
+
+    def _without(self, now: KnownTable) -> KnownTable:
         columns = tuple(c for c in now.columns if c.name in now.key or c.name.lower() not in self._text)
-        return replace(now, columns=columns)
+        return replace(now, columns=columns, target=())
+
+    def follows(self, database: str, table: str) -> bool:
+        return self._now.follows(database, table)
+
+    def shadow(self, database: str, table: str) -> Shadow | None:
+        return self._now.shadow(database, table)
 
     def names_in(self, database: str) -> list[str]:
         return self._now.names_in(database)
@@ -293,14 +310,23 @@ class _Before(Targets):
         return self._now.is_suspended(database, table)
 
 
-def decide_in_overlap(rules: StatementRules, query: Query, *, targets: Targets, journal: str, offset: int) -> Decision:
+def decide_in_overlap(
+    rules: StatementRules,
+    query: Query,
+    *,
+    targets: Targets,
+    journal: str,
+    offset: int,
+    schemas: Schemas | None = None,
+    place: RowPlace | None = None,
+) -> Decision:
     """As `rules.decide`; a statement whose columns or table the targets have already is recorded as applied.
 
     Raises:
         CdcError: as `rules.decide`.
     """
     try:
-        return rules.decide(query, targets=targets, journal=journal, offset=offset)
+        return rules.decide(query, targets=targets, journal=journal, offset=offset, schemas=schemas, place=place)
     except CdcError as refused:
         for has_table in (True, False):
             before = _Before(targets, query.sql, has_table=has_table)
@@ -315,7 +341,7 @@ def decide_in_overlap(rules: StatementRules, query: Query, *, targets: Targets, 
                         "reason": f"already applied before the switch: {decision.ddl.reason}",
                     }
                 )
-                return replace(decision, ddl=ddl, add_columns=(), creates=())
+                return replace(decision, ddl=ddl, changes=(), creates=())
         raise refused
 
 
@@ -327,9 +353,13 @@ def _is_applied(decision: Decision, targets: Targets) -> bool:
         there = {column.name: column.delta_type for column in now.columns} if now is not None else {}
         return all(there.get(column.name) == column.delta_type for column in columns)
 
+    if any(not isinstance(step, AddColumn | FillColumns) for change in decision.changes for step in change.steps):
+        return False
     wanted = [
-        (*part.table, [TargetColumn(name=c.name, delta_type=c.delta_type) for c in part.columns])
-        for part in decision.add_columns
+        (*change.table, [TargetColumn(name=step.name, delta_type=step.delta_type)])
+        for change in decision.changes
+        for step in change.steps
+        if isinstance(step, AddColumn)
     ]
     wanted += [(*part.table, list(part.columns)) for part in decision.creates]
     return bool(wanted) and all(has(*part) for part in wanted)

@@ -75,6 +75,9 @@ class Routes:
 
     def is_followed(self, state: TargetState) -> bool:
         """Whether a recorded target still follows the source."""
+        if state.origin is not None:
+            source, target = state.origin
+            return bool(self.sources_of(target, [source]))
         return bool(self.sources_of(state.table, state.source_names))
 
 

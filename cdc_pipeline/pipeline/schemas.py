@@ -24,7 +24,7 @@ from cdc_pipeline.pipeline.statements import session_modes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.changes import KnownTable
+from cdc_pipeline.schema.changes import KnownTable, TableState
 from cdc_pipeline.schema.history import Origin, Place, SchemaHistory, Version
 from cdc_pipeline.schema.history_ddl import LoggedStatement, apply
 from cdc_pipeline.sink.lake import LakePaths
@@ -50,12 +50,14 @@ def schemas_of(
     run: ResolvedRun,
     cursor: CursorState | None,
     recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None,
+    follows: Callable[[str, str], bool] = lambda _database, _table: False,
 ) -> Schemas:
     """The schema history for a run from `run.start` on.
 
     Args:
         cursor: where the history is whole up to; None before the first.
         recorded: the target of a table.
+        follows: whether a target follows a table that is not captured by its name.
 
     Raises:
         LakeStateError: the stored history is damaged.
@@ -67,7 +69,12 @@ def schemas_of(
         history = file.read().up_to(Place(cursor.epoch, *cursor.position.order))
     if run.decision is not None and run.decision.epoch_grows and run.decision.overlap_until_us is None:
         history.begin_epoch(Place(run.epoch, *start.order))
-    captured = TableFilter(config.tables).captured
+    tables = TableFilter(config.tables)
+
+    def captured(database: str, table: str) -> bool:
+        # Shadow tables too: one that is swapped in brings its columns along.
+        return tables.captured(database, table) or bool(tables.shadowed(database, table)) or follows(database, table)
+
     return Schemas(
         history,
         file=file,
@@ -136,6 +143,28 @@ class Schemas:
         if version is None or version.schema is None:
             return None
         return self._as_recorded(version.schema, journal, offset)
+
+    def before(self, database: str, table: str, journal: str, offset: int) -> TableState | None:
+        """The table as it was right before a statement at a place, None where it is not known."""
+        place = Place.of(self._epoch, journal, offset)
+        place = Place(place.epoch, place.journal, place.offset - 1)
+        version = self._history.at(database, table, place)
+        if (version is None or version.schema is None) and self.ask_catalog():
+            version = self._history.at(database, table, place)
+        if version is None or version.schema is None:
+            return None
+        of_database = self._history.at(database, "", place)
+        schema = self._as_recorded(version.schema, journal, offset)
+        return TableState(schema, version.charset, "" if of_database is None else of_database.charset)
+
+    def after(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
+        """The table right behind the statement at a place by the server's catalog; None where no catalog tells that."""
+        self.ask_catalog()
+        version = self._version(database, table, journal, offset)
+        place = Place.of(self._epoch, journal, offset)
+        if version is None or version.origin is not Origin.CATALOG or version.place != place:
+            return None
+        return version.schema
 
     def why_unknown(self, database: str, table: str, journal: str, offset: int) -> str:
         """Why a table is not known at a place."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from cdc_pipeline.binlog.query import Query
+from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
-from cdc_pipeline.schema.changes import Decision, decide, is_isolated
+from cdc_pipeline.schema.changes import Decision, KnownTable, RowPlace, decide, is_isolated
+from cdc_pipeline.schema.ddl import classify
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
+from cdc_pipeline.schema.scene import ALL_FEATURES, Surroundings
 from cdc_pipeline.schema.statement import StatementKind
+from cdc_pipeline.schema_policy import ShadowNames
+from cdc_pipeline.sink.features import allowed
+
+if TYPE_CHECKING:
+    from cdc_pipeline.pipeline.schemas import Schemas
 
 
 def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
@@ -25,42 +35,101 @@ def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
 
 
 class StatementRules:
-    """The table filter applied to statements. Used by both threads: it keeps no state."""
+    """The pipeline's tables and policies applied to statements. Used by both threads.
 
-    def __init__(self, tables: TableFilter, *, is_mariadb: bool) -> None:
+    What it keeps is the reader's alone: new names of captured tables, so that DDL under them stands alone too. The
+    drain learns of them in its own time, from its targets.
+    """
+
+    def __init__(
+        self, tables: TableFilter, *, is_mariadb: bool, config: PipelineConfig, followed: Collection[str]
+    ) -> None:
+        """`followed`: source tables (``schema.table``) that targets follow after a rename."""
         self._tables = tables
         self._is_mariadb = is_mariadb
+        self._policy = config.schema_changes
+        permitted = allowed(config.sink)
+        self._features = frozenset(name for name in ALL_FEATURES if permitted.permits(name))
+        self._shadows = ShadowNames(config.tables.shadow_tables)
+        self._read_as_captured = set(followed)
 
     def is_isolated(self, sql: str, database: str) -> bool:
         """Whether the statement must be alone in its batch: DDL of a captured table, and the unknown."""
-        return is_isolated(sql, database, self._tables.captured, is_mariadb=self._is_mariadb)
+        isolated = is_isolated(sql, database, self._is_read, is_mariadb=self._is_mariadb)
+        if isolated and "RENAME" in sql.upper():
+            statement = classify(sql, database, is_mariadb=self._is_mariadb)
+            for old, new in statement.renames:
+                if self._is_read(*old):
+                    self._read_as_captured.add(".".join(new))
+        return isolated
 
-    def decide(self, query: Query, *, targets: Targets, journal: str, offset: int) -> Decision:
+    def _is_read(self, database: str, table: str) -> bool:
+        return self._tables.captured(database, table) or f"{database}.{table}" in self._read_as_captured
+
+    def decide(
+        self,
+        query: Query,
+        *,
+        targets: Targets,
+        journal: str,
+        offset: int,
+        schemas: Schemas | None = None,
+        place: RowPlace | None = None,
+    ) -> Decision:
         """What the statement does to the targets; suspended ones are not concerned (K4).
+
+        Each target of a table is decided for by itself; what is recorded of the statement is what the first one says.
 
         Raises:
             UnsupportedDdlError, UnsupportedEventError: it cannot be applied; with journal, offset and the way out.
         """
         modes = session_modes(query, is_mariadb=self._is_mariadb)
-        captured = self._tables.captured
 
-        def decide_for(concerned: Callable[[str, str], bool]) -> Decision:
-            return decide(
+        def captured(database: str, table: str) -> bool:
+            return self._tables.captured(database, table) or targets.follows(database, table)
+
+        def concerned(database: str, table: str) -> bool:
+            return captured(database, table) and not targets.is_suspended(database, table)
+
+        def decide_for(number: int, among: Callable[[str, str], bool]) -> Decision:
+            def known(database: str, table: str) -> KnownTable | None:
+                found = targets.known_all(database, table)
+                return found[min(number, len(found) - 1)] if found else None
+
+            surroundings: Surroundings = {
+                "policy": lambda _database, _table: self._policy,
+                "shadow": targets.shadow,
+                "shadowed": self._shadows.table_of,
+                "features": self._features,
+                "place": place or RowPlace(),
+            }
+            if schemas is not None:
+                surroundings["before"] = lambda database, table: schemas.before(database, table, journal, offset)
+                surroundings["catalog_after"] = lambda database, table: schemas.after(database, table, journal, offset)
+            decision = decide(
                 query.sql,
                 query.database,
-                captured=concerned,
-                known=targets.known,
+                captured=among,
+                known=known,
                 targets_in=targets.names_in,
                 is_mariadb=self._is_mariadb,
                 modes=modes,
                 journal=journal,
                 offset=offset,
+                **surroundings,
             )
+            changes = tuple(replace(change, before=known(*change.table)) for change in decision.changes)
+            return replace(decision, changes=changes)
 
-        decision = decide_for(
-            lambda database, table: captured(database, table) and not targets.is_suspended(database, table)
-        )
+        decision = decide_for(0, concerned)
         if decision.statement.kind is StatementKind.DML:
             # Rows that are logged as a statement may change other tables too (triggers): no suspension covers them.
-            return decide_for(captured)
+            return decide_for(0, captured)
+        tables = dict.fromkeys((*decision.statement.tables, *(change.table for change in decision.changes)))
+        count = max((len(targets.known_all(*table)) for table in tables), default=1) if decision.changes else 1
+        for number in range(1, count):
+            more = decide_for(number, concerned).changes
+            done = {(change.table, change.known.name) for change in decision.changes}
+            new = tuple(change for change in more if (change.table, change.known.name) not in done)
+            decision = replace(decision, changes=decision.changes + new)
         return decision

@@ -8,12 +8,14 @@ from fnmatch import translate
 from functools import lru_cache
 
 from cdc_pipeline.config import TablesConfig
+from cdc_pipeline.schema_policy import ShadowNames
 
 SYSTEM_SCHEMAS = frozenset({"mysql", "sys", "information_schema", "performance_schema"})
 
 
 class TableFilter:
-    """Include and exclude patterns over ``schema.table``. Names are compared as the binlog writes them.
+    """Include and exclude patterns over ``schema.table``. Names are compared as the binlog writes them. Shadow tables
+    of online schema changes are captured by their exact names alone.
 
     Attributes:
         exact_names: patterns that name one table.
@@ -22,6 +24,7 @@ class TableFilter:
     def __init__(self, tables: TablesConfig, *, only: Callable[[str], bool] | None = None) -> None:
         """`only`: narrows what the patterns match, by name ``schema.table``."""
         self._only = only
+        self._shadow_names = ShadowNames(tables.shadow_tables)
         self._include = [re.compile(translate(pattern)) for pattern in tables.include]
         self._exclude = [re.compile(translate(pattern)) for pattern in tables.exclude]
         self.exact_names = tuple(pattern for pattern in tables.include if not set("*?[") & set(pattern))
@@ -31,9 +34,17 @@ class TableFilter:
         if database.lower() in SYSTEM_SCHEMAS:
             return False
         name = f"{database}.{table}"
-        if not any(p.match(name) for p in self._include) or any(p.match(name) for p in self._exclude):
+        if not self._matches(name) or (self._only is not None and not self._only(name)):
             return False
-        return self._only is None or self._only(name)
+        return name in self.exact_names or not self.shadowed(database, table)
+
+    def _matches(self, name: str) -> bool:
+        return any(p.match(name) for p in self._include) and not any(p.match(name) for p in self._exclude)
+
+    def shadowed(self, database: str, table: str) -> str:
+        """The captured table of the same database that an online schema change works on by this name, "" for none."""
+        base = self._shadow_names.table_of(table)
+        return base if base and self._matches(f"{database}.{base}") else ""
 
     def captured_names(self, names: list[str]) -> list[str]:
         """Those of `names` (``schema.table``) that are captured, sorted."""

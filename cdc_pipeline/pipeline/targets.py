@@ -12,8 +12,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
@@ -23,14 +24,15 @@ from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.pipeline.rescue import RowPolicyTable, TablePolicy
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.schema.changes import Decision, KnownTable, confirm
-from cdc_pipeline.schema.decisions import AddedColumn
+from cdc_pipeline.schema.changes import Decision, KnownTable, TableChange, confirm
+from cdc_pipeline.schema.shadows import Shadow
 from cdc_pipeline.schema.statement import StatementKind
+from cdc_pipeline.schema.steps import AddColumn, WidenColumn
 from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedSource
 from cdc_pipeline.sink.rescue import check_images, rescued_names
-from cdc_pipeline.target_config import Mode
+from cdc_pipeline.target_config import Mode, TargetRule
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
 
@@ -46,6 +48,7 @@ class Target:
         sources: its source tables by name, each with columns and key as they are at the source.
         is_new: not in any cut yet: the next batch creates it.
         rescued: columns of which values were rescued so far; None: the table has no rescue column (`sink/rescue.py`).
+        replaces: of a new one, the app_id of the table in whose place it is made; "" else.
     """
 
     state: TargetState
@@ -55,11 +58,29 @@ class Target:
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
     is_new: bool = False
     rescued: tuple[str, ...] | None = None
+    replaces: str = ""
 
     @property
     def name(self) -> str:
         """``schema.table`` in the lake."""
         return self.state.table
+
+
+Snapshot = tuple[dict[str, Target], dict[str, Shadow]]
+
+
+def _known(target: Target, source: str) -> KnownTable:
+    of = target.sources[source]
+    same = target.columns == of.columns
+    return KnownTable(
+        columns=of.columns,
+        key=of.key,
+        target=() if same else target.columns,
+        names=of.names,
+        gone=of.gone,
+        shared=len(target.sources) > 1,
+        name=target.name,
+    )
 
 
 class Targets:
@@ -69,12 +90,20 @@ class Targets:
         config: the pipeline, for its routes.
         cut: the last cut.
         catching_up: a suspended target that this run catches up: it alone follows the source in this run.
+        shadows: as in the cursor.
 
     Attributes:
         news: what was suspended since the last cut, by target.
     """
 
-    def __init__(self, config: PipelineConfig, cut: Cut | None, *, catching_up: str | None = None) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        cut: Cut | None,
+        *,
+        catching_up: str | None = None,
+        shadows: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._source = config.name
         self._routes = Routes(config)
         self._allowed = allowed(config.sink)
@@ -96,22 +125,85 @@ class Targets:
                     state, table.columns, table.key, table.mode, table.sources_of(name), rescued=rescued
                 )
             self._take_suspended(cut.cursor.targets)
+        self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
+        # Source tables that a target follows though the configuration leads elsewhere: the names of those targets.
+        self._followers: dict[str, list[str]] = {}
+        self._has_moved = False
+        self._look_for_followers()
+
+    # -- renamed tables -----------------------------------------------------------------------------------------------
+
+    def _look_for_followers(self) -> None:
+        self._followers = {}
+        self._has_moved = any(target.state.origin is not None for target in self._targets.values())
+        for target in self._targets.values():
+            if target.state.origin is not None:
+                for source, recorded in target.sources.items():
+                    if not recorded.gone:
+                        self._followers.setdefault(source, []).append(target.name)
+
+    def follows(self, database: str, table: str) -> bool:
+        """Whether a target follows a table that came to its name by RENAME, captured or not."""
+        return any(not self._stands(name) for name in self._followers.get(f"{database}.{table}", ()))
+
+    def or_followed(self, captured: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
+        """`captured`, or followed now."""
+        return lambda database, table: captured(database, table) or self.follows(database, table)
+
+    def followed_sources(self) -> list[str]:
+        """Names of all such tables."""
+        return list(self._followers)
+
+    def _routes_of(self, database: str, table: str) -> tuple[Route, ...]:
+        """The routes of a table: where the configuration leads, but for targets that a rename has moved."""
+        source = f"{database}.{table}"
+        followers = self._followers.get(source)
+        if followers:
+            return tuple(self._route_of(source, self._targets[name]) for name in followers)
+        routes = self._routes.of(database, table)
+        if not self._has_moved:
+            return routes
+        return tuple(replace(route, target=self._free_name(route)) for route in routes)
+
+    def _route_of(self, source: str, target: Target) -> Route:
+        origin, leads_to = target.state.origin or (source, target.name)
+        routes = self._routes.of(*origin.split(".", 1))
+        rule = next((route.rule for route in routes if route.target == leads_to), None)
+        return Route(source, target.name, rule or TargetRule(mode=target.mode))
+
+    def _free_name(self, route: Route) -> str:
+        """The target's name, or ``name__2`` ... where a renamed table has taken its target along."""
+        name, number = route.target, 1
+        while True:
+            there = self._targets.get(name)
+            if there is None or there.state.origin is None or route.source in there.sources:
+                return name
+            number += 1
+            name = f"{route.target}__{number}"
+
+    def shadow(self, database: str, table: str) -> Shadow | None:
+        """What is kept of a shadow table."""
+        return self._shadows.get(f"{database}.{table}")
+
+    def shadow_texts(self) -> dict[str, str]:
+        """The shadow tables, as the cursor has them."""
+        return {name: shadow.model_dump_json() for name, shadow in sorted(self._shadows.items())}
 
     # -- suspended targets --------------------------------------------------------------------------------------------
 
     def is_suspended(self, database: str, table: str) -> bool:
         """Whether changes of a captured table are left to the catching up of all its targets."""
-        return all(self._stands(route.target) for route in self._routes.of(database, table))
+        return all(self._stands(route.target) for route in self._routes_of(database, table))
 
     def goes_on_without(self, database: str, table: str) -> bool:
         """Whether any target follows the source that is none of a table's."""
-        own = {route.target for route in self._routes.of(database, table)}
+        own = {route.target for route in self._routes_of(database, table)}
         return any(name not in own and not self._stands(name) for name in self._targets)
 
     def suspend(self, source: str, suspension: Suspension) -> list[str]:
         """Let the targets of a source table stand still from now on; their names."""
         names = []
-        for route in self._routes.of(*source.split(".", 1)):
+        for route in self._routes_of(*source.split(".", 1)):
             name = route.target
             if self._stands(name):
                 continue
@@ -143,8 +235,18 @@ class Targets:
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
         sources = () if route.source == route.target else (route.source,)
+        leads_to = {known.target for known in self._routes.of(*route.source.split(".", 1))}
+        origin = None
+        if route.target not in leads_to:  # its name was taken along by a renamed table
+            origin = route.source, next(name for name in leads_to if route.target.startswith(f"{name}__"))
         return TargetState(
-            table=route.target, app_id=app_id, delta_version=-1, applied_batch=-1, partial=partial, sources=sources
+            table=route.target,
+            app_id=app_id,
+            delta_version=-1,
+            applied_batch=-1,
+            partial=partial,
+            sources=sources,
+            origin=origin,
         )
 
     # -- columns and keys ---------------------------------------------------------------------------------------------
@@ -152,7 +254,7 @@ class Targets:
     def following(self, database: str, table: str) -> list[Target]:
         """The recorded targets of a table that follow the source now."""
         source, targets = f"{database}.{table}", self._targets
-        names = [route.target for route in self._routes.of(database, table) if not self._stands(route.target)]
+        names = [route.target for route in self._routes_of(database, table) if not self._stands(route.target)]
         return [targets[name] for name in names if name in targets and source in targets[name].sources]
 
     def known(self, database: str, table: str) -> KnownTable | None:
@@ -162,8 +264,16 @@ class Targets:
         recorded = [*following, *(target for target in self._targets.values() if source in target.sources)]
         if not recorded:
             return None
-        of_source = recorded[0].sources[source]
-        return KnownTable(columns=of_source.columns, key=of_source.key)
+        return _known(recorded[0], source)
+
+    def known_all(self, database: str, table: str) -> list[KnownTable]:
+        """What is recorded of each target of a source table that follows it; of any where none does."""
+        source = f"{database}.{table}"
+        found = [_known(target, source) for target in self.following(database, table)]
+        if not found:
+            known = self.known(database, table)
+            return [] if known is None else [known]
+        return found
 
     def names_in(self, database: str) -> list[str]:
         """Names (without the schema) of the source tables of a database that have a target which is not suspended."""
@@ -176,12 +286,18 @@ class Targets:
         """Take over what was decided of a statement."""
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
-            for route in self._routes.of(*created.table):
+            for route in self._routes_of(*created.table):
                 if not self._stands(route.target):
                     self._follow(route, source, partial=created.may_exist)
-        for added in decision.add_columns:
-            for target in self.following(*added.table):
-                self._add_columns(target, ".".join(added.table), added.columns)
+        for change in decision.changes:
+            self._change(change)
+        for shadowed in decision.shadows:
+            name = ".".join(shadowed.name)
+            self._shadows.pop(name, None)
+            if shadowed.shadow is not None:
+                self._shadows[name] = shadowed.shadow
+        if decision.changes or decision.creates:
+            self._look_for_followers()
         if decision.statement.kind in _CREATES and not decision.creates and not decision.statement.if_not_exists:
             self._created_in_log.update(decision.ddl.tables)
 
@@ -196,14 +312,19 @@ class Targets:
             states[name] = states[name].model_copy(update={"suspended": suspension})
         return dict(sorted(states.items()))
 
-    def snapshot(self) -> dict[str, Target]:
+    def snapshot(self) -> Snapshot:
         """What `restore` takes back."""
-        return dict(self._targets)
+        return dict(self._targets), dict(self._shadows)
 
-    def restore(self, snapshot: dict[str, Target]) -> None:
+    def restore(self, snapshot: Snapshot) -> None:
         """Forget everything since `snapshot`."""
-        self._targets = dict(snapshot)
+        self._targets, self._shadows = dict(snapshot[0]), dict(snapshot[1])
         self._confirmed.clear()
+        self._look_for_followers()
+
+    def named(self, name: str) -> Target:
+        """A recorded target."""
+        return self._targets[name]
 
     def _follow(self, route: Route, source: RecordedSource, *, partial: bool) -> Target:
         """Record that a target follows a source table from here on; a new one is created by the next batch."""
@@ -222,19 +343,52 @@ class Targets:
         elif not partial:
             state = state.model_copy(update={"partial": False})
         target = Target(state, source.columns, source.key, route.rule.mode, sources={route.source: source}, is_new=True)
-        if self._row_policies.of_rule(route.rule).rescued_column == "always":
-            target = replace(target, rescued=())
-        self._targets[route.target] = target
+        self._targets[route.target] = target = replace(target, rescued=self._first_rescued(route.rule))
+        self._look_for_followers()
         return target
 
-    def _add_columns(self, target: Target, source: str, added: tuple[AddedColumn, ...]) -> None:
-        """Record columns that a DDL of a source table adds."""
-        self._allowed.check_types(((column.name, column.delta_type) for column in added), table=source)
-        new = tuple(TargetColumn(name=column.name, delta_type=column.delta_type) for column in added)
-        known = target.sources[source]
-        sources = {**target.sources, source: known.model_copy(update={"columns": known.columns + new})}
-        self._targets[target.name] = replace(target, columns=target.columns + new, sources=sources)
-        self._confirmed.pop((target.name, source), None)
+    def _first_rescued(self, rule: TargetRule) -> tuple[str, ...] | None:
+        return () if self._row_policies.of_rule(rule).rescued_column == "always" else None
+
+    def _change(self, change: TableChange) -> None:
+        """Record what a DDL does to a target; the columns that it adds need what their types need."""
+        known, source, new_source = change.known, ".".join(change.table), ".".join(change.new_name)
+        target = self._targets[known.name]
+        added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
+        self._allowed.check_types(added, table=source)
+        for name in (source, new_source):
+            self._confirmed.pop((target.name, name), None)
+        recorded = RecordedSource(columns=known.columns, key=known.key, names=known.names, gone=known.gone)
+        if change.replaces:
+            self._replace(target, new_source, recorded)
+            return
+        sources = {name: of for name, of in target.sources.items() if name != source} | {new_source: recorded}
+        update: dict[str, object] = {}
+        if change.inexact:
+            update["exact"] = False
+        if new_source != source:
+            update["sources"] = tuple(sources)
+            update["origin"] = target.state.origin or (source, target.name)
+        self._targets[target.name] = replace(
+            target,
+            state=target.state.model_copy(update=update),
+            columns=known.target_columns,
+            key=tuple(known.target_name(name) for name in known.key),
+            sources=sources,
+        )
+
+    def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
+        """Another table has taken the source table's name: the target is made anew by the next batch."""
+        self._allowed.check_types(((column.name, column.delta_type) for column in recorded.columns), table=source)
+        app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
+        old = target.replaces if target.is_new else target.state.app_id
+        state = target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": True})
+        self._targets[target.name] = made = Target(
+            state, recorded.columns, recorded.key, target.mode, sources={source: recorded}, is_new=True, replaces=old
+        )
+        if target.rescued is not None:
+            self._targets[target.name] = made = replace(made, rescued=())
+        return made
 
     def confirm(self, schema: TableSchema) -> list[Target]:
         """The targets of a table map's table that follow the source; created from it, and partial, where nothing is
@@ -248,7 +402,7 @@ class Targets:
         """
         source = schema.full_name
         found = []
-        for route in self._routes.of(schema.database, schema.table):
+        for route in self._routes_of(schema.database, schema.table):
             if self._stands(route.target):
                 continue
             target = self._targets.get(route.target)
@@ -256,6 +410,9 @@ class Targets:
             if target is None or recorded is None:
                 of_source = RecordedSource(columns=target_columns(schema), key=key_of(schema))
                 target = self._follow(route, of_source, partial=source not in self._created_in_log)
+            elif recorded.gone:
+                of_source = RecordedSource(columns=target_columns(schema), key=key_of(schema))
+                target = self._replace(target, source, of_source)
             elif self._confirmed.get((route.target, source)) != schema:
                 confirm(recorded.columns, recorded.key, schema)
             self._confirmed[route.target, source] = schema
@@ -273,12 +430,15 @@ class Targets:
         Raises:
             IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
         """
-        names = rescued_names(rows)
+        in_source = rescued_names(rows)
         made = []
         for target in found:
+            renamed = dict(target.sources[rows.schema.full_name].names)
+            names = {renamed.get(name, name) for name in in_source}
             known = names.union(target.rescued or ())
             if target.mode != "changelog":
-                check_images(rows, known)
+                back = {new: name for name, new in renamed.items()}
+                check_images(rows, {back.get(name, name) for name in known})
             if names and len(known) > len(target.rescued or ()):
                 self._targets[target.name] = replace(target, rescued=tuple(sorted(known)))
             made.append(self._targets[target.name])
@@ -289,7 +449,7 @@ class Targets:
         if self.known(schema.database, schema.table) is not None:
             saved = self.snapshot()
             self.confirm(schema)
-            self._targets = saved
+            self.restore(saved)
         else:
             target_columns(schema)
             key_of(schema)
@@ -298,5 +458,5 @@ class Targets:
         """Take over what a published cut says of each target."""
         for name, state in cut.cursor.targets.items():
             if name in self._targets and state.delta_version >= 0:
-                self._targets[name] = replace(self._targets[name], state=state, is_new=False)
+                self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="")
         self._take_suspended(cut.cursor.targets)

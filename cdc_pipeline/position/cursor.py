@@ -72,6 +72,8 @@ class TargetState(_Plain):
         partial: True for a table that was neither created in the log nor loaded (K19).
         suspended: set while the table does not follow the source (K4).
         sources: names of its source tables; () where it is one of the target's own name.
+        exact: False where the target may hold rows that its source has not (a kept TRUNCATE, partitions; K12).
+        origin: (source table, target) by which the configuration leads to it, where a rename has parted the two.
     """
 
     table: str
@@ -81,6 +83,8 @@ class TargetState(_Plain):
     partial: bool = False
     suspended: Suspension | None = None
     sources: tuple[str, ...] = ()
+    exact: bool = True
+    origin: tuple[str, str] | None = None
 
     @property
     def source_names(self) -> tuple[str, ...]:
@@ -142,6 +146,8 @@ class CursorState(_Plain):
     journal_created_s: int = 0
     open_xa: tuple[OpenXa, ...] = ()
     targets: dict[str, TargetState] = Field(default_factory=dict)
+    # Shadow tables of online schema changes that are under way (`schema/shadows.py`), as JSON texts by name.
+    shadows: dict[str, str] = Field(default_factory=dict)
 
     @property
     def identity(self) -> ServerIdentity:

@@ -1,23 +1,37 @@
-"""What an ALTER TABLE does to a target: the columns that it adds, or why it cannot be applied (K13).
+"""What an ALTER TABLE does to a target, by its policies: steps, or why it cannot be applied (K13).
 
 Rules:
-- ADD COLUMN is applied where the value of existing rows is certain; indexes, constraints and options are recorded; all
-  that removes, renames or rewrites rows or columns is refused by name.
-- One action that is refused refuses the statement: it is one change at the source.
+- An ALTER TABLE is one change: every action names columns as they were before it, and one that is refused refuses all.
+- What is applied is certain from the text and from the columns before it. What rewrites values without row events
+  is applied only where the new values are certain, and policy asks for it; else the table stops for a re-load.
+- A column that was dropped and kept gives way: to a new one of its name it is renamed, where the lake allows that.
+- Which Delta features the steps need is looked at here: where one is not allowed the next best is done, and told.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.errors import SchemaError, UnsupportedDdlError
 from cdc_pipeline.schema.backfill import backfill
 from cdc_pipeline.schema.ddl_alter import Action, ActionKind, alter_actions
-from cdc_pipeline.schema.decisions import AddedColumn
-from cdc_pipeline.schema.scene import KnownTable, Scene
-from cdc_pipeline.schema.statement import Statement, TableName
+from cdc_pipeline.schema.ddl_columns import ColumnDefinition
+from cdc_pipeline.schema.ddl_create import key_columns
+from cdc_pipeline.schema.history import Place
+from cdc_pipeline.schema.history_ddl import (
+    LoggedStatement,
+    Uncertain,
+    changed_definition,
+    resolved_column,
+    told_charset,
+)
+from cdc_pipeline.schema.scene import TYPE_WIDENING, KnownTable, Scene, TableChange
+from cdc_pipeline.schema.statement import Statement
+from cdc_pipeline.schema.target_edit import Refused, TargetEdit
 from cdc_pipeline.schema.types import check_column_names, delta_type
+from cdc_pipeline.schema.value_changes import Effect, ValueChange, is_lossless, value_change
 
 _A = ActionKind
 
@@ -33,93 +47,374 @@ _RECORDED: Final[dict[ActionKind, str]] = {
     _A.PARTITION: "partitions, with every row kept",
 }
 _REFUSED: Final[dict[ActionKind, str]] = {
-    _A.DROP_COLUMN: "a column of a captured table is dropped",
-    _A.MODIFY_COLUMN: "a column of a captured table is modified",
-    _A.CHANGE_COLUMN: "a column of a captured table is changed",
-    _A.RENAME_COLUMN: "a column of a captured table is renamed",
-    _A.ADD_PRIMARY_KEY: "a captured table gets another primary key",
-    _A.DROP_PRIMARY_KEY: "the primary key of a captured table is dropped",
-    _A.RENAME_TABLE: "a captured table is renamed",
-    _A.CONVERT_CHARSET: "the values of a captured table are converted to another charset",
-    _A.PARTITION_ROWS: "partitions of a captured table come or go with their rows, without row events",
     _A.TABLESPACE: "all rows of a captured table come or go with its tablespace, without row events",
     _A.VERSIONING: "system versioning adds or removes columns of a captured table",
-    _A.UNKNOWN: "an ALTER TABLE of a captured table cannot be read with certainty",
 }
 _ENGINES_WITHOUT_ROWS: Final = frozenset({"BLACKHOLE", "MEMORY", "HEAP"})
+_COLUMN_ACTIONS: Final = frozenset(
+    {_A.ADD_COLUMN, _A.DROP_COLUMN, _A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.RENAME_COLUMN, _A.ADD_PRIMARY_KEY,
+     _A.DROP_PRIMARY_KEY, _A.CONVERT_CHARSET, _A.PARTITION_ROWS, _A.RENAME_TABLE}
+)  # fmt: skip
+
+_OF_OLD_COLUMNS: Final = frozenset({_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET})
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The actions of one statement, sorted by what they do; columns by their old names as they are recorded."""
+
+    dropped: list[str] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, ColumnDefinition] = field(default_factory=dict)
+    added: list[ColumnDefinition] = field(default_factory=list)
+    converts: bool = False
+    key: tuple[str, ...] | None = None  # by new names; None while nothing touches it
+    partition_rows: bool = False
+    notes: dict[str, None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Alteration:
-    """Columns to add, and what else the statement did that the lake does not have."""
+    """What an ALTER TABLE does to a target, in words and steps."""
 
-    added: tuple[AddedColumn, ...] = ()
-    reason: str = ""
+    change: TableChange
+    reason: str
+    policy: str = ""
 
 
-def read_alteration(scene: Scene, statement: Statement, known: KnownTable | None) -> Alteration:
-    """What an ALTER TABLE does to its target; nothing where it has none.
+class Unreadable(Exception):
+    """The text cannot be read; `error` is what to raise where nothing else tells what it did."""
+
+    def __init__(self, error: UnsupportedDdlError) -> None:
+        super().__init__(error.what)
+        self.error = error
+
+
+def read_alteration(scene: Scene, statement: Statement, known: KnownTable, *, shadow: bool = False) -> Alteration:
+    """What an ALTER TABLE does to its target.
+
+    Args:
+        shadow: the statement was run on a shadow table whose rows were copied after it: what a copy may lose is
+            refused.
 
     Raises:
         UnsupportedDdlError: an action that cannot be applied.
+        Unreadable: an action that cannot be read.
         SchemaError: a column that exists already, or whose name Delta cannot hold.
     """
-    if known is None:
-        return Alteration()
-    table = statement.tables[0]
-    actions = alter_actions(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
-    present = {column.name.lower() for column in known.columns}
-    added: list[AddedColumn] = []
-    notes: dict[str, None] = {}
-    for action in actions:
-        if action.kind is _A.ADD_COLUMN:
-            column = _added(scene, table, action, present)
-            if column is None:
-                notes[f"column {action.name} exists"] = None
+    return _Alter(scene, statement, known, shadow=shadow).run()
+
+
+class _Alter:
+    def __init__(self, scene: Scene, statement: Statement, known: KnownTable, *, shadow: bool) -> None:
+        self._scene = scene
+        self._statement = statement
+        self._known = known
+        self._shadow = shadow
+        self._table = statement.tables[0]
+        self._policy = scene.policy_of(self._table)
+        self._used: dict[str, None] = {}
+        self._logged = LoggedStatement(
+            scene.sql, scene.default_database, Place(0, 0, 0), is_mariadb=scene.is_mariadb, modes=scene.modes
+        )
+        self._before: TableSchema | None = None
+        self._charset = ""
+        self._database_charset = ""
+
+    def run(self) -> Alteration:
+        reading = self._read()
+        edit = TargetEdit(self._known, features=self._scene.features)
+        try:
+            self._apply(reading, edit)
+        except Refused as refused:
+            raise self._scene.unsupported(refused.what, self._table, next_step=refused.next_step) from None
+        known = edit.result()
+        check_column_names(".".join(self._table), (column.name for column in known.columns))
+        check_column_names(".".join(self._table), (column.name for column in known.target_columns))
+        change = TableChange(self._table, known, edit.steps(), inexact=reading.partition_rows)
+        if known.shared and any(step.kind in ("fill_columns", "check_rows") for step in change.steps):
+            raise self._scene.unsupported("a change of values in a target that other tables share", self._table)
+        reason = "; ".join([*edit.told, *reading.notes]) or "changes nothing"
+        return Alteration(change, reason, ", ".join(self._used))
+
+    def _use(self, kind: str) -> str:
+        """The policy of a kind of change, kept for the record."""
+        value = str(getattr(self._policy, kind))
+        self._used[f"{kind}={value}"] = None
+        return value
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> _Reading:
+        scene, reading = self._scene, _Reading()
+        actions = alter_actions(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
+        if any(action.kind in _OF_OLD_COLUMNS for action in actions):
+            state = scene.before(*self._table)
+            if state is not None:
+                self._before, self._charset, self._database_charset = (
+                    state.schema,
+                    state.charset,
+                    state.database_charset,
+                )
+        self._read_charset(actions)
+        leaving = {action.name.lower() for action in actions if action.kind is _A.DROP_COLUMN}
+        leaving |= {
+            action.name.lower()
+            for action in actions
+            if action.kind in (_A.RENAME_COLUMN, _A.CHANGE_COLUMN) and action.name.lower() != action.new_name.lower()
+        }
+        for action in actions:
+            if action.kind in _COLUMN_ACTIONS:
+                self._read_column(action, reading, leaving)
+                continue
+            self._check_recorded(action)
+            reading.notes[f"{_RECORDED[action.kind]} do not exist in the lake"] = None
+        return reading
+
+    def _read_charset(self, actions: tuple[Action, ...]) -> None:
+        try:
+            for action in actions:
+                if action.kind in (_A.OPTION, _A.CONVERT_CHARSET):
+                    self._charset = told_charset(action, self._logged, self._database_charset) or self._charset
+        except Uncertain:
+            self._charset = ""
+
+    def _read_column(self, action: Action, reading: _Reading, leaving: set[str]) -> None:
+        kind = action.kind
+        if kind is _A.ADD_COLUMN:
+            definition = action.column
+            assert definition is not None
+            there = self._source_name(definition.name)
+            if there is not None and there.lower() not in leaving:
+                self._exists(action, reading)
             else:
-                added.append(column)
-                present.add(column.name.lower())
-            continue
-        _check_recorded(scene, statement, action)
-        notes[f"{_RECORDED[action.kind]} do not exist in the lake"] = None
-    names = [column.name for column in known.columns] + [column.name for column in added]
-    check_column_names(".".join(table), names)
-    return Alteration(tuple(added), "; ".join(notes) or ("" if added else "changes nothing"))
+                reading.added.append(definition)
+                if definition.primary_key:
+                    reading.key = (definition.name,)
+        elif kind is _A.ADD_PRIMARY_KEY:
+            reading.key = key_columns(action.text, modes=self._scene.modes, is_mariadb=self._scene.is_mariadb)
+            if not reading.key:
+                raise self._unreadable(action, "the new primary key cannot be read with certainty")
+        elif kind is _A.DROP_PRIMARY_KEY:
+            reading.key = reading.key or ()
+        elif kind is _A.CONVERT_CHARSET:
+            reading.converts = True
+        elif kind is _A.PARTITION_ROWS:
+            reading.partition_rows = True
+            if self._use("partition_rows") == "stop":
+                raise self._refused(
+                    action, "partitions of a captured table come or go with their rows, without row events"
+                )
+            reading.notes["rows that partitions took along or brought are not known here"] = None
+        elif kind is not _A.RENAME_TABLE:
+            self._read_existing(action, reading)
 
+    def _read_existing(self, action: Action, reading: _Reading) -> None:
+        """DROP, RENAME, MODIFY and CHANGE of a column."""
+        name = self._source_name(action.name)
+        definition: ColumnDefinition | None = None
+        if_exists = action.if_exists
+        if action.kind in (_A.MODIFY_COLUMN, _A.CHANGE_COLUMN):
+            try:
+                definition, if_exists = changed_definition(action, self._logged)
+            except Uncertain:
+                raise self._unreadable(action, "a column's new definition cannot be read with certainty") from None
+        if name is None:
+            if if_exists or "IF EXISTS" in action.text.upper():
+                reading.notes[f"there is no column {action.name}"] = None
+                return
+            raise self._ahead(f"column `{action.name}` is changed, but the target does not know it")
+        if action.kind is _A.DROP_COLUMN:
+            reading.dropped.append(name)
+            return
+        if definition is not None:
+            reading.changed[name] = definition
+            if definition.primary_key:
+                reading.key = (definition.name,)
+        if action.new_name != name:
+            reading.renamed[name] = action.new_name
 
-def _check_recorded(scene: Scene, statement: Statement, action: Action) -> None:
-    table = statement.tables[0]
-    if action.kind in _REFUSED:
-        raise scene.unsupported(f"{_REFUSED[action.kind]}: {_short(action.text)}", table)
-    if action.kind is _A.ENGINE and action.name.upper() in _ENGINES_WITHOUT_ROWS:
-        raise scene.unsupported(f"engine {action.name} loses the rows of a captured table without row events", table)
-    if statement.ignore and action.kind is _A.UNIQUE_INDEX:
-        raise scene.unsupported("ALTER IGNORE drops rows that the unique index refuses, without row events", table)
+    def _exists(self, action: Action, reading: _Reading) -> None:
+        if not action.if_exists:
+            raise self._ahead(f"column `{action.name}` is added, but the target has it")
+        reading.notes[f"column {action.name} exists"] = None
 
-
-def _added(scene: Scene, table: TableName, action: Action, present: set[str]) -> AddedColumn | None:
-    definition = action.column
-    assert definition is not None
-    if definition.name.lower() in present:
-        if action.if_exists:
-            return None
-        raise SchemaError(
-            f"column `{definition.name}` is added, but the target has it",
-            table=".".join(table),
-            got=scene.shown,
+    def _ahead(self, what: str) -> SchemaError:
+        return SchemaError(
+            what,
+            table=".".join(self._table),
+            got=self._scene.shown,
             next_step="the lake is ahead of the journal: check the start position, or load the table anew",
         )
-    if definition.primary_key:
-        raise scene.unsupported(f"{_REFUSED[_A.ADD_PRIMARY_KEY]}: {_short(action.text)}", table)
-    value = backfill(definition, modes=scene.modes)
-    if value.refused:
-        raise scene.unsupported(
-            f"column `{definition.name}` gives existing rows values that the journal does not hold "
-            f"({value.refused}): the table needs a re-load",
-            table,
+
+    def _source_name(self, name: str) -> str | None:
+        """A recorded source column's name as it is recorded."""
+        return next((c.name for c in self._known.columns if c.name.lower() == name.lower()), None)
+
+    def _check_recorded(self, action: Action) -> None:
+        if action.kind is _A.UNKNOWN:
+            raise self._unreadable(action, "an ALTER TABLE of a captured table cannot be read with certainty")
+        if action.kind in _REFUSED:
+            raise self._refused(action, _REFUSED[action.kind])
+        if action.kind is _A.ENGINE and action.name.upper() in _ENGINES_WITHOUT_ROWS:
+            raise self._refused(action, f"engine {action.name} loses the rows of a captured table without row events")
+        if action.kind is _A.UNIQUE_INDEX and (self._statement.ignore or self._shadow):
+            raise self._refused(
+                action,
+                "the copy into a shadow table drops rows that the unique index refuses"
+                if self._shadow
+                else "ALTER IGNORE drops rows that the unique index refuses, without row events",
+            )
+
+    def _refused(self, action: Action, what: str) -> UnsupportedDdlError:
+        text = action.text if len(action.text) <= 200 else action.text[:200] + " ..."
+        return self._scene.unsupported(f"{what}: {text}", self._table)
+
+    def _unreadable(self, action: Action, what: str) -> Exception:
+        refused = self._refused(action, what)
+        return Unreadable(refused)
+
+    # -- applying -----------------------------------------------------------------------------------------------------
+
+    def _apply(self, reading: _Reading, edit: TargetEdit) -> None:
+        self._check_key(reading)
+        for name in reading.dropped:
+            self._drop(name, edit)
+        if reading.renamed:
+            self._rename(reading, edit)
+        if reading.converts:
+            self._convert(reading)
+        for old, definition in reading.changed.items():
+            self._retype(old, reading.renamed.get(old, old), definition, edit)
+        for definition in reading.added:
+            self._add(definition, edit)
+        if reading.key is not None:
+            names = {column.name.lower(): column.name for column in edit.columns}
+            edit.key = tuple(names.get(name.lower(), name) for name in reading.key)
+
+    def _check_key(self, reading: _Reading) -> None:
+        known = self._known
+        new_key = [reading.renamed.get(name, name).lower() for name in known.key if name not in reading.dropped]
+        if reading.key is None and len(new_key) == len(known.key):
+            return
+        policy = self._use("change_key")
+        wanted = new_key if reading.key is None else [name.lower() for name in reading.key]
+        if policy != "stop" and reading.key is not None and sorted(wanted) == sorted(new_key):
+            return  # the same columns
+        kept = {reading.renamed.get(c.name, c.name).lower() for c in known.columns if c.name not in reading.dropped}
+        if not wanted:
+            what = "the primary key of a captured table is dropped"
+        elif policy == "apply" and reading.key is not None and set(wanted) <= kept and not self._shadow:
+            return
+        else:
+            what = "a captured table gets another primary key"
+        raise Refused(
+            what, "load the table anew, or set schema_changes.change_key: apply where the new key's columns stay"
         )
-    return AddedColumn(name=definition.name, delta_type=delta_type(definition.column), backfill_sql=value.sql)
+
+    def _drop(self, name: str, edit: TargetEdit) -> None:
+        policy = self._use("drop_column")
+        if policy == "stop":
+            raise Refused(f"column `{name}` of a captured table is dropped", _setting("drop_column", "keep or apply"))
+        edit.drop(name, keep=policy == "keep")
+
+    def _rename(self, reading: _Reading, edit: TargetEdit) -> None:
+        policy = self._use("rename_column")
+        pairs = ", ".join(f"`{old}` to `{new}`" for old, new in reading.renamed.items())
+        if policy == "stop":
+            raise Refused(f"columns of a captured table are renamed: {pairs}", _setting("rename_column", "apply"))
+        if self._shadow:
+            raise Refused(f"a copy into a shadow table may not carry renamed columns over: {pairs}")
+        edit.rename(reading.renamed, as_new=policy == "new_column")
+
+    def _convert(self, reading: _Reading) -> None:
+        if self._use("convert_charset") == "stop":
+            raise Refused("a captured table is converted to another charset", _setting("convert_charset", "record"))
+        if self._charset in ("", "binary"):
+            raise Refused(f"the conversion to charset {self._charset or 'unknown'} cannot be followed")
+        if self._scene.modes.strict:
+            reading.notes["texts are Unicode here: a conversion that lost any would have failed in strict mode"] = None
+            return
+        if self._before is None:
+            raise Refused("the charsets of the columns before the conversion are not known")
+        lossy = [
+            column.name
+            for column in self._before.columns
+            if column.kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and not is_lossless(column.charset, self._charset)
+        ]
+        if lossy:
+            raise Refused(f"the conversion to {self._charset} may lose characters of {', '.join(lossy)}")
+        reading.notes[f"texts are Unicode here: {self._charset} holds all of them"] = None
+
+    def _retype(self, old_name: str, name: str, definition: ColumnDefinition, edit: TargetEdit) -> None:
+        column = resolved_column(definition, self._charset)
+        definition = replace(definition, column=column)
+        new_type = delta_type(column)
+        old = self._old_column(old_name)
+        if old is None:
+            change = ValueChange(Effect.UNKNOWN, reason=f"what `{old_name}` was before is not known")
+        else:
+            # Copied by INSERT ... SELECT, a shadow's values are bent as in a session that is not strict.
+            strict = self._scene.modes.strict and not self._statement.ignore and not self._shadow
+            change = value_change(old, definition, strict=strict)
+        if change.effect in (Effect.SAME, Effect.RETYPED):
+            for condition, reason in change.checks:
+                edit.check(old_name, condition, reason)
+            if change.effect is Effect.SAME:
+                edit.told.append(f"`{name}` keeps its values and its type")
+                return
+            if edit.holds(name, new_type):
+                edit.retype(name, new_type)
+                return
+            value = f"CAST({{c}} AS {new_type})"
+            if edit.could_widen(name, new_type) and self._use("widen") == "apply":
+                if TYPE_WIDENING in self._scene.features:
+                    edit.retype(name, new_type)
+                else:
+                    edit.told.append(
+                        f"sink.reader_features does not allow {TYPE_WIDENING}: a new column takes its place"
+                    )
+                    edit.rewrite(name, new_type, value)
+                return
+            change = replace(change, effect=Effect.REWRITTEN, value=value, checks=())
+        policy = self._use("incompatible")
+        way_out = _setting("incompatible", "new_column" + (" or rewrite" if change.effect is Effect.REWRITTEN else ""))
+        what = f"`{name}` becomes {definition.sql_type}, which rewrites values without row events"
+        if change.reason:
+            what += f" ({change.reason})"
+        if policy == "rewrite" and change.effect is Effect.REWRITTEN:
+            for condition, reason in change.checks:
+                edit.check(old_name, condition, reason)
+            edit.rewrite(name, new_type, change.value)
+        elif policy == "new_column":
+            if name in {self._renamed_key(key, old_name, name) for key in self._known.key}:
+                raise Refused(f"{what}, and it is in the key")
+            edit.new_version(name, new_type)
+        else:
+            raise Refused(f"{what}: the table needs a re-load", way_out)
+
+    @staticmethod
+    def _renamed_key(key: str, old_name: str, name: str) -> str:
+        return name if key == old_name else key
+
+    def _old_column(self, name: str) -> Column | None:
+        """The column before the statement, where the schema history agrees with what is recorded of the target."""
+        if self._before is None:
+            return None
+        column = next((c for c in self._before.columns if c.name.lower() == name.lower()), None)
+        recorded = next(c for c in self._known.columns if c.name == name)
+        return column if column is not None and delta_type(column) == recorded.delta_type else None
+
+    def _add(self, definition: ColumnDefinition, edit: TargetEdit) -> None:
+        value = backfill(definition, modes=self._scene.modes)
+        if value.refused:
+            raise Refused(
+                f"column `{definition.name}` gives existing rows values that the journal does not hold "
+                f"({value.refused}): the table needs a re-load"
+            )
+        column = resolved_column(definition, self._charset)
+        edit.add(definition.name, delta_type(column), value.sql)
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else text[:200] + " ..."
+def _setting(kind: str, value: str) -> str:
+    return f"set schema_changes.{kind}: {value}, or load the table anew"

@@ -12,25 +12,40 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Final
+from typing import Final, Unpack
 
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedEventError
-from cdc_pipeline.schema.alterations import Alteration, read_alteration
+from cdc_pipeline.schema.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.ddl import classify, first_word
-from cdc_pipeline.schema.ddl_create import create_columns
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
-from cdc_pipeline.schema.scene import RELOAD, AddColumns, CreateTarget, Decision, KnownTable, Scene
-from cdc_pipeline.schema.statement import Statement, StatementKind, TableName
-from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
+from cdc_pipeline.schema.scene import (
+    RELOAD,
+    CreateTarget,
+    Decision,
+    KnownTable,
+    RowPlace,
+    Scene,
+    ShadowChange,
+    Surroundings,
+    TableChange,
+    TableState,
+)
+from cdc_pipeline.schema.statement import Statement, StatementKind
+from cdc_pipeline.schema.table_changes import create, dropped, dropped_database, renamed, shadow_changed, truncated
+from cdc_pipeline.schema.types import TargetColumn, target_columns
 
 __all__ = [
-    "AddColumns",
     "CreateTarget",
     "Decision",
     "KnownTable",
+    "RowPlace",
+    "ShadowChange",
+    "TableChange",
+    "TableState",
     "confirm",
     "decide",
     "is_isolated",
@@ -41,6 +56,9 @@ _SESSION_KINDS: Final = frozenset(
     {_K.EMPTY, _K.SET, _K.BEGIN, _K.COMMIT, _K.ROLLBACK, _K.SAVEPOINT, _K.RELEASE_SAVEPOINT, _K.ROLLBACK_TO_SAVEPOINT,
      _K.XA_START, _K.XA_END, _K.XA_COMMIT, _K.XA_ROLLBACK}
 )  # fmt: skip
+_WORD: Final = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
+_QUOTED: Final = re.compile(r"`[^`]+`|\"[^\"]+\"")
+_WORDS_MAX: Final = 300
 # What each of them must name.
 _NAMED: Final = {
     _K.ROLLBACK_TO_SAVEPOINT: "a savepoint",
@@ -85,6 +103,7 @@ def decide(
     modes: SqlModes = UNKNOWN_MODES,
     journal: str = "",
     offset: int = -1,
+    **surroundings: Unpack[Surroundings],
 ) -> Decision:
     """The decision for one statement of the binlog.
 
@@ -95,13 +114,16 @@ def decide(
         known: the recorded target of (database, table), None while it has none.
         targets_in: names of the tables of a database that have a target; without it DROP DATABASE always stops.
         journal, offset: place of the event, for errors and the decision's record.
+        surroundings: policies, and what else is known; see `Surroundings`.
 
     Raises:
         UnsupportedDdlError: a DDL of a captured table that cannot be applied, or a text that cannot be classified.
         UnsupportedEventError: a change of rows as text, XA PREPARE as text, an XA statement whose xid cannot be read.
         SchemaError: a column name that Delta cannot hold.
     """
-    scene = Scene(sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset)
+    scene = Scene(
+        sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset, **surroundings
+    )
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
     try:
         return _decide(scene, statement)
@@ -124,11 +146,7 @@ def _decide(scene: Scene, statement: Statement) -> Decision:
     if kind in _SESSION_KINDS:
         return scene.decided(statement, "ignored", "session and transaction control")
     if kind is _K.UNKNOWN:
-        raise scene.unsupported(
-            "a statement that cannot be classified may change a captured table",
-            None,
-            next_step="see what it does at the source; start the capture after it, and load the tables that it changed",
-        )
+        return _unknown(scene, statement)
     if kind is _K.DML:
         return _dml(scene, statement)
     if kind in _HARMLESS_KINDS:
@@ -136,19 +154,49 @@ def _decide(scene: Scene, statement: Statement) -> Decision:
     if statement.temporary:
         return scene.decided(statement, "ignored", "a temporary table")
     if kind is _K.DROP_DATABASE:
-        return _drop_database(scene, statement)
+        return dropped_database(scene, statement)
     touched = scene.touched(statement)
+    shadows = shadow_changed(scene, statement)
     if not touched:
-        return scene.decided(statement, "ignored", "not a captured table")
-    if kind in (_K.MAINTENANCE, _K.SEQUENCE):
-        return scene.decided(statement, "recorded", f"{statement.verb} changes neither columns nor rows")
-    if kind in _CREATES:
-        return _create(scene, statement)
-    if kind is _K.ALTER_TABLE:
-        return _alter(scene, statement)
-    if kind in (_K.CREATE_INDEX, _K.DROP_INDEX):
-        return _index(scene, statement)
-    return _removal(scene, statement)
+        decision = scene.decided(statement, "ignored", "not a captured table")
+    elif kind in (_K.MAINTENANCE, _K.SEQUENCE):
+        decision = scene.decided(statement, "recorded", f"{statement.verb} changes neither columns nor rows")
+    elif kind in _CREATES:
+        decision = create(scene, statement)
+    elif kind is _K.ALTER_TABLE:
+        decision = _alter(scene, statement)
+    elif kind in (_K.CREATE_INDEX, _K.DROP_INDEX):
+        decision = _index(scene, statement)
+    elif kind is _K.TRUNCATE_TABLE:
+        decision = truncated(scene, statement)
+    elif kind is _K.RENAME_TABLE:
+        decision = renamed(scene, statement)
+    else:
+        decision = dropped(scene, statement)
+    return replace(decision, shadows=shadows) if shadows else decision
+
+
+def _unknown(scene: Scene, statement: Statement) -> Decision:
+    """A text that cannot be classified: passed where it names no captured table, nor a database that has one."""
+    if not _may_reach(scene):
+        return scene.decided(statement, "ignored", "it cannot be classified, and names no captured table")
+    raise scene.unsupported(
+        "a statement that cannot be classified may change a captured table",
+        None,
+        next_step="see what it does at the source; start the capture after it, and load the tables that it changed",
+    )
+
+
+def _may_reach(scene: Scene) -> bool:
+    """Whether any word of the text, or any two, can name a captured table or its database."""
+    words = list(dict.fromkeys(_WORD.findall(scene.sql.replace("``", "`"))))
+    words += [part for quoted in _QUOTED.findall(scene.sql) for part in (quoted[1:-1],) if part not in words]
+    if scene.targets_in is None or not scene.default_database or len(words) > _WORDS_MAX:
+        return True
+    databases = [scene.default_database, *words]
+    return any(scene.captured(database, word) for database in databases for word in words) or any(
+        scene.targets_in(word) for word in words
+    )
 
 
 def _dml(scene: Scene, statement: Statement) -> Decision:
@@ -166,53 +214,76 @@ def _dml(scene: Scene, statement: Statement) -> Decision:
     )
 
 
-# -- CREATE -----------------------------------------------------------------------------------------------------------
-
-
-def _create(scene: Scene, statement: Statement) -> Decision:
-    table = statement.tables[0]
-    if scene.known(*table) is not None:
-        if statement.if_not_exists:
-            return scene.decided(statement, "recorded", "the target exists")
-        raise scene.unsupported("the table is created anew, but its target exists with rows of the old one", table)
-    from_map = "the target is created from its first table map"
-    if statement.kind is _K.CREATE_TABLE_LIKE:
-        return scene.decided(statement, "recorded", f"LIKE another table: {from_map}")
-    if statement.kind is _K.CREATE_TABLE_SELECT:
-        return scene.decided(statement, "recorded", f"columns from a query: {from_map}")
-    created = create_columns(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
-    if created is None:
-        return scene.decided(statement, "recorded", f"its columns cannot be read with certainty: {from_map}")
-    check_column_names(".".join(table), (column.name for column in created.columns))
-    if not created.primary_key:
-        return scene.decided(statement, "recorded", f"no primary key in its text: {from_map}")
-    columns = tuple(TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns)
-    target = CreateTarget(table, columns, created.primary_key, may_exist=statement.if_not_exists)
-    decision = scene.decided(statement, "applied", f"creates the target with {len(columns)} columns")
-    return replace(decision, creates=(target,))
-
-
-# -- ALTER ------------------------------------------------------------------------------------------------------------
+# -- ALTER and indexes ------------------------------------------------------------------------------------------------
 
 
 def _alter(scene: Scene, statement: Statement) -> Decision:
     table = statement.tables[0]
     known = scene.known(*table) if scene.captured(*table) else None
-    alteration = read_alteration(scene, statement, known)
+    changes: list[TableChange] = []
+    reasons: list[str] = []
+    policy = ""
+    moved = {name for pair in statement.renames for name in pair}
+    for other in scene.touched(statement):
+        if other == table or other in moved:
+            continue
+        there = scene.known(*other)
+        if scene.policy_of(other).partition_rows == "stop":
+            raise scene.unsupported("rows come into or go out of a captured table without row events", other)
+        reasons.append(f"rows come into or go out of {'.'.join(other)} without row events")
+        policy = "partition_rows=keep"
+        if there is not None:
+            changes.append(TableChange(other, there, inexact=True))
     if known is None:
-        others = [name for name in scene.touched(statement) if name != table]
-        if others:
-            raise scene.unsupported("rows come into or go out of a captured table without row events", others[0])
-        return scene.decided(statement, "recorded", "no target yet: its first table map tells its columns")
-    return _alteration_decided(scene, statement, table, alteration)
+        if statement.renames:
+            return renamed(scene, statement)
+        decision = scene.decided(statement, "recorded", "; ".join(reasons or [_NO_TARGET]), policy=policy)
+        return replace(decision, changes=tuple(changes))
+    try:
+        alteration = read_alteration(scene, statement, known)
+    except Unreadable as unreadable:
+        return _by_catalog(scene, statement, known, unreadable)
+    change = alteration.change
+    reasons.insert(0, alteration.reason)
+    policies = [part for part in (alteration.policy, policy) if part]
+    if statement.renames:
+        moved_to = renamed(scene, statement)
+        reasons.append(moved_to.ddl.reason)
+        policies.append(moved_to.ddl.policy)
+        names = {moving.table: moving for moving in moved_to.changes}
+        if table in names:
+            moving = names[table]
+            change = replace(change, name=moving.name, known=replace(change.known, gone=moving.known.gone))
+    if change.steps or change.inexact or change.known != known or change.name[1]:
+        changes.insert(0, change)
+    applied = bool(change.steps) or bool(change.name[1])
+    decision = scene.decided(
+        statement, "applied" if applied else "recorded", "; ".join(reasons), policy=", ".join(filter(None, policies))
+    )
+    return replace(decision, changes=tuple(changes))
 
 
-def _alteration_decided(scene: Scene, statement: Statement, table: TableName, alteration: Alteration) -> Decision:
-    if not alteration.added:
-        return scene.decided(statement, "recorded", alteration.reason)
-    names = ", ".join(column.name for column in alteration.added)
-    decision = scene.decided(statement, "applied", "; ".join(filter(None, (f"adds {names}", alteration.reason))))
-    return replace(decision, add_columns=(AddColumns(table, alteration.added),))
+_NO_TARGET: Final = "no target yet: its first table map tells its columns"
+
+
+def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadable: Unreadable) -> Decision:
+    """An ALTER TABLE that cannot be read: passed where the catalog proves that columns and key are what they were."""
+    table = statement.tables[0]
+    if scene.policy_of(table).unreadable == "stop":
+        raise unreadable.error
+    after = scene.catalog_after(*table)
+    if after is None:
+        raise unreadable.error
+    same = {c.name: c.delta_type for c in target_columns(after)} == {c.name: c.delta_type for c in known.columns}
+    if not same or after.key_names != known.key or statement.renames:
+        raise unreadable.error
+    decision = scene.decided(
+        statement,
+        "recorded",
+        "it cannot be read; by the server's catalog columns and key are what they were, rows may have changed",
+        policy="unreadable=catalog",
+    )
+    return replace(decision, changes=(TableChange(table, known, inexact=True),))
 
 
 def _index(scene: Scene, statement: Statement) -> Decision:
@@ -220,37 +291,6 @@ def _index(scene: Scene, statement: Statement) -> Decision:
     if statement.index.upper() == "PRIMARY" and scene.known(*table) is not None:
         raise scene.unsupported("the primary key of a captured table is dropped", table)
     return scene.decided(statement, "recorded", "indexes do not exist in the lake")
-
-
-# -- what removes rows ------------------------------------------------------------------------------------------------
-
-
-def _removal(scene: Scene, statement: Statement) -> Decision:
-    """DROP TABLE, TRUNCATE and RENAME."""
-    touched = scene.touched(statement)
-    if statement.kind is _K.RENAME_TABLE:
-        new_names = {new for _, new in statement.renames}
-        arriving = [name for name in touched if name in new_names]
-        if arriving:
-            raise scene.unsupported(
-                "a renamed table takes a captured name, with rows that were not captured", arriving[0]
-            )
-    with_target = [name for name in touched if scene.known(*name) is not None]
-    if with_target:
-        raise scene.unsupported(f"{statement.verb} of a captured table cannot be applied yet", with_target[0])
-    return scene.decided(statement, "recorded", "no target yet: nothing to change")
-
-
-def _drop_database(scene: Scene, statement: Statement) -> Decision:
-    if scene.targets_in is None:
-        raise scene.unsupported(f"DROP DATABASE `{statement.database}` may remove captured tables", None)
-    tables = sorted(scene.targets_in(statement.database))
-    if tables:
-        raise scene.unsupported(
-            f"DROP DATABASE removes {len(tables)} captured tables, which cannot be applied yet",
-            (statement.database, tables[0]),
-        )
-    return scene.decided(statement, "ignored", "no captured table has a target in this database")
 
 
 # -- isolation and confirmation ---------------------------------------------------------------------------------------

@@ -54,6 +54,8 @@ class SqlModes:
         explicit_defaults_for_timestamp: None while not known; where it is off, a TIMESTAMP is NOT NULL by itself.
         time_zone: of the session, for constant defaults of TIMESTAMP columns; "" while not known.
         oracle: MariaDB's sql_mode=ORACLE, where DATE is a DATETIME.
+        strict: STRICT_TRANS_TABLES or STRICT_ALL_TABLES: a value that its new type does not hold fails the ALTER; False
+            while not known.
     """
 
     ansi_quotes: bool | None = None
@@ -62,6 +64,7 @@ class SqlModes:
     oracle: bool = False
     explicit_defaults_for_timestamp: bool | None = None
     time_zone: str = ""
+    strict: bool = False
 
     @classmethod
     def from_bits(
@@ -80,6 +83,7 @@ class SqlModes:
             oracle=is_mariadb and bool(sql_mode & 0x200),
             explicit_defaults_for_timestamp=explicit_defaults_for_timestamp,
             time_zone=time_zone,
+            strict=bool(sql_mode & 0x600000),
         )
 
 

@@ -19,6 +19,7 @@ class DdlDecision(BaseModel):
     tables: tuple[str, ...]
     decision: Literal["applied", "recorded", "ignored"]
     reason: str
+    policy: str = ""  # the policies that decided, as ``drop_column=keep``; "" where there was nothing to choose
 
 
 class AddedColumn(BaseModel):

@@ -46,7 +46,7 @@ _HAS_CHARSET: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
 _CHARSETS: Final = {"utf8": "utf8mb3"}
 
 
-class _Uncertain(Exception):
+class Uncertain(Exception):
     """The text does not tell the columns with certainty."""
 
 
@@ -184,7 +184,7 @@ class _Applied:
             self._set(table, None, why=f"the columns of its {statement.verb} cannot be read with certainty")
             return
         charset = _CHARSETS.get(created.charset, created.charset) or self._database_charset(table[0])
-        columns = [_column(definition, charset) for definition in created.columns]
+        columns = [resolved_column(definition, charset) for definition in created.columns]
         self._set(table, _schema(table, columns, created.primary_key), charset=charset)
 
     # -- RENAME, ALTER ------------------------------------------------------------------------------------------------
@@ -216,9 +216,9 @@ class _Applied:
             return
         actions = alter_actions(logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes)
         try:
-            schema, charset = _altered(known, actions, logged, self._database_charset(table[0]))
+            schema, charset = altered(known, actions, logged, self._database_charset(table[0]))
             why = ""
-        except _Uncertain as reason:
+        except Uncertain as reason:
             schema, charset, why = None, "", f"its ALTER TABLE cannot be read with certainty: {reason}"
         target = statement.renames[-1][1] if statement.renames else table
         if target != table:
@@ -229,20 +229,20 @@ class _Applied:
             self._set(target, schema, charset=charset, why=why)
 
 
-def _altered(
+def altered(
     known: Version, actions: tuple[Action, ...], logged: LoggedStatement, database_charset: str
 ) -> tuple[TableSchema, str]:
     """Columns, key and default charset after an ALTER TABLE.
 
     Raises:
-        _Uncertain: an action whose effect is not certain.
+        Uncertain: an action whose effect is not certain.
     """
     before = known.schema
     assert before is not None
     charset = known.charset
     for action in actions:
         if action.kind in (_A.OPTION, _A.CONVERT_CHARSET):
-            charset = _told_charset(action, logged, database_charset) or charset
+            charset = told_charset(action, logged, database_charset) or charset
     dropped: set[str] = set()
     renamed: dict[str, str] = {}
     changed: dict[str, ColumnDefinition] = {}  # by the old name
@@ -256,23 +256,23 @@ def _altered(
             if old in there:
                 dropped.add(old)
             elif not action.if_exists:
-                raise _Uncertain(f"no column {action.name}")
+                raise Uncertain(f"no column {action.name}")
         elif action.kind is _A.RENAME_COLUMN:
             renamed[old] = action.new_name
         elif action.kind in (_A.MODIFY_COLUMN, _A.CHANGE_COLUMN):
-            definition, if_exists = _definition(action, logged)
+            definition, if_exists = changed_definition(action, logged)
             if old in there:
                 changed[old] = definition
                 if definition.first or definition.after:
                     placed.append(definition)
             elif not if_exists:
-                raise _Uncertain(f"no column {action.name}")
+                raise Uncertain(f"no column {action.name}")
         elif action.kind is _A.ADD_COLUMN:
             assert action.column is not None
             if old in there - dropped and old not in renamed:
                 if action.if_exists:
                     continue
-                raise _Uncertain(f"column {action.name} exists")
+                raise Uncertain(f"column {action.name} exists")
             placed.append(action.column)
             if action.column.primary_key:
                 key = [action.column.name]
@@ -284,12 +284,12 @@ def _altered(
         if action.kind is _A.ADD_PRIMARY_KEY:
             key = list(key_columns(action.text, modes=logged.modes, is_mariadb=logged.is_mariadb))
             if not key:
-                raise _Uncertain(action.text)
+                raise Uncertain(action.text)
         elif action.kind not in _KEEPS_COLUMNS | _READ:  # system versioning, and what is not known
-            raise _Uncertain(action.text)
+            raise Uncertain(action.text)
     missing = (renamed.keys() | visible.keys()) - there
     if missing:
-        raise _Uncertain(f"no column {min(missing)}")
+        raise Uncertain(f"no column {min(missing)}")
     columns: list[Column] = []
     converts = any(action.kind is _A.CONVERT_CHARSET for action in actions)
     for column in before.columns:
@@ -298,7 +298,7 @@ def _altered(
             continue
         if old in changed:
             if changed[old] not in placed:
-                columns.append(_column(changed[old], charset))
+                columns.append(resolved_column(changed[old], charset))
             continue
         kept = _converted(column, charset) if converts and column.kind in _HAS_CHARSET else column
         columns.append(replace(kept, name=renamed.get(old, column.name), visible=visible.get(old, column.visible)))
@@ -320,19 +320,19 @@ _READ: Final = frozenset(
 
 
 def _place(columns: list[Column], definition: ColumnDefinition, charset: str) -> None:
-    column = _column(definition, charset)
+    column = resolved_column(definition, charset)
     if definition.first:
         columns.insert(0, column)
     elif definition.after:
         names = [known.name.lower() for known in columns]
         if definition.after.lower() not in names:
-            raise _Uncertain(f"AFTER {definition.after}")
+            raise Uncertain(f"AFTER {definition.after}")
         columns.insert(names.index(definition.after.lower()) + 1, column)
     else:
         columns.append(column)
 
 
-def _column(definition: ColumnDefinition, charset: str) -> Column:
+def resolved_column(definition: ColumnDefinition, charset: str) -> Column:
     """A column as its definition and the table's default charset make it."""
     column = definition.column
     if column.kind in _HAS_CHARSET:
@@ -343,11 +343,11 @@ def _column(definition: ColumnDefinition, charset: str) -> Column:
 
 def _converted(column: Column, charset: str) -> Column:
     if charset in ("", "binary"):
-        raise _Uncertain("CONVERT TO CHARACTER SET")
+        raise Uncertain("CONVERT TO CHARACTER SET")
     return replace(column, charset=charset)
 
 
-def _definition(action: Action, logged: LoggedStatement) -> tuple[ColumnDefinition, bool]:
+def changed_definition(action: Action, logged: LoggedStatement) -> tuple[ColumnDefinition, bool]:
     """The definition of MODIFY and CHANGE, and whether IF EXISTS is written."""
     tokens = _reader(logged, action.text)
     changes = tokens.take("CHANGE")
@@ -359,11 +359,11 @@ def _definition(action: Action, logged: LoggedStatement) -> tuple[ColumnDefiniti
         tokens.name()
     definition = column_definition(tokens)
     if definition is None or not tokens.at_end():
-        raise _Uncertain(action.text)
+        raise Uncertain(action.text)
     return definition, if_exists
 
 
-def _told_charset(action: Action, logged: LoggedStatement, database_charset: str) -> str:
+def told_charset(action: Action, logged: LoggedStatement, database_charset: str) -> str:
     """The charset that an option or CONVERT TO names; "" for options of another kind."""
     tokens = _reader(logged, action.text)
     charset = ""
@@ -374,7 +374,7 @@ def _told_charset(action: Action, logged: LoggedStatement, database_charset: str
             if charset == "default":
                 charset = database_charset
                 if not charset:
-                    raise _Uncertain(action.text)
+                    raise Uncertain(action.text)
         elif tokens.take("COLLATE"):
             tokens.take("=")
             charset = charset or charset_of_collation(tokens.name_or_string() or "")
@@ -386,7 +386,7 @@ def _told_charset(action: Action, logged: LoggedStatement, database_charset: str
 def _schema(table: TableName, columns: list[Column], key: tuple[str, ...]) -> TableSchema:
     names = [column.name.lower() for column in columns]
     if len(set(names)) < len(names) or any(name.lower() not in names for name in key):
-        raise _Uncertain("columns or key that contradict each other")
+        raise Uncertain("columns or key that contradict each other")
     return TableSchema(*table, tuple(columns), tuple(names.index(name.lower()) for name in key))
 
 

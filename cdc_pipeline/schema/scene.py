@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, TypedDict
 
+from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl_tokens import SqlModes
-from cdc_pipeline.schema.decisions import AddedColumn, DdlDecision
+from cdc_pipeline.schema.decisions import DdlDecision
+from cdc_pipeline.schema.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.statement import Statement, TableName
+from cdc_pipeline.schema.steps import Step
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.schema_policy import SchemaChangePolicy, ShadowNames
 
 SQL_SHOWN_MAX_CHARS: Final = 500
 RELOAD: Final = (
@@ -18,12 +22,58 @@ RELOAD: Final = (
 )
 
 
+DEFAULT_POLICY: Final = SchemaChangePolicy()
+SHADOW_NAMES: Final = ShadowNames()
+COLUMN_MAPPING: Final = "columnMapping"
+TYPE_WIDENING: Final = "typeWidening"
+ALL_FEATURES: Final = frozenset({COLUMN_MAPPING, TYPE_WIDENING})
+
+
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """A target as it is recorded before a statement."""
+    """A target as it is recorded before or after a statement.
+
+    Attributes:
+        columns: of the source table, which its table maps must confirm.
+        key: names among them.
+        target: the target's columns, `columns` where that is empty. Dropped ones that are kept are there too, and types
+            may be wider than the source's.
+        names: source column -> target column, where the two differ.
+        gone: the source table was dropped: the target stands as it was left, and a table of that name begins anew.
+        shared: other source tables have rows in the target.
+        name: of the target, where the source table has several.
+    """
 
     columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
+    target: tuple[TargetColumn, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+    gone: bool = False
+    shared: bool = False
+    name: str = ""
+
+    @property
+    def target_columns(self) -> tuple[TargetColumn, ...]:
+        """The target's columns, source's and kept ones."""
+        return self.target or self.columns
+
+    def target_name(self, column: str) -> str:
+        """The target's column that holds a source column's values."""
+        return dict(self.names).get(column, column)
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A source table as the schema history knows it before a statement.
+
+    Attributes:
+        charset: default charset of its text columns; "" where it is not known.
+        database_charset: of its database, likewise.
+    """
+
+    schema: TableSchema
+    charset: str = ""
+    database_charset: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +92,44 @@ class CreateTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class AddColumns:
-    """Columns that an ALTER TABLE adds to a target, in order."""
+class TableChange:
+    """What a statement does to the target of one source table.
+
+    Attributes:
+        table: the source table's name before the statement.
+        known: what is recorded of the target afterwards.
+        steps: what brings the target there, in order.
+        name: the source table's name afterwards; `table` unless it was renamed.
+        inexact: the target may hold rows that the source has not (K12).
+        before: what was recorded of the target before; the rules that decide for a pipeline fill it in.
+        replaces: another table has taken the name: the target is made anew, empty.
+    """
 
     table: TableName
-    columns: tuple[AddedColumn, ...]
+    known: KnownTable
+    steps: tuple[Step, ...] = ()
+    name: TableName = ("", "")
+    inexact: bool = False
+    replaces: bool = False
+    before: KnownTable | None = None
+
+    @property
+    def new_name(self) -> TableName:
+        """The source table's name afterwards."""
+        return self.name if self.name[1] else self.table
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowChange:
+    """What a statement does to a table that an online schema change works on.
+
+    Attributes:
+        name: the shadow's name.
+        shadow: what it is afterwards; None where it is gone.
+    """
+
+    name: TableName
+    shadow: Shadow | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +139,49 @@ class Decision:
     Attributes:
         statement: kind and tables.
         ddl: the decision for the run's metadata: `decision`, `reason`, `tables` (those captured, or all if none is).
-        creates, add_columns: what to do where it is "applied".
+        creates, changes: what to do, in order; `changes` may be there for a recorded one too, without steps.
+        shadows: what is to be kept of shadow tables.
     """
 
     statement: Statement
     ddl: DdlDecision
     creates: tuple[CreateTarget, ...] = ()
-    add_columns: tuple[AddColumns, ...] = ()
+    changes: tuple[TableChange, ...] = ()
+    shadows: tuple[ShadowChange, ...] = ()
 
     @property
     def ignored(self) -> bool:
         """True where no captured table is concerned: the statement is counted and not shown."""
         return self.ddl.decision == "ignored"
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Place of the statement in the order of all changes (`binlog.seq`), and its commit time."""
+
+    seq: int = 0
+    ts_us: int = -1
+
+
+class Surroundings(TypedDict, total=False):
+    """What `decide` may be told besides.
+
+    policy: of the target of (database, table).
+    before: (database, table) as the schema history knows it before the statement.
+    catalog_after: as the server's catalog tells it right behind the statement, None where it does not.
+    shadow: what is kept of a shadow table.
+    shadowed: the table that a shadow's name belongs to.
+    features: Delta features that the lake's tables may have.
+    place: of rows that the statement itself removes.
+    """
+
+    policy: Callable[[str, str], SchemaChangePolicy]
+    before: Callable[[str, str], TableState | None]
+    catalog_after: Callable[[str, str], TableSchema | None]
+    shadow: Callable[[str, str], Shadow | None]
+    shadowed: Callable[[str], str]
+    features: Collection[str]
+    place: RowPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +197,24 @@ class Scene:
     modes: SqlModes
     journal: str
     offset: int
+    policy: Callable[[str, str], SchemaChangePolicy] = lambda _database, _table: DEFAULT_POLICY
+    before: Callable[[str, str], TableState | None] = lambda _database, _table: None
+    # What the server's catalog says of a table right behind the statement; None where no catalog tells that place.
+    catalog_after: Callable[[str, str], TableSchema | None] = lambda _database, _table: None
+    shadow: Callable[[str, str], Shadow | None] = lambda _database, _table: None
+    # The table that a shadow's name belongs to, "" for other names.
+    shadowed: Callable[[str], str] = SHADOW_NAMES.table_of
+    features: Collection[str] = ALL_FEATURES
+    place: RowPlace = RowPlace()
+
+    def policy_of(self, table: TableName) -> SchemaChangePolicy:
+        """The policies of a captured table."""
+        return self.policy(*table)
+
+    def shadow_statement(self) -> ShadowStatement:
+        """The statement, to be read again when the shadow takes its table's place."""
+        place = f"{self.journal}:{self.offset}"
+        return ShadowStatement(sql=self.sql, database=self.default_database, modes=self.modes, place=place)
 
     @property
     def shown(self) -> str:
@@ -91,7 +223,12 @@ class Scene:
         return text if len(text) <= SQL_SHOWN_MAX_CHARS else text[:SQL_SHOWN_MAX_CHARS] + " ..."
 
     def decided(
-        self, statement: Statement, decision: Literal["applied", "recorded", "ignored"], reason: str
+        self,
+        statement: Statement,
+        decision: Literal["applied", "recorded", "ignored"],
+        reason: str,
+        *,
+        policy: str = "",
     ) -> Decision:
         """A decision, with the names of the tables that are concerned."""
         touched = self.touched(statement) or statement.tables
@@ -104,6 +241,7 @@ class Scene:
             tables=tables,
             decision=decision,
             reason=reason,
+            policy=policy,
         )
         return Decision(statement, ddl)
 

@@ -52,7 +52,7 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
                 got=f"{type(error).__name__}: {' '.join(lines)[:500]}",
                 next_step="mend the catalog that sink.spark.settings name, or take sink.catalog out of the file",
             ) from error
-        if str(there).removeprefix("file:").replace("//", "/") != str(paths.table(table)).replace("//", "/"):
+        if _place(str(there)) != _place(str(paths.table(table))):
             raise CatalogError(
                 f"the catalog's {whole} is another table",
                 table=table,
@@ -61,3 +61,8 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
                 got=there,
                 next_step="choose other names by sink.catalog.database and sink.catalog.name, or drop that table",
             )
+
+
+def _place(text: str) -> str:
+    """A location without the differences of its writing: Spark says ``file:/lake`` or ``file:///lake`` of ``/lake``."""
+    return "/" + text.removeprefix("file:").lstrip("/") if text.startswith("file:") else text

@@ -30,6 +30,7 @@ from cdc_pipeline.sink.delta_log import SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.sink.lake import STATE_FOLDER, LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.row_count import active_files
+from cdc_pipeline.sink.storage import opened, storage_of
 from cdc_pipeline.sink.suspending import way_out
 
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
@@ -89,8 +90,15 @@ def time_of(at_us: int) -> datetime:
 
 
 def paths_of(lake: str | Path, source: str) -> LakePaths:
-    """Paths of a source in a lake."""
-    return LakePaths(Path(lake).absolute(), source)
+    """Paths of a source in a lake: a folder, or an address in an object store (text, or with its settings a `LakeUri`).
+
+    Raises:
+        CutNotFoundError: the text is an address that cannot be a lake.
+    """
+    try:
+        return LakePaths(opened(lake), source)
+    except ValueError as error:
+        raise CutNotFoundError(str(error), got=lake, next_step="name the lake's folder or address") from None
 
 
 def source_of(lake: str | Path, table: str) -> str:
@@ -113,8 +121,9 @@ def source_of(lake: str | Path, table: str) -> str:
 
 def sources_of(lake: str | Path) -> list[str]:
     """Names of the sources that have cuts in a lake, sorted."""
-    root = Path(lake).absolute() / STATE_FOLDER
-    return sorted(folder.name for folder in root.iterdir() if (folder / "cuts").is_dir()) if root.is_dir() else []
+    root = paths_of(lake, "_").lake / STATE_FOLDER
+    found = (paths_of(lake, name) for name in storage_of(root).names(root))
+    return sorted(paths.source for paths in found if list_numbers(paths.cuts))
 
 
 def read_cuts(paths: LakePaths) -> Iterator[Cut]:
@@ -339,7 +348,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
     # What the newest version has too cannot have been vacuumed.
     for name in wanted - latest:
         for file in files_of(path, name):
-            if not file.exists():
+            if not storage_of(file).exists(file):
                 raise _removed(table, cut, f"its file {file.name} is gone")
 
 

@@ -86,7 +86,7 @@ class DeltaSink:
             LockError: another process is.
         """
         check_reachable(self.paths.lake)
-        with writer_lock(self.paths.lock) as check:
+        with writer_lock(self.paths.lock, on_lost=self.spark.cancel) as check:
             self._lock_check = check
             try:
                 yield
@@ -421,6 +421,8 @@ def _cut_of(
             partial=before.partial if before is not None and before.delta_version >= 0 else target.partial,
             suspended=planned.suspended if planned is not None else None,
             sources=tuple(target.sources),
+            exact=planned.exact if planned is not None else True,
+            origin=planned.origin if planned is not None else None,
         )
     return Cut(
         source=record.source,

@@ -8,18 +8,25 @@ Rules:
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.storage_settings import delta_options
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 SOURCE_PROPERTY: Final = "cdc.source"
 TABLE_PROPERTY: Final = "cdc.table"
 APP_ID_PROPERTY: Final = "cdc.app_id"
 LOG_FOLDER: Final = "_delta_log"
+
+# How failures of the store itself read in what `deltalake` raises.
+_OF_THE_STORE: Final = re.compile(r"Generic \w+ error|error sending request|timed? ?out|Forbidden|ermissionDenied")
 
 _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
@@ -61,6 +68,7 @@ def read_table_log(path: Path) -> TableLog | None:
 
     Raises:
         LakeStateError: its log cannot be read.
+        LakeUnreachableError: the object store that it lies in does not answer.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -68,10 +76,10 @@ def read_table_log(path: Path) -> TableLog | None:
     if not (path / LOG_FOLDER).is_dir():
         return None
     try:
-        options = delta_options(path) if is_object(path) else None
+        options = log_options(path)
         if not DeltaTable.is_deltatable(str(path), options):
             return None
-        table = DeltaTable(str(path), storage_options=options)
+        table = open_delta(path)
         properties = dict(table.metadata().configuration)
         app_id = properties.get(APP_ID_PROPERTY, "")
         found = table.transaction_version(app_id) if app_id else None
@@ -83,11 +91,38 @@ def read_table_log(path: Path) -> TableLog | None:
             properties=properties,
         )
     except (DeltaError, OSError, ValueError) as error:
-        raise LakeStateError(
-            f"the log of the Delta table in {path} cannot be read",
-            got=f"{type(error).__name__}: {error}",
-            next_step="restore the table's _delta_log from a backup of the lake",
-        ) from None
+        raise unreadable_log(path, error) from None
+
+
+def open_delta(path: Path) -> DeltaTable:
+    """The Delta table in `path`, wherever that lies. Raises what `deltalake` raises: see `unreadable_log`."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(path), storage_options=delta_options(path) if is_object(path) else None)
+
+
+def unreadable_log(path: Path, error: Exception) -> CdcError:
+    """The error for a table's log that could not be read: damaged, or in a store that did not answer."""
+    got = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    if is_object(path) and _OF_THE_STORE.search(got):
+        for secret in path.storage.secrets:
+            got = got.replace(secret, "***")
+        return LakeUnreachableError(
+            f"the object store does not answer as it should: {path}",
+            setting="sink.lake_path",
+            got=got,
+            next_step="look at the network and at sink.storage, then start the run again",
+        )
+    return LakeStateError(
+        f"the log of the Delta table in {path} cannot be read",
+        got=got,
+        next_step="restore the table's _delta_log from a backup of the lake",
+    )
+
+
+def log_options(path: Path) -> dict[str, str] | None:
+    """What deltalake needs to open the log of the table in `path`; None on the local disk."""
+    return delta_options(path) if is_object(path) else None
 
 
 def reader_features(path: Path) -> tuple[str, ...]:
@@ -96,15 +131,14 @@ def reader_features(path: Path) -> tuple[str, ...]:
     Raises:
         LakeStateError: its log cannot be read.
     """
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     if not (path / LOG_FOLDER).is_dir():
         return ()
     try:
-        protocol = DeltaTable(str(path)).protocol()
+        protocol = open_delta(path).protocol()
     except (DeltaError, OSError, ValueError) as error:
-        raise damaged_log(path / LOG_FOLDER, error) from None
+        raise unreadable_log(path, error) from None
     if protocol.min_reader_version == 2:
         return ("columnMapping",)
     return tuple(sorted(protocol.reader_features or ()))

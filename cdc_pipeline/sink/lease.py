@@ -10,9 +10,10 @@ Rules:
   of the hosts need not agree. The probe is made only where somebody else is named in the lease.
 - *The holder stops first.* It counts from before the request that renewed the lease, by a clock that goes on while the
   machine sleeps, and takes the lease for lost at two thirds of its time, or as soon as an update is refused.
-- `check` comes before each step that acts on the lake. Between a check and its step a process can be stopped for
-  longer than the last third: then records and cuts are put if absent on the batch number, staged files have names of
-  their own writer, and Delta's commits are conditional puts as well (docs/storage.md).
+- `check` comes before each step that acts on the lake, and `on_lost` is called as soon as the loss is seen, to stop
+  what runs. A process that is stopped between a check and its step for longer than the last third meets more: records
+  and cuts are put if absent on the batch number, staged files have names of their own writer, and Delta looks whether
+  a commit is there before it makes one (docs/storage.md).
 - A holder whose process is gone from this very machine (same boot, same namespace of processes, nobody under its id
   that started when it did) has lost the lease at once: a rerun after a crash need not wait.
 - A store that does not keep the conditions is refused before anything else is written.
@@ -42,15 +43,17 @@ _NEXT_STEP: Final = (
 
 
 @contextmanager
-def held_lease(path: ObjectPath) -> Iterator[Callable[[], None]]:
+def held_lease(path: ObjectPath, *, on_lost: Callable[[], None] | None = None) -> Iterator[Callable[[], None]]:
     """Hold the lease at `path` while the context lasts; gives `check`, which raises LockError once it is lost.
+
+    `on_lost` is called then as well, once, in another thread.
 
     Raises:
         LockError: another run holds it.
         RuntimeSetupError: the lake cannot be written, or its store does not keep conditions.
         LakeUnreachableError: the store does not answer.
     """
-    lease = _Lease(path)
+    lease = _Lease(path, on_lost or (lambda: None))
     lease.take()
     try:
         yield lease.check
@@ -59,8 +62,9 @@ def held_lease(path: ObjectPath) -> Iterator[Callable[[], None]]:
 
 
 class _Lease:
-    def __init__(self, path: ObjectPath) -> None:
+    def __init__(self, path: ObjectPath, on_lost: Callable[[], None]) -> None:
         self._path = path
+        self._on_lost = on_lost
         self._time_s = path.storage.lease_s
         # A renewal that hangs must leave time for another.
         self._store = ObjectStorage(path.scheme, path.authority, path.storage, retry_s=self._time_s / 6)
@@ -132,9 +136,7 @@ class _Lease:
         """Raises:
         LockError: the lease is lost; nothing may be written any more.
         """
-        if not self._lost and _now_s() >= self._good_until_s:
-            self._lost = "it could not be renewed in time"
-        if self._lost:
+        if self._is_lost():
             raise LockError(
                 "this run has lost the lease of its source and stops before it writes",
                 expected=f"{self._path} renewed every {self._time_s / 3:g} s",
@@ -142,9 +144,21 @@ class _Lease:
                 next_step="start the run again: it takes up the lake's own state first",
             )
 
+    def _is_lost(self) -> bool:
+        if not self._lost and _now_s() >= self._good_until_s:
+            self._lost = "it could not be renewed in time"
+        return bool(self._lost)
+
     def _keep(self) -> None:
-        while not self._ended.wait(self._time_s / 3) and not self._lost:
-            self._renew()
+        # Looked at more often than renewed: a machine that wakes up learns at once that its time is over.
+        steps = 0
+        while not self._ended.wait(self._time_s / 12):
+            steps += 1
+            if not self._is_lost() and steps % 4 == 0:
+                self._renew()
+            if self._is_lost():
+                self._on_lost()
+                return
 
     def _renew(self) -> None:
         began_s = _now_s()

@@ -23,16 +23,16 @@ from cdc_pipeline.sink.object_path import is_object
 
 
 @contextmanager
-def writer_lock(path: Path) -> Iterator[Callable[[], None]]:
+def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Iterator[Callable[[], None]]:
     """Hold the lock of a source while the context lasts; gives a function that raises LockError once it is lost (only a
-    lease can be).
+    lease can be); `on_lost` is called then as well, in another thread.
 
     Raises:
         LockError: another process (or another sink of this one) holds it.
         RuntimeSetupError: the folder cannot be written.
     """
     if is_object(path):
-        with held_lease(path) as check:
+        with held_lease(path, on_lost=on_lost) as check:
             yield check
         return
     try:

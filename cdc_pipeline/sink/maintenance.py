@@ -6,6 +6,8 @@ Rules:
   same files; Delta refuses the second commit, and either of the two then does its work again.
 - VACUUM keeps to the table's own retention, and runs only where that is ``sink.cut_retention``: no readable cut loses a
   file (K15).
+- A full vacuum also takes files that no commit names, and a merge under way has such: it needs a retention of a day or
+  more, longer than any merge. One by the log alone (LITE) never takes them.
 - One maintenance of a source at a time; what was vacuumed when is kept in ``_cdc/<source>/maintenance.json``.
 - Spark starts only where something is due, or tables are to be registered in a catalog.
 """
@@ -16,9 +18,10 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from cdc_pipeline.config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
@@ -32,34 +35,25 @@ from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.retention import differing_properties, prune_cuts
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.sql import table_at, text_literal
+from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.table_shape import TableShape, table_shape
 from cdc_pipeline.sink.tables import check_owner
+from cdc_pipeline.sink.vacuum_due import VacuumState
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCK_WAIT_S: Final = 30.0
 _LOCK_POLL_S: Final = 0.5
+_FULL_VACUUM_RETENTION_MIN: Final = timedelta(days=1)
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _HOUR_US: Final = 3_600_000_000
 # A vacuum lists folders in as many tasks as this says; Spark's own default of 10,000 takes minutes.
 _LISTING_TASKS: Final = ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")
 
 
-class _Vacuumed(BaseModel):
-    """What is remembered of one table. `changed_us` is when its files were last seen to have changed."""
-
-    model_config = ConfigDict(frozen=True)
-
-    app_id: str
-    applied_batch: int
-    changed_us: int
-    vacuum_us: int = 0
-    full_vacuum_us: int = 0
-
-
 class _Memory(BaseModel):
-    tables: dict[str, _Vacuumed] = Field(default_factory=dict)
+    tables: dict[str, VacuumState] = Field(default_factory=dict)
 
 
 class TableMaintenance(BaseModel):
@@ -113,6 +107,8 @@ class _Due:
     properties: dict[str, str] = field(default_factory=dict)
     optimize: bool = False
     vacuum: str = ""
+    may_list: bool = False  # a full vacuum is safe
+    retention_us: int = 0
 
 
 def maintain(
@@ -147,7 +143,7 @@ def maintain(
             expected=f"some of {', '.join(list(cut.tables)[:20])}",
             next_step="name tables of the lake as schema.table",
         )
-    provider = spark or SparkProvider(config.spark)
+    provider = spark or SparkProvider.of(config)
     report = MaintenanceReport(source=paths.source, tables=[])
     with writer_lock(paths.state / "maintenance.lock"):
         memory = _remembered(paths)
@@ -207,16 +203,15 @@ def _due(
     now_us = time.time_ns() // 1000
     known = memory.tables.get(name)
     if known is None or known.app_id != target.app_id:
-        known = _Vacuumed(app_id=target.app_id, applied_batch=target.applied_batch, changed_us=now_us)
+        known = VacuumState(app_id=target.app_id, applied_batch=target.applied_batch, changed_last_us=now_us)
     elif known.applied_batch != target.applied_batch:
-        known = known.model_copy(update={"applied_batch": target.applied_batch, "changed_us": now_us})
+        known = known.changed(now_us, applied_batch=target.applied_batch)
     memory.tables[name] = known
-    retention_us = round(config.cut_retention.total_seconds() * 1e6)
-    # A file that was replaced at `changed_us` can go once the retention is over: until a vacuum has come after that.
-    may_find_any = known.vacuum_us < known.changed_us + retention_us <= now_us or due.optimize
-    if may_find_any and now_us - known.vacuum_us >= thresholds.vacuum_hours * _HOUR_US:
-        is_full_due = now_us - known.full_vacuum_us >= thresholds.full_vacuum_days * 24 * _HOUR_US
-        due.vacuum = "full" if is_full_due and known.vacuum_us else "lite"
+    due.retention_us = round(config.cut_retention.total_seconds() * 1e6)
+    if known.is_due(now_us, retention_us=due.retention_us, every_us=round(thresholds.vacuum_hours * _HOUR_US)):
+        due.may_list = config.cut_retention >= _FULL_VACUUM_RETENTION_MIN
+        is_full = known.is_full_due(now_us, every_us=round(thresholds.full_vacuum_days * 24 * _HOUR_US))
+        due.vacuum = "full" if is_full and due.may_list else "lite"
     return due
 
 
@@ -239,15 +234,13 @@ def _work(
     if due.optimize:
         _optimize(session, table, thresholds, done)
         if done.optimized:
-            changed = {"changed_us": time.time_ns() // 1000}
-            memory.tables[due.table] = memory.tables[due.table].model_copy(update=changed)
+            memory.tables[due.table] = memory.tables[due.table].changed(time.time_ns() // 1000)
     if due.vacuum and done.properties == due.properties:
         _vacuum(paths, session, table, due, done)
-        now_us = time.time_ns() // 1000
-        at = {"vacuum_us": now_us} | ({"full_vacuum_us": now_us} if done.vacuum == "full" else {})
-        if memory.tables[due.table].full_vacuum_us == 0:
-            at["full_vacuum_us"] = now_us  # the first full one is due a whole interval after the first vacuum
-        memory.tables[due.table] = memory.tables[due.table].model_copy(update=at)
+        if done.vacuum:
+            memory.tables[due.table] = memory.tables[due.table].vacuumed(
+                time.time_ns() // 1000, retention_us=due.retention_us, is_full=done.vacuum == "full"
+            )
 
 
 def _set_properties(paths: LakePaths, session: SparkSession, table: str, due: _Due, lock_wait_s: float) -> None:
@@ -294,6 +287,9 @@ def _vacuum(paths: LakePaths, session: SparkSession, table: str, due: _Due, done
     except MergeError as error:
         if due.vacuum == "full" or "VACUUM_LITE" not in str(error):
             raise
+        if not due.may_list:
+            done.skipped = "not vacuumed: its log does not reach back, and a full vacuum needs a retention of a day"
+            return
         # The log does not reach back to the last vacuum: only the folder tells what can go.
         _run(session, f"VACUUM {table} FULL", due.table)
         done.vacuum = "full"
@@ -327,7 +323,7 @@ def _run(session: SparkSession, statement: str, table: str) -> list[Any]:
 
 def _remembered(paths: LakePaths) -> _Memory:
     file = paths.state / "maintenance.json"
-    if not file.exists():
+    if not storage_of(file).exists(file):
         return _Memory()
     try:
         return _Memory.model_validate_json(read_json(file))

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.schema.decisions import AddedColumn, DdlDecision
+from cdc_pipeline.schema.steps import Step
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.target_config import Mode
 
@@ -92,6 +93,8 @@ class RecordedSource(_Plain):
 
     columns: tuple[TargetColumn, ...]
     key: tuple[str, ...]
+    names: tuple[tuple[str, str], ...] = ()  # source column -> target column, where the two differ
+    gone: bool = False  # it was dropped: a table of its name begins anew
 
 
 class RecordedTarget(_Plain):
@@ -109,7 +112,11 @@ class RecordedTarget(_Plain):
     sources: dict[str, RecordedSource] = Field(default_factory=dict)
     create: bool = False  # the table is created by this batch
     partial: bool = False
-    add_columns: tuple[AddedColumn, ...] = ()
+    add_columns: tuple[AddedColumn, ...] = ()  # in records of earlier versions; now `schema_steps`
+    # What leads from `columns_before` to `columns`, and to the rows after a DDL (`sink/schema_steps.py`, K13).
+    columns_before: tuple[TargetColumn, ...] = ()
+    schema_steps: tuple[Step, ...] = ()
+    replaces: str = ""  # the app_id of the table that this one takes the place of, empty (a table created anew)
     files: tuple[StagedFile, ...] = ()
     rows_inserted: int = 0
     rows_updated: int = 0

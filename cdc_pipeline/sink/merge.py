@@ -1,8 +1,8 @@
 """What a recorded batch does to one target, as often as it is asked to (K2, K10, K11, K13).
 
 Rules:
-- Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, the backfill step 1.
-  What is committed already is skipped; a batch has rows or added columns for a target, never both.
+- Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, those of a DDL follow
+  (`sink/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for a target, never both.
 - The MERGE changes a row only if its change is newer than the row (pitfall 14).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
   would be skipped in silence.
@@ -12,11 +12,10 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
@@ -27,6 +26,7 @@ from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
+from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
@@ -35,27 +35,17 @@ from cdc_pipeline.sink.tables import (
     OP_COLUMN,
     SEQ_COLUMN,
     TS_COLUMN,
-    add_columns,
-    backfill_sql,
     check_owner,
     create_table,
 )
+from cdc_pipeline.sink.transactions import MERGE_STEP, STEPS_PER_BATCH, run_once, transaction_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-STEPS_PER_BATCH: Final = 16
-MERGE_STEP: Final = 0
-BACKFILL_STEP: Final = 1
+__all__ = ["MERGE_STEP", "STEPS_PER_BATCH", "apply_target", "is_applied", "merge_sql", "transaction_version"]
 
-_APP_ID = "spark.databricks.delta.write.txnAppId"
-_APP_VERSION = "spark.databricks.delta.write.txnVersion"
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
-
-
-def transaction_version(batch_number: int, step: int) -> int:
-    """Delta's transaction id of one step of a batch."""
-    return STEPS_PER_BATCH * batch_number + step
 
 
 def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> bool:
@@ -66,16 +56,12 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     """
     path = paths.table(target.table)
     there = read_table_log(path)
-    if there is None:
+    if there is None or (target.replaces and there.app_id == target.replaces):
         return False
     check_owner(there, target.table, target.app_id, path=path)
     if target.files:
         return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
-    if any(there.columns.get(column.name) != column.delta_type for column in target.add_columns):
-        return False
-    if backfill_sql(path, target) is not None:
-        return there.transaction_version >= transaction_version(record.batch_number, BACKFILL_STEP)
-    return True
+    return are_done(there, record, target)
 
 
 def apply_target(
@@ -99,24 +85,20 @@ def apply_target(
     session = spark.newSession()
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
-        if target.create:
+        if target.create or target.replaces:
             create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)
         add_rescued_column(session, path, there, target)
-        if target.add_columns:
-            if files:
-                raise StagingError("a batch both adds columns and has rows", table=target.table)
-            add_columns(session, path, target)
-            statement = backfill_sql(path, target)
-            if statement is not None:
-                _run_once(session, statement, there, record, step=BACKFILL_STEP)
+        if files and has_steps(target):
+            raise StagingError("a batch both changes a target and has rows of it", table=target.table)
+        run_steps(session, path, record, target, there)
         if files and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
             frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
             frame.createOrReplaceTempView("staged")
             reduced = reduced_sql(session, target, target_table=table_at(path))
             session.sql(reduced).createOrReplaceTempView("reduced")
             statement = merge_sql(path, target, key_facts=KeyFacts(target, files))
-            _run_once(session, statement, there, record, step=MERGE_STEP)
+            run_once(session, statement, there, record, step=MERGE_STEP)
     except CdcError:
         raise
     except Exception as error:
@@ -190,25 +172,6 @@ def merge_sql(path: Path, target: RecordedTarget, *, key_facts: KeyFacts) -> str
         WHEN MATCHED AND {is_delete} AND s._seq > t.{SEQ_COLUMN} THEN DELETE
         WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET {", ".join(updated)}
         WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({", ".join(names)}) VALUES ({", ".join(inserted)})"""
-
-
-def _run_once(session: SparkSession, statement: str, there: TableLog, record: BatchRecord, *, step: int) -> None:
-    version = transaction_version(record.batch_number, step)
-    if there.transaction_version >= version:
-        return
-    with _transaction_id(session, there.app_id, version):
-        session.sql(statement).collect()
-
-
-@contextmanager
-def _transaction_id(session: SparkSession, app_id: str, version: int) -> Iterator[None]:
-    session.conf.set(_APP_ID, app_id)
-    session.conf.set(_APP_VERSION, str(version))
-    try:
-        yield
-    finally:
-        session.conf.unset(_APP_ID)
-        session.conf.unset(_APP_VERSION)
 
 
 def _table(path: Path, target: RecordedTarget) -> TableLog:

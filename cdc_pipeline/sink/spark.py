@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,6 +71,13 @@ class SparkProvider:
                 self._session = self._start()
             session: SparkSession = self._session
             return session
+
+    def cancel(self) -> None:
+        """End every job that runs, with an error: whoever started them may not write any more. From any thread."""
+        session = self._session
+        if session is not None:
+            with suppress(Exception):  # a JVM that is ending has nothing to cancel
+                session.sparkContext.cancelAllJobs()
 
     def stop(self) -> None:
         """Stop the session; the JVM ends with the process."""

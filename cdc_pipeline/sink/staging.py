@@ -5,7 +5,7 @@ Rules:
 - Pieces of a transaction whose end is not known yet ("open") lie in files of their own; they join the batch at
   `close_open`, or are gone at `drop_open`. What ROLLBACK TO undid of them is taken out of their files by `undo_open`.
 - A file holds rows of one layout; when a target's layout changes (images become partial) a new file begins.
-- DDL that changes a target stands alone: a batch that adds columns has no rows.
+- DDL that changes a target stands alone: its batch has no rows of that target.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from cdc_pipeline.binlog.seq import event_ordinals
 from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.steps import Step
 from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows, expand
+from cdc_pipeline.sink.fitting import fitted
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
-    AddedColumn,
     BatchKind,
     BatchRecord,
     DdlDecision,
@@ -59,6 +60,7 @@ class TargetPlan:
         mode: how the target follows the source.
         sources: as in `manifest.RecordedTarget`.
         rescued: columns of which values were rescued, those of this batch included; None: there is no rescue column.
+        replaces: the app_id of the table in whose place this batch makes it anew; "" else.
     """
 
     table: str
@@ -69,6 +71,7 @@ class TargetPlan:
     mode: Mode = "mirror"
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
     rescued: tuple[str, ...] | None = None
+    replaces: str = ""
 
 
 @dataclass
@@ -108,7 +111,9 @@ class _Part:
 class _Target:
     plan: TargetPlan
     create: bool = False
-    added: tuple[AddedColumn, ...] = ()
+    changed: bool = False
+    before: tuple[TargetColumn, ...] = ()
+    steps: tuple[Step, ...] = ()
     part: _Part = field(default_factory=_Part)
     open: _Part | None = None
 
@@ -137,7 +142,7 @@ class StagedBatch:
     @property
     def has_work(self) -> bool:
         """Whether the batch changes any target (open pieces do not count)."""
-        return any(t.create or t.added or t.part.staged_rows for t in self._targets.values())
+        return any(t.create or t.changed or t.part.staged_rows for t in self._targets.values())
 
     @property
     def staged_bytes(self) -> int:
@@ -158,20 +163,20 @@ class StagedBatch:
         """The batch creates the target's table."""
         self._target(plan).create = True
 
-    def add_columns(self, plan: TargetPlan, added: tuple[AddedColumn, ...]) -> None:
-        """The batch adds columns; `plan.columns` holds them already.
+    def change(self, plan: TargetPlan, before: tuple[TargetColumn, ...], steps: tuple[Step, ...]) -> None:
+        """A DDL changes the target, or what is recorded of it; `plan.columns` are those after it.
 
         Raises:
-            StagingError: the batch has rows of this target.
+            StagingError: the batch has rows of this target, or another change of it.
         """
-        target = self._target(plan)
-        if target.part.staged_rows or target.open is not None:
+        there = self._targets.get(plan.table)
+        if there is not None and (there.part.staged_rows or there.open is not None or there.changed):
             raise StagingError(
-                "columns are added in a batch that has rows of the same table",
+                "a target is changed in a batch that has rows of the same table",
                 table=plan.table,
                 expected="a DDL alone in its batch",
             )
-        target.added += added
+        self._targets[plan.table] = _Target(plan, changed=True, before=before, steps=steps)
 
     def add(self, rows: DecodedRows, plan: TargetPlan, *, open_transaction: bool = False) -> None:
         """Stage n changes of one table; `open_transaction` where their transaction's end is not known yet.
@@ -184,13 +189,16 @@ class StagedBatch:
         if not len(rows):
             return
         target = self._target(plan)
-        if target.added or (not open_transaction and self.has_open):
+        if target.changed or (not open_transaction and self.has_open):
             raise StagingError(
                 "rows come where they cannot be staged",
                 table=plan.table,
                 expected="a DDL alone in its batch, and an open transaction closed or dropped before the next",
-                got="rows after added columns" if target.added else "whole transactions while one is open",
+                got="rows after a DDL" if target.changed else "whole transactions while one is open",
             )
+        source = plan.sources.get(rows.schema.full_name)
+        if source is not None:
+            rows = fitted(rows, plan.columns, source.names)
         columns = tuple(column.name for column in plan.columns)
         values, rows_with_values = counted(rows), rows_counted(rows)
         rows = with_rescued(rows, plan.rescued, each_change=plan.mode == "changelog")
@@ -295,7 +303,7 @@ class StagedBatch:
             targets=tuple(
                 _recorded(target)
                 for _, target in sorted(self._targets.items())
-                if target.create or target.added or target.part.closed
+                if target.create or target.changed or target.part.closed
             ),
             dropped=dropped,
             start_journal=start.journal if start is not None else interval.start_journal,
@@ -387,7 +395,9 @@ def _recorded(target: _Target) -> RecordedTarget:
         sources=dict(plan.sources),
         create=target.create,
         partial=plan.partial,
-        add_columns=target.added,
+        columns_before=target.before,
+        schema_steps=target.steps,
+        replaces=plan.replaces,
         files=tuple(part.closed),
         rows_inserted=part.inserted,
         rows_updated=part.updated,

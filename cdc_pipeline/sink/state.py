@@ -10,8 +10,9 @@ Rules:
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -20,9 +21,12 @@ from cdc_pipeline.sink.delta_log import is_maintenance, is_of_batch, read_commit
 from cdc_pipeline.sink.lake import LakePaths, list_numbers, read_json
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable
 from cdc_pipeline.sink.merge import STEPS_PER_BATCH
+from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.tables import check_owner
 
 _Document = TypeVar("_Document", Cut, BatchRecord)
+
+_REQUESTS_AT_A_TIME: Final = 16
 
 _WAY_OUT = (
     "bring the table back to the cut's version from a backup, or start over with a new lake; "
@@ -85,14 +89,22 @@ def check_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> No
 
 def failing_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
     """The targets of a cut whose Delta tables are not as it says, suspended ones included, by name."""
-    failing = {}
-    for name in sorted(cut.tables):
+
+    def failure(name: str) -> LakeStateError | None:
         try:
             check_target(paths, cut, name, pending)
         except LakeStateError as error:
             error.table = name
-            failing[name] = error
-    return failing
+            return error
+        return None
+
+    names = sorted(cut.tables)
+    if is_object(paths.lake):  # each table is a few requests, which wait for the store and not for this machine
+        with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
+            failures = list(threads.map(failure, names))
+    else:
+        failures = [failure(name) for name in names]
+    return {name: error for name, error in zip(names, failures, strict=True) if error is not None}
 
 
 def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None) -> None:
@@ -108,10 +120,21 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
         if there is not None:
             check_owner(there, name, target.app_id, path=path)
         return
+    if pending is not None and _is_replaced(path, name, target.app_id, pending):
+        return
     own = {pending.batch_number} if pending is not None else set()
     if target.suspended is not None:
         own.update(range(target.suspended.batch_number, cut.batch_number + 1))
     _check_target(path, name, target.app_id, table, own)
+
+
+def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bool:
+    """Whether the batch to finish puts a new table of its own in the place of the cut's, done or under way."""
+    there = read_table_log(path)
+    return there is not None and any(
+        (made.table, made.replaces) == (name, app_id) and there.app_id in (app_id, made.app_id)
+        for made in pending.targets
+    )
 
 
 def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[int]) -> None:

@@ -20,7 +20,7 @@ from typing import IO, Any, Final, Protocol
 
 from cdc_pipeline.errors import SinkError
 from cdc_pipeline.sink.object_path import ObjectPath, is_object
-from cdc_pipeline.storage_config import LakeUri
+from cdc_pipeline.storage_config import LakeUri, parse_uri
 
 TEMPORARY_PREFIX: Final = ".put-"
 
@@ -248,14 +248,17 @@ def storage_of(path: Path) -> Storage:
     return _OBJECTS if is_object(path) else _LOCAL
 
 
-def opened(lake: Path) -> Path:
-    """The path of a lake, ready to be read and written: an address becomes an `ObjectPath`."""
-    at: object = lake
+def opened(lake: str | Path) -> Path:
+    """The path of a lake, ready to be read and written: an address becomes an `ObjectPath`.
+
+    One that comes as text has no settings: credentials are then those of the environment.
+    """
+    at: object = (parse_uri(lake) or Path(lake)) if isinstance(lake, str) else lake
     if isinstance(at, LakeUri) and not isinstance(at, ObjectPath):
-        found: Any = ObjectPath(at.scheme, at.authority, at.parts, at.storage)
-        path: Path = found
-        return path
-    return lake
+        at = ObjectPath(at.scheme, at.authority, at.parts, at.storage)
+    found: Any = at
+    path: Path = found.absolute()
+    return path
 
 
 def check_reachable(lake: Path) -> None:

@@ -4,8 +4,11 @@ Rules:
 - What is not set is not passed: each then looks where its cloud's tools look (environment, machine, workload).
 - Secrets go to Spark apart from its other settings: those stand in the JVM's command line, which others can see.
 
-Sources: obstore's configuration keys (those of Rust's object_store), Hadoop 3.5 "hadoop-aws", "hadoop-azure", and the
-Cloud Storage connector's CONFIGURATION.
+- `fs.s3a.performance.flags` must stay without "create": with it Hadoop 3.5 makes every new file without looking whether
+  one is there, and Delta's log store relies on that look.
+
+Sources: obstore's configuration keys (those of Rust's object_store), Hadoop 3.5 "hadoop-aws" (S3AFileSystem.create),
+"hadoop-azure" and "hadoop-gcp".
 """
 
 from __future__ import annotations
@@ -87,7 +90,7 @@ def spark_storage(path: LakeUri) -> SparkStorage:
             settings[f"spark.hadoop.fs.azure.account.auth.type.{account}"] = "SAS"
             secrets[f"fs.azure.sas.fixed.token.{account}"] = _text(config.sas_token)
         return SparkStorage("azure", settings, {name: value for name, value in secrets.items() if value is not None})
-    settings = {"spark.hadoop.fs.gs.impl": "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem"}
+    settings = {"spark.hadoop.fs.gs.impl": "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem"}
     if config.service_account_file:
         settings["spark.hadoop.fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
         settings["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] = config.service_account_file
@@ -99,10 +102,6 @@ def _s3a_settings(config: StorageConfig) -> dict[str, str]:
         "endpoint": config.endpoint,
         "endpoint.region": _region(config),
         "path.style.access": None if _path_style(config) is None else str(_path_style(config)).lower(),
-        # With both, a new file is a conditional put and nothing is asked before: the store itself refuses a second
-        # commit of one version, from whatever driver (Hadoop's S3AFileSystem.innerCreateFile).
-        "create.conditional.enabled": "true",
-        "performance.flags": "create",
         # The other kinds of stream need a library that this set leaves out.
         "input.stream.type": "classic",
         "fast.upload.buffer": "bytebuffer",

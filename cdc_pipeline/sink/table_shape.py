@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.sink.delta_log import open_delta, unreadable_log
 from cdc_pipeline.sink.row_count import row_count
 
 
@@ -42,18 +42,13 @@ def table_shape(path: Path, *, small_file_bytes: int) -> TableShape:
     """
     import pyarrow as pa
     import pyarrow.compute as pc
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
 
     try:
-        table = DeltaTable(str(path))
+        table = open_delta(path)
         files = pa.table(table.get_add_actions(flatten=True))
     except (DeltaError, OSError, ValueError) as error:
-        raise LakeStateError(
-            f"the log of the Delta table in {path} cannot be read",
-            got=f"{type(error).__name__}: {error}",
-            next_step="restore the table's _delta_log from a backup of the lake",
-        ) from None
+        raise unreadable_log(path, error) from None
     sizes, counts = files["size_bytes"], files["num_records"]
     rows = -1 if counts.null_count else int(pc.sum(counts, min_count=0).as_py())
     living = None if rows < 0 else row_count(path, version=table.version())

@@ -1,14 +1,12 @@
-"""Delta tables of a mirror: created, and brought to a recorded schema, as often as asked (K13).
+"""Delta tables of a mirror: created, or made anew, as often as asked (K13).
 
 Rules:
-- Every statement here is a difference between what is recorded and what is there: done again, it does nothing.
+- Done again, it does nothing. How a table changes afterwards is `sink/schema_steps.py`.
 - A table is ours by its properties: source, source table, and the transaction application id that it was created with.
   Anything else in its place stops (K16: a target belongs to one source).
 - New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what a
   column's type asks for (TIMESTAMP_NTZ).
 """
-
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
 
 from __future__ import annotations
 
@@ -43,16 +41,18 @@ def create_table(
     source: str,
     properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Create the target's table where it is not there yet, with these properties besides our own.
+    """Create the target's table where it is not there yet, with these properties besides our own; one that it replaces
+    keeps its history and nothing else.
 
     Raises:
         LakeStateError: another table, or something that is no table, lies there.
     """
     there = read_table_log(path)
-    if there is not None:
+    replaced = there is not None and bool(target.replaces) and there.app_id == target.replaces
+    if there is not None and not replaced:
         check_owner(there, target.table, target.app_id, path=path)
         return
-    if path.exists() and any(path.iterdir()) and not (path / "_delta_log").is_dir():
+    if there is None and path.exists() and any(path.iterdir()) and not (path / "_delta_log").is_dir():
         raise LakeStateError(
             f"the folder of a new table is not empty and holds no Delta table: {path}",
             table=target.table,
@@ -65,50 +65,22 @@ def create_table(
         TABLE_PROPERTY: target.table,
         APP_ID_PROPERTY: target.app_id,
     }
-    added = {column.name for column in target.add_columns}
-    columns = [column for column in target.columns if column.name not in added] + list(CDC_COLUMNS)
+    columns = [*target.columns, *CDC_COLUMNS]
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
     settings = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
-    session.sql(f"CREATE TABLE {table_at(path)} ({listing}) USING delta TBLPROPERTIES ({settings})")
-
-
-def add_columns(session: SparkSession, path: Path, target: RecordedTarget) -> None:
-    """Add those of the batch's columns that the table lacks, each where the source has it.
-
-    Raises:
-        LakeStateError: the table has a column of the name with another type.
-    """
-    frame = session.read.format("delta").load(str(path))
-    there = {field.name.lower(): field.dataType.simpleString() for field in frame.schema.fields}
-    names = [column.name for column in target.columns]
-    for column in target.add_columns:
-        found = there.get(column.name.lower())
-        if found is not None:
-            if found != column.delta_type:
-                raise LakeStateError(
-                    f"column {column.name} is there with another type",
-                    table=target.table,
-                    expected=column.delta_type,
-                    got=found,
-                    next_step="drop the column from the Delta table if nobody needs it, then start the run again",
-                )
-            continue
-        if "timestamp_ntz" in column.delta_type and "timestamp_ntz" not in there.values():
-            session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
-        position = names.index(column.name)
-        place = "FIRST" if position == 0 else f"AFTER {quoted(names[position - 1])}"
-        session.sql(f"ALTER TABLE {table_at(path)} ADD COLUMNS ({quoted(column.name)} {column.delta_type} {place})")
-        there[column.name.lower()] = column.delta_type
-
-
-def backfill_sql(path: Path, target: RecordedTarget) -> str | None:
-    """The UPDATE that gives old rows the constants of added columns; None where all of them get NULL."""
-    settings = [
-        f"{quoted(column.name)} = CAST({column.backfill_sql} AS {column.delta_type})"
-        for column in target.add_columns
-        if column.backfill_sql.strip().upper() != "NULL"
-    ]
-    return f"UPDATE {table_at(path)} SET {', '.join(settings)}" if settings else None
+    if not replaced:
+        session.sql(f"CREATE TABLE {table_at(path)} ({listing}) USING delta TBLPROPERTIES ({settings})")
+        return
+    # Delta has no CREATE OR REPLACE of a path with other columns. The new application id comes last: until then all of
+    # it is done again.
+    assert there is not None
+    has_ntz = "timestamp_ntz" in there.columns.values()
+    if not has_ntz and any("timestamp_ntz" in column.delta_type for column in columns):
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+    nothing = ", ".join(f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in columns)
+    empty = session.sql(f"SELECT {nothing} WHERE false")
+    empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
+    session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({settings})")
 
 
 def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None:

@@ -41,6 +41,7 @@ class Spool:
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
         self.rows = 0
+        self._ended = False
         self._sink = _Sink()
         self._writer = pa.ipc.new_stream(pa.PythonFile(self._sink, mode="w"), _stream_schema(schema), options=_OPTIONS)
 
@@ -76,7 +77,9 @@ class Spool:
 
     def close(self) -> None:
         """No more rows."""
-        self._writer.close()
+        if not self._ended:  # each end that Arrow writes is bytes more
+            self._ended = True
+            self._writer.close()
 
     def finish(self) -> str:
         """Close, and make the file durable; sha256 of its content. Only after `spill`."""

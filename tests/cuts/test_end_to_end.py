@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import cdc_pipeline
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config import CatalogConfig, PipelineConfig
 from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -32,6 +32,8 @@ def test_the_database_as_of_each_cut(
     config = make_config(
         live(mysql_server), include=[f"{mysql_database}.{name}" for name in tables], start=here(mysql_server)
     )
+    catalog = CatalogConfig(database="cuts_{schema}")
+    config = config.model_copy(update={"sink": config.sink.model_copy(update={"catalog": catalog})})
     lake, cursors = config.sink.lake_path, MemoryCursorStore()
     connection = mysql_server.root_connection(database=mysql_database, autocommit=True)
     expected: list[dict[str, int]] = []
@@ -76,6 +78,10 @@ def test_the_database_as_of_each_cut(
     with pytest.raises(CutNotFoundError, match="or later"):
         sums_at(too_early)
     assert first.number == 1
+
+    for name in tables:  # each new table was registered before the cut that first names it
+        whole = f"cuts_{mysql_database}.`{name}`"
+        assert spark.sql(f"SELECT sum(cents) FROM {whole}").collect()[0][0] == expected[1][name]
 
     paths = LakePaths(lake, "bank")
     for statement in view_statements(paths, find_cut(paths, before_last)):

@@ -17,6 +17,7 @@ ROOMS = {
     "pymysqlreplication": ("source/live",),
     "numba": ("binlog/",),
     "llvmlite": ("binlog/",),
+    "obstore": ("sink/object_storage",),
 }
 
 

@@ -43,25 +43,7 @@ def main(job: str, cursors: str, joint: str = "") -> None:
         told["rows"] = {
             table: repr(lake_rows(session, lake, database, table, columns)) for table, columns in COLUMNS.items()
         }
-        told["second_create"] = _second_create(session, str(lake / "probe"))
     print(json.dumps(told))
-
-
-def _second_create(session: object, path: str) -> str:
-    """What Hadoop's file system says when a file is made that two drivers found absent at once."""
-    from typing import Any
-
-    spark: Any = session
-    jvm = spark._jvm
-    there = jvm.org.apache.hadoop.fs.Path(path)
-    system = there.getFileSystem(spark._jsc.hadoopConfiguration())
-    first, second = system.create(there, False), system.create(there, False)
-    first.close()
-    try:
-        second.close()
-    except Exception as error:
-        return str(error)
-    return "accepted"
 
 
 if __name__ == "__main__":

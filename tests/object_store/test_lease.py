@@ -134,9 +134,11 @@ def test_k16_a_dead_holder_of_another_machine_expires(store: Store) -> None:
 
 def test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder(store: Store) -> None:
     path: Any = _lock_path(store, store.lake(), lease_s=6)
-    with writer_lock(path) as check:
+    told = threading.Event()
+    with writer_lock(path, on_lost=told.set) as check:
         _wait(lambda: json.loads(path.read_bytes())["renewals"] >= 1)
         check()
+        assert not told.is_set()
         path.write_text(json.dumps({"pid": 2, "host": "thief", "since": "now", "lease_s": 3}))
 
         def lost() -> bool:
@@ -149,6 +151,7 @@ def test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder(store: Store) 
         _wait(lost)
         with pytest.raises(LockError, match="has lost the lease") as caught:
             check()
+        assert told.wait(DEADLINE_S), "what runs is stopped"
     assert "thief" in str(caught.value.got)
     assert json.loads(path.read_bytes())["host"] == "thief", "a lost lease is not given back"
 

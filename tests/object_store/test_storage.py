@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.errors import CdcError, LakeUnreachableError, RuntimeSetupError
+from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError, RuntimeSetupError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.sink.cursor_delta import DeltaCursorStore
 from cdc_pipeline.sink.delta import DeltaSink
@@ -123,6 +123,25 @@ def test_a_delta_log_and_a_cursor_table_are_read_and_written_without_a_jvm(lake:
     cursor = CursorState(source="shop", batch_number=1, flavor="mysql", server_id=1, journal="b.000001", offset=4)
     store.write(cursor, {})
     assert DeltaCursorStore(paths.cursors, source="shop").read() == cursor
+
+
+def test_a_store_that_fails_is_not_taken_for_a_damaged_table(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged table would be suspended until somebody mends it (K4); a store that is away is tried again."""
+    from deltalake import write_deltalake
+
+    assert is_object(lake)
+    table = lake / "a" / "b"
+    write_deltalake(str(table), pa.table({"id": [1]}), storage_options=delta_options(lake))
+    refused = {**delta_options(lake), "aws_access_key_id": "nobody"}
+    with monkeypatch.context() as patched:
+        patched.setattr("cdc_pipeline.sink.delta_log.delta_options", lambda _path: refused)
+        with pytest.raises(LakeUnreachableError, match="does not answer as it should") as caught:
+            read_table_log(table)
+    assert caught.value.retryable
+    assert SECRET not in str(caught.value)
+    (table / "_delta_log" / f"{0:020d}.json").write_text("{")
+    with pytest.raises(LakeStateError, match="cannot be read"):
+        read_table_log(table)
 
 
 @pytest.mark.parametrize(

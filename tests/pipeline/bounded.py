@@ -9,7 +9,7 @@ import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.config import Bound, TablesConfig
+from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.pipeline.limits import Limit, make_limit
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
@@ -160,13 +160,21 @@ def run_once(
         tables=(),
         partial_tables=(),
     )
+    config = PipelineConfig.model_validate(
+        {
+            "name": "shop",
+            "source": {"kind": "archive", "directory": "."},
+            "tables": {"include": ["shop.*"]},
+            "sink": {"lake_path": "."},
+        }
+    )
     store = MemoryEventStore(ring_events=1 << 16, batch_mode="itemsize", memory_unit_bytes=1024)
     store.start()
     reader = Reader(
         run=ResolvedRun(plan, start, end, limit, ends_anywhere),
         source=source,  # type: ignore[arg-type]
         store=store,
-        rules=StatementRules(TableFilter(TablesConfig(include=("shop.*",))), is_mariadb=flavor == "mariadb"),
+        rules=StatementRules(TableFilter(config.tables), is_mariadb=flavor == "mariadb", config=config, followed=()),
         slice_events_max=slice_events_max,
     )
     reader.run()

@@ -87,10 +87,9 @@ def test_k4_what_fails_for_one_table_suspends_it_by_name(
     """Pitfall 6: each of these stops its table; what came before is applied, and everything of the others."""
     failures = {
         "value": (["SET sql_mode = ''", "INSERT INTO value VALUES (3, '0000-00-00')"], UnrepresentableValueError),
-        "emptied": (["TRUNCATE TABLE emptied"], UnsupportedDdlError),
-        "dropped": (["DROP TABLE dropped"], UnsupportedDdlError),
-        "renamed": (["ALTER TABLE renamed RENAME TO renamed2"], UnsupportedDdlError),
-        "modified": (["ALTER TABLE modified MODIFY d DATETIME"], UnsupportedDdlError),
+        "emptied": (["ALTER TABLE emptied ENGINE = MEMORY"], UnsupportedDdlError),
+        "unkeyed": (["ALTER TABLE unkeyed DROP PRIMARY KEY"], UnsupportedDdlError),
+        "modified": (["ALTER TABLE modified MODIFY d VARCHAR(20)"], UnsupportedDdlError),
         "computed": (["ALTER TABLE computed ADD COLUMN e DATETIME DEFAULT CURRENT_TIMESTAMP"], UnsupportedDdlError),
         "keyless": (["CREATE TABLE keyless (a INT)", "INSERT INTO keyless VALUES (1)"], KeylessTableError),
         "minimal": (["SET binlog_row_image = 'MINIMAL'", "INSERT INTO minimal (id) VALUES (3)"], IncompleteRowsError),
@@ -156,8 +155,7 @@ def test_a22_less_row_metadata_is_captured_with_catalog_and_history(
             "UPDATE t SET a = 7 WHERE id = 2", "RENAME TABLE t TO gone",
             "CREATE TABLE t (id BIGINT UNSIGNED PRIMARY KEY, z INT)", "DROP TABLE t", "RENAME TABLE gone TO t",
         )  # fmt: skip
-        with pytest.raises(CdcError, match="RENAME TABLE"):
-            capture(config, cursors=cursors)
+        assert capture(config, cursors=cursors).outcome == "applied"
         lake = config.sink.lake_path
         found = lake_rows(spark, lake, mysql_database, "t", columns)
         wanted = server_rows(server, mysql_database, "t", columns)

@@ -13,7 +13,8 @@ from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import UnsupportedDdlError, UnsupportedEventError
 from cdc_pipeline.schema.changes import KnownTable, confirm, decide, is_isolated
-from cdc_pipeline.schema.types import TargetColumn, delta_type
+from cdc_pipeline.schema.steps import FillColumns
+from cdc_pipeline.schema.types import delta_type
 from tests.schema.journal import Deleted, Said, read_journal
 from tests.schema.spark_names import spark_name
 from tests.schema.test_servers_agree import BOTH, MARIADB, MYSQL, _value
@@ -47,11 +48,10 @@ class Lake:
         )
         for create in decision.creates:
             self.tables[create.table[1]] = KnownTable(create.columns, create.key)
-        for add in decision.add_columns:
-            known = self.tables[add.table[1]]
-            columns = tuple(TargetColumn(name=c.name, delta_type=c.delta_type) for c in add.columns)
-            self.tables[add.table[1]] = KnownTable(known.columns + columns, known.key)
-            self.backfills[add.table[1]] = add.columns[-1].backfill_sql
+        for change in decision.changes:
+            self.tables[change.table[1]] = change.known
+            fills = [step for step in change.steps if isinstance(step, FillColumns)]
+            self.backfills[change.table[1]] = fills[-1].values[-1][2] if fills else "NULL"
         return decision.ddl.decision
 
 
@@ -167,24 +167,24 @@ recorded | ALTER TABLE t PARTITION BY HASH (a) PARTITIONS 2
 recorded | ANALYZE TABLE t
 recorded | OPTIMIZE TABLE t
 recorded | DROP TABLE IF EXISTS nothing
-refused | ALTER TABLE t DROP COLUMN b
+recorded | ALTER TABLE t DROP COLUMN b
 refused | ALTER TABLE t MODIFY b BIGINT
 refused | ALTER TABLE t CHANGE b d BIGINT
-refused | ALTER TABLE t RENAME COLUMN b TO d
-refused | ALTER TABLE t RENAME TO u
-refused | ALTER TABLE t CONVERT TO CHARACTER SET latin1
+applied | ALTER TABLE t RENAME COLUMN b TO d
+applied | ALTER TABLE t RENAME TO u
+recorded | ALTER TABLE t CONVERT TO CHARACTER SET latin1
 refused | ALTER TABLE t DROP PRIMARY KEY
 refused | ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (a, b)
 refused | DROP INDEX `PRIMARY` ON t
-refused | ALTER TABLE t ADD COLUMN d INT, DROP COLUMN c
+applied | ALTER TABLE t ADD COLUMN d INT, DROP COLUMN c
 refused | ALTER TABLE p TRUNCATE PARTITION p0
 refused | ALTER TABLE p DROP PARTITION p1
 refused | ALTER TABLE t ENGINE=MEMORY
-refused | TRUNCATE t
-refused | DROP TABLE t
-refused | DROP TABLE IF EXISTS t, p
-refused | RENAME TABLE t TO u
-refused | RENAME TABLE t TO u, p TO t
+applied | TRUNCATE t
+recorded | DROP TABLE t
+recorded | DROP TABLE IF EXISTS t, p
+applied | RENAME TABLE t TO u
+applied | RENAME TABLE t TO u, p TO t
 refused | CREATE DATABASE IF NOT EXISTS other ; CREATE TABLE other.o (a INT PRIMARY KEY) ; RENAME TABLE other.o TO q
 refused | ALTER TABLE t ADD COLUMN d DATETIME NOT NULL DEFAULT CURRENT_TIMESTAMP
 ignored | CREATE VIEW v AS SELECT * FROM t
@@ -210,7 +210,7 @@ applied | ALTER TABLE t ADD COLUMN IF NOT EXISTS d INT
 applied | SET STATEMENT max_statement_time = 100 FOR ALTER TABLE t ADD COLUMN d INT
 recorded | ALTER TABLE t ADD COLUMN IF NOT EXISTS b INT
 recorded | CREATE SEQUENCE s
-refused | CREATE OR REPLACE TABLE t (a INT PRIMARY KEY)
+applied | CREATE OR REPLACE TABLE t (a INT PRIMARY KEY)
 refused | ALTER IGNORE TABLE t ADD UNIQUE (b)
 refused | ALTER TABLE t ADD SYSTEM VERSIONING
 applied | ALTER TABLE t ADD COLUMN d VARCHAR(10) COMPRESSED

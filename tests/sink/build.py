@@ -7,7 +7,9 @@ column that a dict lacks is absent from that image.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,7 +20,8 @@ from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, Inv
 from cdc_pipeline.binlog.seq import SEQ_TYPE, pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.position.cursor import CursorState, TargetState
-from cdc_pipeline.schema.types import key_of, target_columns
+from cdc_pipeline.schema.steps import AddColumn, FillColumns, Step, columns_after
+from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import AddedColumn, BatchRecord, Cut, Interval
 from cdc_pipeline.sink.staging import TargetPlan
@@ -134,12 +137,27 @@ def record_batch(sink: DeltaSink, number: int, *pieces: tuple[TableSchema, Seque
 
 
 def record_added_columns(sink: DeltaSink, number: int, schema: TableSchema, *added: AddedColumn) -> BatchRecord:
-    """Record a batch that adds columns; `schema` has them already."""
+    """Record a batch that adds columns; `schema` has them already, behind all others."""
+    plan = plan_of(schema)
+    names = {column.name for column in added}
+    steps: list[Step] = [AddColumn(name=column.name, delta_type=column.delta_type) for column in added]
+    fills = tuple((c.name, c.delta_type, c.backfill_sql) for c in added if c.backfill_sql != "NULL")
+    steps += [FillColumns(values=fills)] if fills else []
     batch = sink.begin(number)
-    batch.add_columns(plan_of(schema), added)
+    batch.change(plan, tuple(c for c in plan.columns if c.name not in names), tuple(steps))
     return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))
 
 
 def applied(sink: DeltaSink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> Cut:
     """Stage, record and finish a batch."""
     return sink.finish(record_batch(sink, number, *pieces))
+
+
+def record_steps(
+    sink: DeltaSink, number: int, schema: TableSchema, before: tuple[TargetColumn, ...], *steps: Step
+) -> BatchRecord:
+    """Record a batch that leads the target of `schema` from columns `before` through `steps`."""
+    plan = replace(plan_of(schema), columns=reduce(columns_after, steps, before))
+    batch = sink.begin(number)
+    batch.change(plan, before, steps)
+    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))

@@ -17,8 +17,8 @@ from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.delta_log import read_table_log
 from cdc_pipeline.sink.manifest import AddedColumn
 from cdc_pipeline.sink.merge import transaction_version
+from cdc_pipeline.sink.schema_steps import run_steps
 from cdc_pipeline.sink.sql import table_at
-from cdc_pipeline.sink.tables import add_columns
 from tests.sink.build import (
     applied,
     column,
@@ -156,8 +156,8 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
         "shop.orders",
         [
             column("id", Kind.INT32),
-            column("when", Kind.DATETIME),
             column("total", Kind.INT64),
+            column("when", Kind.DATETIME),
             column("state", Kind.TEXT, charset="utf8mb4"),
             column("note", Kind.TEXT, charset="utf8mb4"),
         ],
@@ -174,11 +174,13 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
     (target,) = record.targets
     path = sink.paths.table("shop.orders")
     # A run that died after the first of the three columns.
-    half = target.model_copy(update={"add_columns": target.add_columns[:1]})
+    half = target.model_copy(update={"schema_steps": target.schema_steps[:1]})
     session = sink.spark.session().newSession()
     note = json.dumps({"cdc_app_id": target.app_id, "cdc_batch": 2})
     session.conf.set("spark.databricks.delta.commitInfo.userMetadata", note)
-    add_columns(session, path, half)
+    there = read_table_log(path)
+    assert there is not None
+    run_steps(session, path, record, half, there)
     sink.check_targets(cut_before)
 
     cut = sink.finish(record)
@@ -188,14 +190,14 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
     assert transactions(sink, "shop.orders") == [transaction_version(1, 0), transaction_version(2, 1)]
 
     table = sink.read_rows("shop.orders")
-    assert table.column_names == ["id", "when", "total", "state", "note", "_cdc_op", "_cdc_seq", "_cdc_ts"]
+    assert table.column_names == ["id", "total", "when", "state", "note", "_cdc_op", "_cdc_seq", "_cdc_ts"]
     row = {"when": datetime(2024, 2, 29, 1, 2, 3, 4), "state": None, "note": "n"}  # noqa: DTZ001 - a wall clock
     applied(sink, 3, (wide, [insert(id=7, total=7, **row)], 30))
     shown = rows_of(sink, "shop.orders", "id", "when", "state", "note")
     assert shown == [(i, None, "it's new", "") for i in range(3)] + [(7, row["when"], None, "n")]
 
     clash = AddedColumn(name="note", delta_type="int")
-    with pytest.raises(LakeStateError, match="with another type"):
+    with pytest.raises(LakeStateError, match="none of those"):
         sink.finish(record_added_columns(sink, 4, wide, clash))
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from cdc_pipeline.config import READER_FEATURES, SinkConfig
+from cdc_pipeline.binlog.table_schema import Kind
+from cdc_pipeline.config import READER_FEATURES, PipelineConfig, SinkConfig
 from cdc_pipeline.errors import FeatureNotAllowedError
 from cdc_pipeline.pipeline.targets import Targets
-from cdc_pipeline.schema.decisions import AddedColumn
-from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.features import (
     Allowed,
     allowed,
@@ -20,6 +19,7 @@ from cdc_pipeline.sink.features import (
     features_of_table,
     features_of_type,
 )
+from tests.sink.build import column, table_schema
 
 
 def _sink(*names: str) -> SinkConfig:
@@ -83,12 +83,17 @@ def test_new_tables_get_deletion_vectors_only_if_permitted() -> None:
 
 
 def test_a_datetime_without_its_feature_stops_its_table_by_name() -> None:
-    targets = Targets("shop", None, sink=_sink("deletionVectors"))
-    columns = (TargetColumn(name="id", delta_type="int"), TargetColumn(name="at", delta_type="timestamp_ntz"))
+    config = PipelineConfig.model_validate(
+        {
+            "name": "shop",
+            "source": {"kind": "archive", "directory": "journals"},
+            "sink": {"lake_path": "lake", "reader_features": ["deletionVectors"]},
+        }
+    )
+    targets = Targets(config, None)
+    plain = [column("id", Kind.INT32)]
     with pytest.raises(FeatureNotAllowedError, match="`at` is stored as timestamp_ntz") as caught:
-        targets.create("shop.orders", columns, ("id",), partial=False)
+        targets.confirm(table_schema("shop.orders", [*plain, column("at", Kind.DATETIME)], "id"))
     assert caught.value.table == "shop.orders"
-    targets.create("shop.orders", columns[:1], ("id",), partial=False)
-    with pytest.raises(FeatureNotAllowedError, match="timestampNtz"):
-        targets.add_columns("shop.orders", (AddedColumn(name="at", delta_type="timestamp_ntz"),))
-    assert targets["shop.orders"].columns == columns[:1]
+    (target,) = targets.confirm(table_schema("shop.orders", plain, "id"))
+    assert [made.name for made in target.columns] == ["id"]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pyspark
 import pytest
 
 from cdc_pipeline.errors import RuntimeSetupError
@@ -99,6 +100,18 @@ def test_the_checksum_file_lists_every_jar() -> None:
     listed = json.loads((folder / jars.CHECKSUM_FILE).read_text())
     assert {entry["name"] for entry in listed["jars"]} == {path.name for path in folder.glob("*.jar")}
     assert any("delta-spark" in entry["name"] for entry in listed["jars"])
+
+
+def test_the_jars_for_s3_are_the_modules_that_hadoop_uses_and_not_the_whole_bundle() -> None:
+    found = jars.jar_paths("s3")
+    names = [jar.name for jar in found]
+    assert any(name.startswith("org.apache.hadoop_hadoop-aws") for name in names)
+    assert any(name.startswith("software.amazon.awssdk_s3-") for name in names)
+    assert sum(jar.stat().st_size for jar in found) < 150 << 20
+    assert jars.jar_folder("s3") != jars.jar_folder()
+    # Hadoop's connector must be of the Hadoop that pyspark carries.
+    spark_jars = Path(pyspark.__file__).parent / "jars"
+    assert (spark_jars / f"hadoop-client-api-{jars.HADOOP_VERSION}.jar").is_file()
 
 
 def test_mirrors_come_from_the_machines_maven_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,9 +17,9 @@ from cdc_pipeline.binlog.seq import seq_array
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, LockError, StagingError
+from cdc_pipeline.schema.steps import AddColumn
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, expand, with_after_bit
-from cdc_pipeline.sink.manifest import AddedColumn
 from cdc_pipeline.sink.staged_file import verify
 from tests.sink.build import (
     Change,
@@ -208,11 +208,11 @@ def test_k13_added_columns_stand_alone(dry_sink: DeltaSink) -> None:
         batch = dry_sink.begin(1)
         batch.add(rows, plan)
         with pytest.raises(StagingError, match="has rows of the same table"):
-            batch.add_columns(plan, (AddedColumn(name="b", delta_type="int"),))
+            batch.change(plan, plan.columns, (AddColumn(name="b", delta_type="int"),))
         batch = dry_sink.begin(1)
-        batch.add_columns(plan, (AddedColumn(name="b", delta_type="int"),))
+        batch.change(plan, plan.columns, (AddColumn(name="b", delta_type="int"),))
         assert batch.has_work
-        with pytest.raises(StagingError, match="rows after added columns"):
+        with pytest.raises(StagingError, match="rows after a DDL"):
             batch.add(rows, plan)
 
 

@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--group", type=int, default=8, help="seeds that share a pipeline")
     parser.add_argument("--steps", type=int, default=Size.steps)
+    parser.add_argument("--changes", type=int, default=Size.changes_max, help="DDL in a step, at most")
     parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")
     parser.add_argument("--kinds", nargs="*", help=f"kinds of DDL, of {' '.join(sorted(KINDS))}")
     parser.add_argument("--kill", action="store_true", help="captures in processes of their own that kill themselves")
@@ -94,7 +95,14 @@ def _play(
 ) -> int:
     kinds = frozenset(options.kinds) if options.kinds is not None else KINDS
     folder.mkdir(parents=True, exist_ok=True)
-    group = Group(server, seeds, folder, SPARK, size=replace(Size(), steps=options.steps), kinds=kinds)
+    group = Group(
+        server,
+        seeds,
+        folder,
+        SPARK,
+        size=replace(Size(), steps=options.steps, changes_max=options.changes),
+        kinds=kinds,
+    )
     if options.kill:
         from tests.torture_sink.killing import KilledRuns
 
@@ -123,6 +131,7 @@ def _play(
             "tables compared at cuts": verdict.compared,
         }
     )
+    totals.update({f"compared as {mode}": count for mode, count in verdict.modes.items()})
     totals.update({f"stop: {what[:150]}": count for what, count in verdict.stops.items()})
     failed: dict[str, str] = {}
     for finding in verdict.findings:
@@ -142,7 +151,8 @@ def _reproduce(flavor: str, seeds: list[int], options: argparse.Namespace, show:
     assert callable(show)
     show(
         f"again: python -m tests.torture_sink --flavor {flavor} --seed {seeds[0]} --packs {len(seeds)} "
-        f"--group {len(seeds)} --steps {options.steps}{' --kill' if options.kill else ''} --shrink",
+        f"--group {len(seeds)} --steps {options.steps} --changes {options.changes}"
+        f"{' --kill' if options.kill else ''} --shrink",
         markup=False,
     )
 

@@ -18,9 +18,38 @@ APPLIED: Final = frozenset(
         "comment",
         "default",
         "uncaptured",
+        "drop_column",
+        "rename_column",
+        "drop_add",
+        "swap_columns",
+        "widen",
+        "move_column",
+        "truncate",
+        "drop_create",
+        "drop_database",
+        "rename_table",
+        "gh_ost",
+        "pt_osc",
+        "create_select",
     }
 )
-MAY_STOP: Final[frozenset[str]] = frozenset()
+MAY_STOP: Final = frozenset({"modify", "convert_charset", "change_key", "partition"})
 FEATURES: Final[frozenset[str]] = frozenset()
+
+# Kinds of DDL after which the twins of the other modes still know every row.
+MODE_KINDS: Final = frozenset(
+    {"add_column", "add_columns", "add_index", "drop_index", "comment", "default", "uncaptured"}
+)
+# What a pack's tables are kept as.
+MODES: Final = (
+    ("mirror",),
+    ("mirror",),
+    ("mirror",),
+    ("mirror", "soft_delete"),
+    ("mirror", "history"),
+    ("mirror", "changelog"),
+    ("soft_delete", "history"),
+    ("mirror", "soft_delete", "history", "changelog"),
+)
 
 KINDS: Final = APPLIED | MAY_STOP

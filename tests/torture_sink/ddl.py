@@ -141,6 +141,46 @@ def _drop_column(choose: random.Random, table: Table, flavor: str) -> Made:
     return [f"ALTER TABLE {table.sql_name} DROP COLUMN {quoted(column.name)}"], lambda: table.columns.remove(column)
 
 
+def _drop_add(choose: random.Random, table: Table, flavor: str) -> Made:
+    """A column goes and another one comes under its name, in one statement or in two."""
+    used = set(table.key) | _sources(table)
+    columns = [column for column in table.columns if column.name not in used]
+    if not columns:
+        return None
+    old = choose.choice(columns)
+    new = Column(old.name, choose.choice(types_for(flavor)))
+    drop, add = f"DROP COLUMN {quoted(old.name)}", f"ADD COLUMN {new.definition}"
+    actions = [f"{drop}, {add}"] if choose.random() < 0.5 else [drop, add]
+
+    def after() -> None:
+        table.columns.remove(old)
+        table.columns.append(new)
+
+    return [f"ALTER TABLE {table.sql_name} {action}" for action in actions], after
+
+
+def _swap_columns(choose: random.Random, table: Table, flavor: str) -> Made:
+    """Two columns of one type exchange their names in one statement."""
+    columns = [column for column in table.others() if column.name not in _sources(table)]
+    pairs = [(a, b) for a in columns for b in columns if a is not b and a.type.declared == b.type.declared]
+    if not pairs:
+        return None
+    one, other = choose.choice(pairs)
+    first, second = quoted(one.name), quoted(other.name)
+
+    def after() -> None:
+        one.name, other.name = other.name, one.name
+
+    return [f"ALTER TABLE {table.sql_name} RENAME COLUMN {first} TO {second}, RENAME COLUMN {second} TO {first}"], after
+
+
+def _drop_database(choose: random.Random, table: Table, flavor: str) -> Made:
+    """The whole database goes, and comes back with this table alone."""
+    database = quoted(table.database)
+    statements = [f"DROP DATABASE {database}", f"CREATE DATABASE {database}", table.create_sql()]
+    return statements, _forget(table)
+
+
 def _sources(table: Table) -> set[str]:
     """Columns that generated ones refer to."""
     texts = [column.generated for column in table.columns if column.generated]
@@ -342,6 +382,9 @@ MAKERS: dict[str, Maker] = {
     "uncaptured": _uncaptured,
     "drop_column": _drop_column,
     "rename_column": _rename_column,
+    "drop_add": _drop_add,
+    "swap_columns": _swap_columns,
+    "drop_database": _drop_database,
     "widen": _widen,
     "modify": _modify,
     "move_column": _move_column,

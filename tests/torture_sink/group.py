@@ -19,8 +19,10 @@ from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.servers import Server
-from tests.torture_sink.capabilities import KINDS, MAY_STOP
-from tests.torture_sink.verify import Lake, Verdict, verify_mirrors
+from tests.torture_sink.capabilities import KINDS
+from tests.torture_sink.changes import read_changes
+from tests.torture_sink.oracle import Place
+from tests.torture_sink.verify import Lake, Verdict, verify
 from tests.torture_sink.workload import Executor, Pack, Size
 
 JOINTS = ("staging", "before_record", "after_record", "between_merges", "before_cut", "before_cursor", "before_ack")
@@ -88,6 +90,7 @@ class Group:
     def __post_init__(self) -> None:
         self.choose = random.Random(f"group {self.seeds[0]}")
         self.way = self.way or choose_way(self.choose)
+        self.start: Place = ("", 0)
         self.executor = Executor(self.server)
         self.packs = [Pack(seed, self.executor, size=self.size, kinds=self.kinds) for seed in self.seeds]
 
@@ -100,11 +103,11 @@ class Group:
         way = self.way
         assert way is not None
         self.server.flush_journal()
-        start = self.server.end_position()
+        self.start = self.server.end_position()
         try:
             for pack in self.packs:
                 pack.create()
-            config = self.config(start, live=not way.archive)
+            config = self.config(live=not way.archive)
             for _ in range(self.size.steps):
                 for pack in self.choose.sample(self.packs, len(self.packs)):
                     pack.step()
@@ -119,9 +122,18 @@ class Group:
             self.executor.close()
 
     def verify(self) -> Verdict:
-        stopping = {pack.database for pack in self.packs if MAY_STOP & set(pack.changes)}
-        tables = frozenset(name for name in self.executor.oracle.states if name.split(".", 1)[0] in stopping)
-        return verify_mirrors(Lake(self.lake, SOURCE), self.executor.oracle, may_stop=tables)
+        may_stand = {table.full_name for pack in self.packs for table in pack.may_stand}
+        changes = None
+        if any(pack.modes != ("mirror",) for pack in self.packs):
+            journals = self.folder / "read again"
+            self.server.copy_journals(journals)
+            changes = read_changes(sorted(journals.iterdir()), start=self.start)
+        return verify(
+            Lake(self.lake, SOURCE),
+            self.executor.oracle,
+            changes=changes,
+            may_stop=may_stand.__contains__,
+        )
 
     def drop(self) -> None:
         """Remove the packs' databases from the server."""
@@ -129,7 +141,7 @@ class Group:
             self.server.execute(f"DROP DATABASE IF EXISTS `{pack.database}`")
             self.server.execute(f"DROP DATABASE IF EXISTS `elsewhere_{pack.database}`")
 
-    def config(self, start: tuple[str, int], *, live: bool) -> PipelineConfig:
+    def config(self, *, live: bool) -> PipelineConfig:
         way = self.way
         assert way is not None
         if live:
@@ -144,7 +156,8 @@ class Group:
                 "name": SOURCE,
                 "source": source,
                 "tables": {"include": [f"{pack.database}.*" for pack in self.packs]},
-                "start": {"journal": start[0], "offset": start[1]},
+                "start": {"journal": self.start[0], "offset": self.start[1]},
+                "targets": [rule for pack in self.packs for rule in rules_of(pack)],
                 "batch": {"merge_rows": way.merge_rows},
                 "store": {"directory": self.folder / "spill"},
                 "sink": {"lake_path": self.lake, "spark": self.spark},
@@ -176,6 +189,14 @@ class Group:
             else:
                 return
         run_once(config, bound, cursors=cursors)
+
+
+def rules_of(pack: Pack) -> list[dict[str, Any]]:
+    """The pipeline's rules for a pack's tables: one for each of its modes."""
+    if pack.modes == ("mirror",):
+        return []
+    names = {"soft_delete": {"name": "{schema}.{table}_soft"}}  # beside a mirror
+    return [{"tables": [f"{pack.database}.*"], "mode": mode, **names.get(mode, {})} for mode in pack.modes]
 
 
 def run_once(

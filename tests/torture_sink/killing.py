@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,11 +35,7 @@ class KilledRuns:
 
     def __call__(self, config: PipelineConfig, bound: Bound | None, choose: random.Random) -> None:
         file = self._folder / "config.json"
-        document = json.loads(config.model_dump_json(exclude={"source"}))
-        document["source"] = {"password": "", **config.source.model_dump(mode="json")}
-        if config.source.kind == "live":
-            document["source"]["password"] = config.source.password.get_secret_value()
-        file.write_text(json.dumps(document), encoding="utf-8")
+        file.write_text(json.dumps(document_of(config)), encoding="utf-8")
         at = [bound.journal, str(bound.offset)] if isinstance(bound, PositionConfig) else []
         for _ in range(choose.randint(0, KILLS_MAX)):
             joint = ["--joint", choose.choice(JOINTS), "--occurrence", str(choose.randint(1, 4))]
@@ -58,6 +55,14 @@ class KilledRuns:
         if done.returncode not in (0, -signal.SIGKILL):
             pytest.fail(f"a capture ended with {done.returncode}: {done.stderr[-3000:]}")
         return done.returncode
+
+
+def document_of(config: PipelineConfig) -> dict[str, Any]:
+    """A configuration as plain values, the password in it: it goes to a process of the same user."""
+    document: dict[str, Any] = json.loads(config.model_dump_json(by_alias=True, exclude_unset=True))
+    if config.source.kind == "live":
+        document["source"]["password"] = config.source.password.get_secret_value()
+    return document
 
 
 class Killer(SilentObserver):

@@ -75,11 +75,11 @@ def _trial(group: Group, seed: int, statements: list[str], folder: Path, way: Wa
     trial.drop()
     try:
         trial.server.flush_journal()
-        start = trial.server.end_position()
+        trial.start = trial.server.end_position()
         script = Script(seed, trial.executor, size=group.size)
         trial.packs = [script]
         script.play(statements)
-        config = trial.config(start, live=True)
+        config = trial.config(live=True)
         trial.capture_all(config, way, random.Random(seed))
         findings = trial.verify().findings
         return str(findings[0]) if findings else ""

@@ -59,8 +59,6 @@ class Table:
     columns: list[Column]
     key: tuple[str, ...]
     unique: bool = False
-    captured: bool = True
-    mode: str = "mirror"
     options: str = ""
     indexes: list[str] = field(default_factory=list)
     keys: list[Row] = field(default_factory=list)
@@ -106,10 +104,10 @@ class Table:
         return choose.choice(free) if free else f"c{choose.randrange(10**6)}"
 
 
-def random_table(choose: random.Random, *, database: str, flavor: str, name: str | None = None) -> Table:
-    """A table with one of the key shapes and 3 to 12 columns."""
+def random_table(choose: random.Random, *, database: str, flavor: str, keyless: bool) -> Table:
+    """A table with one of the key shapes (none at all, where `keyless`) and 3 to 12 columns."""
     types = types_for(flavor)
-    shapes = KEY_SHAPES + (("none",) if "keyless" in FEATURES else ())
+    shapes = KEY_SHAPES + (("none",) if keyless and "keyless" in FEATURES else ())
     shape = choose.choice(shapes)
     key_types = {
         "int": [next(known for known in types if known.declared == "INT")],
@@ -118,7 +116,7 @@ def random_table(choose: random.Random, *, database: str, flavor: str, name: str
         "composite": choose.sample([known for known in types if known.key], choose.randint(2, 3)),
         "none": [],
     }[shape]
-    table = Table(database, name or choose.choice(TABLE_NAMES), [], ())
+    table = Table(database, choose.choice(TABLE_NAMES), [], ())
     names: list[str] = []
     for key_type in key_types:
         names.append(table.fresh_name(choose))

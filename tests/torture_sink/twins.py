@@ -92,7 +92,7 @@ class Version:
 
 
 def history(changes: Iterable[Whole], key: Sequence[str], *, tracked: Sequence[str] | None = None) -> list[Version]:
-    """Every version of every row, in the order in which they began."""
+    """Every version of every row, in the order in which they began; all columns are tracked where none are named."""
     current: dict[Key, Version] = {}
     versions: list[Version] = []
     for whole in changes:
@@ -100,7 +100,7 @@ def history(changes: Iterable[Whole], key: Sequence[str], *, tracked: Sequence[s
         if whole.after is not None:
             new = key_of(whole.after, key)
             same_key = whole.before is not None and key_of(whole.before, key) == new
-            if old is not None and same_key and tracked is not None and _same(old.row, whole.after, tracked):
+            if old is not None and same_key and _same(old.row, whole.after, tracked):
                 old.row = whole.after
                 current[new] = old
                 continue
@@ -114,8 +114,9 @@ def history(changes: Iterable[Whole], key: Sequence[str], *, tracked: Sequence[s
     return versions
 
 
-def _same(old: Values, new: Values, tracked: Sequence[str]) -> bool:
-    return all(old.get(name) == new.get(name) for name in tracked)
+def _same(old: Values, new: Values, tracked: Sequence[str] | None) -> bool:
+    """Whether nothing that counts has changed; a column that the old row did not have yet has."""
+    return all(name in old and old[name] == new.get(name) for name in (new if tracked is None else tracked))
 
 
 @dataclass

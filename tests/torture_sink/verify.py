@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from cdc_pipeline.sink.lake import LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.state import read_cut
-from tests.torture_sink.column_types import plain
+from tests.torture_sink.changes import Change
+from tests.torture_sink.comparing import difference
 from tests.torture_sink.delta_reader import DeltaTable, read_delta
-from tests.torture_sink.oracle import Oracle, Place, State
+from tests.torture_sink.oracle import Oracle
+from tests.torture_sink.verify_modes import MODES
 
 # Suspensions by the product's own rules: a value that no journal holds (K13).
 ACCEPTED_STOPS = re.compile(r"gives existing rows values that the journal does not hold")
@@ -40,6 +41,7 @@ class Verdict:
     compared: int = 0
     cuts: int = 0
     stops: Counter[str] = field(default_factory=Counter)
+    modes: Counter[str] = field(default_factory=Counter)
 
 
 class Lake:
@@ -60,68 +62,71 @@ class Lake:
         return self._read[key]
 
 
-def rows_of(table: DeltaTable, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Rows in the plain form, sorted."""
-    return sorted((tuple(plain(row[name]) for name in columns) for row in table.rows), key=repr)
-
-
-def verify_mirrors(
-    lake: Lake, oracle: Oracle, *, mode_of: dict[str, str] | None = None, may_stop: frozenset[str] = frozenset()
+def verify(
+    lake: Lake,
+    oracle: Oracle,
+    *,
+    changes: dict[str, list[Change]] | None = None,
+    may_stop: Callable[[str], bool] = lambda _source: False,
 ) -> Verdict:
-    """Compare each mirror of each cut with the oracle.
+    """Compare every target of every cut with the server's SELECT, and with the twin of its mode.
 
     Args:
-        mode_of: modes of tables that are no mirrors: those are left out.
-        may_stop: tables that a DDL of a kind in MAY_STOP has changed.
+        changes: the log's changes by source table, where targets other than mirrors are to be compared.
+        may_stop: whether a DDL that may stop its table by the product's own rules was run on a source table.
     """
     verdict = Verdict()
     for cut in lake.cuts():
         verdict.cuts += 1
-        place = (cut.cursor.journal, cut.cursor.offset)
-        for name in sorted(oracle.states):
-            if (mode_of or {}).get(name, "mirror") != "mirror":
-                continue
-            finding = _compare(lake, cut, name, place, oracle, verdict, may_stop)
+        kept: set[str] = set()
+        for name, state in cut.cursor.targets.items():
+            kept.update(state.source_names)
+            finding = _target(lake, cut, name, oracle, changes or {}, may_stop, verdict)
             if finding:
                 verdict.findings.append(Finding(name, cut.batch_number, finding))
+        place = (cut.cursor.journal, cut.cursor.offset)
+        for source in sorted(oracle.states.keys() - kept):
+            expected = oracle.at(source, place)
+            if expected is not None and expected.rows and not is_shadow(source):
+                what = f"has {len(expected.rows)} rows at {place[0]}:{place[1]} and no target"
+                verdict.findings.append(Finding(source, cut.batch_number, what))
     return verdict
 
 
-def _compare(
-    lake: Lake, cut: Cut, name: str, place: Place, oracle: Oracle, verdict: Verdict, may_stop: frozenset[str]
+def is_shadow(source: str) -> bool:
+    """Tables of online schema changes are not captured."""
+    return source.split(".", 1)[1].startswith("_")
+
+
+def _target(
+    lake: Lake,
+    cut: Cut,
+    name: str,
+    oracle: Oracle,
+    changes: dict[str, list[Change]],
+    may_stop: Callable[[str], bool],
+    verdict: Verdict,
 ) -> str:
-    state = cut.cursor.targets.get(name)
-    if state is not None and state.suspended is not None:
+    state, table = cut.cursor.targets[name], cut.tables.get(name)
+    (source,) = state.source_names
+    place = (cut.cursor.journal, cut.cursor.offset)
+    if state.suspended is not None:
         held = state.suspended
         place = (held.journal, held.offset)
-        if name not in may_stop and not ACCEPTED_STOPS.search(held.what):
+        if not may_stop(source) and not ACCEPTED_STOPS.search(held.what):
             return f"suspended at {held.journal}:{held.offset}: {held.what}"
         verdict.stops[held.what] += 1
-    expected = oracle.at(name, place)
-    table = cut.tables.get(name)
+    expected = oracle.at(source, place)
     if table is None:
         if expected is not None and expected.rows:
-            return f"has {len(expected.rows)} rows at {place[0]}:{place[1]} and is not in the cut"
+            return f"has {len(expected.rows)} rows at {place[0]}:{place[1]} and no table in the cut"
         return ""
     if expected is None or expected.columns is None:
-        return "" if state is not None else "is in the cut, but not at the server"
+        return ""  # dropped or renamed at the server: the target is kept as it was (schema_changes.drop_table)
     verdict.compared += 1
-    return difference(lake.table(name, table.delta_version), expected)
-
-
-def difference(there: DeltaTable, expected: State) -> str:
-    """What of a table is not as the server had it; "" where nothing is."""
-    assert expected.columns is not None
-    absent = [name for name in expected.columns if name not in there.columns]
-    if absent:
-        return f"lacks the columns {absent}; it has {list(there.columns)}"
-    got = rows_of(there, expected.columns)
-    if got == list(expected.rows):
-        return ""
-    missing = list((Counter(map(repr, expected.rows)) - Counter(map(repr, got))).elements())
-    extra = list((Counter(map(repr, got)) - Counter(map(repr, expected.rows))).elements())
-    return (
-        f"{len(missing)} rows missing, {len(extra)} too many, of {len(expected.rows)}; columns {expected.columns}\n"
-        + "".join(f"    missing: {row[:600]}\n" for row in missing[:3])
-        + "".join(f"    extra:   {row[:600]}\n" for row in extra[:3])
-    )
+    verdict.modes[table.mode] += 1
+    there = lake.table(name, table.delta_version)
+    if table.mode == "mirror":
+        return difference(there, expected)
+    seen = [change for change in changes.get(source, []) if change.place < place]
+    return MODES[table.mode](there, expected, seen, table.sources_of(name)[source].key)

@@ -9,7 +9,7 @@ from typing import Any
 import pymysql
 
 from tests.servers import Server
-from tests.torture_sink.capabilities import KINDS
+from tests.torture_sink.capabilities import FEATURES, KINDS, MAY_STOP, MODE_KINDS, MODES
 from tests.torture_sink.ddl import random_change
 from tests.torture_sink.oracle import Oracle, Place
 from tests.torture_sink.statements import random_transaction
@@ -85,9 +85,12 @@ class Pack:
         self._choose = random.Random(seed)
         self._executor = executor
         self._size = size
-        self._kinds = kinds
+        # A draw of its own, so that a mode that is switched on changes no pack's SQL.
+        self.modes = random.Random(f"modes {seed}").choice(MODES) if "modes" in FEATURES else ("mirror",)
+        self._kinds = kinds if self.modes == ("mirror",) else kinds & MODE_KINDS
         self.tables: list[Table] = []
         self.changes: list[str] = []  # kinds of the DDL that was done
+        self.may_stand: list[Table] = []  # changed by a DDL of a kind that may stop its table
 
     def create(self) -> None:
         """The database and its first tables."""
@@ -95,7 +98,8 @@ class Pack:
         assert self._executor.try_sql(f"CREATE DATABASE {quoted(self.database)}")
         wanted = self._choose.randint(1, self._size.tables_max)
         while len(self.tables) < wanted:
-            table = random_table(self._choose, database=self.database, flavor=self._executor.server.flavor)
+            flavor, keyless = self._executor.server.flavor, not {"soft_delete", "history"} & set(self.modes)
+            table = random_table(self._choose, database=self.database, flavor=flavor, keyless=keyless)
             if table.name in {known.name for known in self.tables}:
                 continue
             if self._executor.try_sql(table.create_sql()):
@@ -128,7 +132,10 @@ class Pack:
             self._note(*transaction.tables)
 
     def _change(self) -> None:
-        table = self._choose.choice(self.tables)
+        going_on = [table for table in self.tables if table not in self.may_stand]
+        if not going_on:
+            return
+        table = self._choose.choice(going_on)
         change = random_change(self._choose, table, flavor=self._executor.server.flavor, kinds=self._kinds)
         before = set(self._executor.names_in(self.database))
         done = 0
@@ -136,10 +143,14 @@ class Pack:
             if not self._executor.try_sql(sql):
                 break
             done += 1
+            if change.kind in MAY_STOP and table not in self.may_stand:
+                self.may_stand.append(table)
             names = before | set(self._executor.names_in(self.database))
             self._executor.note(*((self.database, name) for name in sorted(names)))
         if done == len(change.statements):
             change.after()
+            there = self._executor.names_in(self.database)
+            self.tables = [known for known in self.tables if known.name in there]
             self.changes.append(change.kind)
         elif done:
             self._settle(table)

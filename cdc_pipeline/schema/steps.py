@@ -1,0 +1,110 @@
+"""Steps that bring a target from one recorded version to the next: plain values, in the batch's record (K13).
+
+Rules:
+- A step says what is to be there afterwards. Who executes them compares with what is there, so that a step done twice,
+  or a batch that was killed between two of them, ends the same.
+- Structure (`AddColumn`, `DropColumn`, `RenameColumn`, `WidenColumn`) leads from one list of columns to the next one,
+  all of them different. Rows (`FillColumns`, `RemoveRows`) change under numbers of their own. `CheckRows` changes
+  nothing: it proves what the text of the statement could not.
+- Values are Spark SQL expressions over the target's columns, made of quoted names and literals only.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdc_pipeline.schema.types import TargetColumn
+
+
+class _Step(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AddColumn(_Step):
+    """A column behind all that there are."""
+
+    kind: Literal["add_column"] = "add_column"
+    name: str
+    delta_type: str
+
+
+class DropColumn(_Step):
+    """Needs column mapping."""
+
+    kind: Literal["drop_column"] = "drop_column"
+    name: str
+
+
+class RenameColumn(_Step):
+    """Needs column mapping; `new_name` is free at that moment."""
+
+    kind: Literal["rename_column"] = "rename_column"
+    name: str
+    new_name: str
+
+
+class WidenColumn(_Step):
+    """`delta_type` holds every value that the column can have; needs type widening."""
+
+    kind: Literal["widen_column"] = "widen_column"
+    name: str
+    delta_type: str
+
+
+class FillColumns(_Step):
+    """One UPDATE of all rows: column -> its new value, cast to the type beside it."""
+
+    kind: Literal["fill_columns"] = "fill_columns"
+    values: tuple[tuple[str, str, str], ...]  # (column, Delta type, expression)
+
+
+class RemoveRows(_Step):
+    """All rows leave the source without row events; each mode has its own way to tell it.
+
+    `seq` and `ts_us` are the statement's place in the order of changes and its commit time.
+    """
+
+    kind: Literal["remove_rows"] = "remove_rows"
+    op: Literal["truncate", "drop_table"]
+    seq: str = "0"
+    ts_us: int = -1
+
+
+class CheckRows(_Step):
+    """No row may fail `condition`, else the table needs a re-load, for `reason`."""
+
+    kind: Literal["check_rows"] = "check_rows"
+    condition: str
+    reason: str
+
+
+Step = Annotated[
+    AddColumn | DropColumn | RenameColumn | WidenColumn | FillColumns | RemoveRows | CheckRows,
+    Field(discriminator="kind"),
+]
+
+
+def columns_after(columns: tuple[TargetColumn, ...], step: Step) -> tuple[TargetColumn, ...]:
+    """A target's columns after a step."""
+    if isinstance(step, AddColumn):
+        return (*columns, TargetColumn(name=step.name, delta_type=step.delta_type))
+    if isinstance(step, DropColumn):
+        return tuple(column for column in columns if column.name != step.name)
+    if isinstance(step, RenameColumn):
+        return tuple(
+            column.model_copy(update={"name": step.new_name}) if column.name == step.name else column
+            for column in columns
+        )
+    if isinstance(step, WidenColumn):
+        return tuple(
+            column.model_copy(update={"delta_type": step.delta_type}) if column.name == step.name else column
+            for column in columns
+        )
+    return columns
+
+
+def quoted(name: str) -> str:
+    """A column's name in Spark SQL."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,61 @@
+"""When a vacuum of a table would find something: values alone, all times in microseconds since 1970.
+
+Rules:
+- A file that was replaced at t can go from t + retention on. A vacuum at v takes what was replaced until v - retention.
+- Of the changes that no vacuum has passed yet only the first and the last are kept: where there are both, there may be
+  some in between, and a vacuum is due again as soon as the retention of any of them could be over.
+- What was before the first look is not known: the first vacuum is due at once.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict
+
+
+class VacuumState(BaseModel):
+    """What is remembered of one table.
+
+    Attributes:
+        applied_batch: the last batch that was seen to have changed it.
+        changed_first_us, changed_last_us: of the changes that no vacuum has passed yet; the first is None for none.
+        vacuum_us, full_vacuum_us: the last vacuum, the last one that listed the folder (or the first vacuum); 0: none.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    app_id: str
+    applied_batch: int
+    changed_first_us: int | None = 0
+    changed_last_us: int
+    vacuum_us: int = 0
+    full_vacuum_us: int = 0
+
+    def changed(self, now_us: int, *, applied_batch: int | None = None) -> Self:
+        """After a change that was seen now."""
+        first = now_us if self.changed_first_us is None else self.changed_first_us
+        batch = self.applied_batch if applied_batch is None else applied_batch
+        return self.model_copy(
+            update={"applied_batch": batch, "changed_first_us": first, "changed_last_us": now_us},
+        )
+
+    def is_due(self, now_us: int, *, retention_us: int, every_us: int) -> bool:
+        """Whether a vacuum may find something, and the last one was long enough ago."""
+        first = self.changed_first_us
+        return first is not None and first + retention_us <= now_us and self.vacuum_us + every_us <= now_us
+
+    def is_full_due(self, now_us: int, *, every_us: int) -> bool:
+        """Whether that vacuum is to list the folder. The first vacuum of a table never is."""
+        return self.vacuum_us > 0 and self.full_vacuum_us + every_us <= now_us
+
+    def vacuumed(self, now_us: int, *, retention_us: int, is_full: bool) -> Self:
+        """After a vacuum now."""
+        passed_us = now_us - retention_us
+        first = self.changed_first_us
+        if first is not None:
+            first = None if self.changed_last_us <= passed_us else max(first, passed_us)
+            if first is not None and self.changed_first_us == self.changed_last_us:
+                first = self.changed_first_us
+        full = now_us if is_full or not self.full_vacuum_us else self.full_vacuum_us
+        return self.model_copy(update={"changed_first_us": first, "vacuum_us": now_us, "full_vacuum_us": full})

@@ -1,0 +1,347 @@
+"""Each kind of schema change under each policy, from texts alone (K13): steps, what is recorded, or why it stops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.errors import UnsupportedDdlError
+from cdc_pipeline.schema.changes import Decision, KnownTable, RowPlace, TableState, decide
+from cdc_pipeline.schema.ddl_create import create_columns
+from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.history_ddl import resolved_column
+from cdc_pipeline.schema.scene import ALL_FEATURES, TableChange
+from cdc_pipeline.schema.shadows import Shadow
+from cdc_pipeline.schema.steps import columns_after
+from cdc_pipeline.schema.types import TargetColumn, target_columns
+from cdc_pipeline.schema_policy import SchemaChangePolicy
+
+TABLE = (
+    "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(10), e ENUM('x','y'), tm TIME, dt DATETIME(3), "
+    "dc DECIMAL(10,2), f FLOAT, u INT UNSIGNED, by4 BINARY(4), l1 VARCHAR(9) CHARACTER SET latin1)"
+)
+
+
+def state_of(sql: str) -> TableState:
+    created = create_columns(sql)
+    assert created is not None
+    columns = [resolved_column(definition, "utf8mb4") for definition in created.columns]
+    names = [column.name for column in columns]
+    key = tuple(names.index(name) for name in created.primary_key)
+    return TableState(TableSchema("d", "t", tuple(columns), key), "utf8mb4")
+
+
+STATE = state_of(TABLE)
+KNOWN = KnownTable(target_columns(STATE.schema), STATE.schema.key_names, name="d.t")
+
+
+def said(
+    sql: str,
+    *,
+    known: KnownTable | None = KNOWN,
+    features: Any = ALL_FEATURES,
+    strict: bool = True,
+    shadows: dict[str, Shadow] | None = None,
+    catalog: TableSchema | None = None,
+    default_database: str = "d",
+    offset: int = 1234,
+    **policy: Any,
+) -> Decision:
+    """`t` and `v` are captured; only `t` has a target."""
+    return decide(
+        sql,
+        default_database,
+        captured=lambda database, table: database == "d" and table in ("t", "v"),
+        known=lambda database, table: known if (database, table) == ("d", "t") else None,
+        targets_in=lambda database: ["t"] if database == "d" and known is not None else [],
+        is_mariadb=True,
+        modes=SqlModes(strict=strict),
+        journal="binlog.000007",
+        offset=offset,
+        policy=lambda _database, _table: SchemaChangePolicy(**policy),
+        before=lambda database, table: STATE if (database, table) == ("d", "t") else None,
+        catalog_after=lambda _database, _table: catalog,
+        shadow=lambda database, table: (shadows or {}).get(f"{database}.{table}"),
+        features=features,
+        place=RowPlace(77, 5),
+    )
+
+
+def changed(sql: str, **rest: Any) -> TableChange:
+    (change,) = said(sql, **rest).changes
+    return change
+
+
+def shown(change: TableChange) -> list[str]:
+    """Steps in short."""
+    lines = []
+    for step in change.steps:
+        plain = step.model_dump(exclude={"kind"})
+        lines.append(" ".join([step.kind.split("_")[0], *(str(value) for value in plain.values())]))
+    return lines
+
+
+# sql | policy | steps, "" for none; or "stop: part of the reason"
+CASES: list[tuple[str, dict[str, Any], list[str] | str]] = [
+    ("DROP COLUMN a", {}, []),
+    ("DROP COLUMN a", {"drop_column": "apply"}, ["drop a"]),
+    ("DROP COLUMN a", {"drop_column": "stop"}, "stop: is dropped"),
+    ("DROP COLUMN a", {"drop_column": "apply", "features": ()}, []),
+    ("DROP COLUMN a, ADD a INT", {"drop_column": "apply"}, ["fill (('a', 'int', 'NULL'),)"]),
+    ("DROP COLUMN a, ADD a INT", {}, ["rename a a__dropped", "add a int"]),
+    ("DROP COLUMN a, ADD a INT", {"features": ()}, ["fill (('a', 'int', 'NULL'),)"]),
+    ("DROP COLUMN a, ADD a DATE", {"features": ()}, ["add a__v2 date"]),
+    ("RENAME COLUMN a TO z", {}, ["rename a z"]),
+    ("RENAME COLUMN a TO z", {"rename_column": "new_column"}, ["add z int", "fill (('z', 'int', '`a`'),)"]),
+    ("RENAME COLUMN a TO z", {"features": ()}, ["add z int", "fill (('z', 'int', '`a`'),)"]),
+    ("RENAME COLUMN a TO z", {"rename_column": "stop"}, "stop: renamed"),
+    ("RENAME COLUMN a TO b, RENAME COLUMN b TO a", {}, ["rename a a__renaming", "rename b a", "rename a__renaming b"]),
+    ("CHANGE a A INT", {}, ["rename a a__renaming", "rename a__renaming A"]),
+    ("DROP COLUMN b, RENAME COLUMN a TO b", {}, ["rename b b__dropped", "rename a b"]),
+    ("MODIFY a BIGINT NOT NULL AFTER b", {}, ["widen a bigint"]),
+    ("MODIFY a BIGINT", {"widen": "stop"}, "stop: rewrites values"),
+    ("MODIFY a BIGINT", {"features": ()}, "stop: without columnMapping"),
+    (
+        "MODIFY a BIGINT",
+        {"features": ("columnMapping",)},
+        ["add a__converted bigint", "fill (('a__converted', 'bigint', 'CAST(`a` AS bigint)'),)", "drop a",
+         "rename a__converted a"],
+    ),
+    ("MODIFY u BIGINT UNSIGNED", {}, ["widen u decimal(20,0)"]),
+    ("MODIFY u INT", {}, []),
+    ("MODIFY u INT", {"strict": False}, ["check CAST(`u` AS decimal(20,0)) BETWEEN -2147483648 AND 2147483647 "
+                                         "`u`: values were cut to the new range"]),
+    ("MODIFY f DOUBLE", {}, ["widen f double"]),
+    ("MODIFY f DOUBLE(9,2)", {}, "stop: rounds"),
+    ("MODIFY dc DECIMAL(12,4)", {}, ["widen dc decimal(12,4)"]),
+    ("MODIFY dc DECIMAL(10,1)", {}, "stop: rewrites values"),
+    ("MODIFY dc DECIMAL(10,1)", {"incompatible": "rewrite"},
+     ["add dc__converted decimal(10,1)", "fill (('dc__converted', 'decimal(10,1)', 'round(`dc`, 1)'),)", "drop dc",
+      "rename dc__converted dc"]),
+    ("MODIFY e ENUM('x','y','z')", {}, []),
+    ("MODIFY e ENUM('y','x')", {}, []),
+    ("MODIFY e ENUM('x')", {}, ["check `e` NOT IN ('y') `e`: values with a removed label became others"]),
+    ("MODIFY e VARCHAR(9)", {}, []),
+    ("MODIFY dt DATETIME(6)", {}, []),
+    ("MODIFY dt DATETIME", {}, ["check date_part('SECOND', `dt`) = round(date_part('SECOND', `dt`), 0) "
+                                "`dt`: fractions were rounded"]),
+    ("MODIFY tm TIME(2)", {}, "stop: rewrites values"),
+    ("MODIFY tm TIME(2)", {"incompatible": "rewrite"}, ["fill (('tm', 'string', \"concat(`tm`, '.00')\"),)"]),
+    ("MODIFY by4 BINARY(6)", {"incompatible": "rewrite"}, ["fill (('by4', 'binary', \"rpad(`by4`, 6, X'00')\"),)"]),
+    ("MODIFY b VARCHAR(90)", {}, []),
+    ("MODIFY b VARCHAR(3)", {"strict": False}, ["check char_length(`b`) <= 3 `b`: texts were cut to the new length"]),
+    ("MODIFY b CHAR(20)", {}, ["check `b` NOT LIKE '% ' `b`: blanks at the end were dropped"]),
+    ("MODIFY b VARCHAR(90) CHARACTER SET latin1", {"strict": False}, "stop: may lose characters"),
+    ("MODIFY b DATE", {}, "stop: converts every value"),
+    ("MODIFY b DATE", {"incompatible": "rewrite"}, "stop: converts every value"),
+    ("MODIFY b DATE", {"incompatible": "new_column"}, ["add b__v2 date"]),
+    ("MODIFY id DATE", {"incompatible": "new_column"}, "stop: in the key"),
+    ("MODIFY a VARCHAR(20)", {"incompatible": "rewrite"},
+     ["add a__converted string", "fill (('a__converted', 'string', 'CAST(`a` AS string)'),)", "drop a",
+      "rename a__converted a"]),
+    ("MODIFY id BIGINT AUTO_INCREMENT", {},
+     ["check `id` <> 0 `id`: AUTO_INCREMENT may have numbered rows with 0", "widen id bigint"]),
+    ("MODIFY a INT NOT NULL", {"strict": False}, ["check `a` IS NOT NULL `a`: NULLs became another value"]),
+    ("MODIFY a INT AS (id + 1)", {}, "stop: generated"),
+    ("MODIFY a INT DEFAULT 7 COMMENT 'x' FIRST", {}, []),
+    ("CONVERT TO CHARACTER SET utf8mb4", {"strict": False}, []),
+    ("CONVERT TO CHARACTER SET latin1", {"strict": False}, "stop: may lose characters of b, e"),
+    ("CONVERT TO CHARACTER SET utf8mb4", {"convert_charset": "stop"}, "stop: another charset"),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (id)", {}, []),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (id)", {"change_key": "stop"}, "stop: another primary key"),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)", {}, "stop: another primary key"),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (id, a)", {"change_key": "apply"}, []),
+    ("DROP PRIMARY KEY, ADD n INT AUTO_INCREMENT PRIMARY KEY", {"change_key": "apply"}, "stop: another primary key"),
+    ("DROP PRIMARY KEY", {"change_key": "apply"}, "stop: is dropped"),
+    ("DROP COLUMN id", {}, "stop: primary key"),
+    ("DROP PARTITION p", {}, "stop: without row events"),
+    ("DROP PARTITION p", {"partition_rows": "keep"}, []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("action", "options", "expected"), CASES)
+def test_k13_every_kind_under_every_policy(action: str, options: dict[str, Any], expected: list[str] | str) -> None:
+    sql = f"ALTER TABLE t {action}"
+    if isinstance(expected, str):
+        with pytest.raises(UnsupportedDdlError, match=expected.removeprefix("stop: ")) as caught:
+            said(sql, **options)
+        assert caught.value.next_step
+        assert (caught.value.table, caught.value.offset) == ("d.t", 1234)
+        return
+    decision = said(sql, **options)
+    assert decision.ddl.reason
+    assert decision.ddl.decision == ("applied" if expected else "recorded")
+    for change in decision.changes:
+        assert shown(change) == expected
+        check_target(change)
+    assert bool(decision.changes) or not expected
+
+
+def check_target(change: TableChange) -> None:
+    """What is recorded is what the steps lead to, and every column on the way can be told from what was before."""
+    states = [KNOWN.target_columns]
+    for step in change.steps:
+        after = columns_after(states[-1], step)
+        if after != states[-1]:
+            assert after not in states
+            states.append(after)
+    assert change.known.target_columns == states[-1]
+    held = {column.name for column in states[-1]}
+    assert {change.known.target_name(column.name) for column in change.known.columns} <= held
+
+
+def test_k13_kept_columns_are_recorded_and_known() -> None:
+    change = changed("ALTER TABLE t DROP COLUMN a")
+    assert "a" not in {column.name for column in change.known.columns}
+    assert TargetColumn(name="a", delta_type="int") in change.known.target_columns
+    again = changed("ALTER TABLE t ADD a DATE", known=change.known, features=())
+    assert again.known.target_name("a") == "a__v2"
+    once_more = changed("ALTER TABLE t MODIFY a DATETIME", known=again.known, incompatible="new_column", features=())
+    assert once_more.known.target_name("a") == "a__v3"
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "steps", "gone", "inexact"),
+    [
+        ("TRUNCATE t", {}, ["remove truncate 77 5"], False, False),
+        ("TRUNCATE t", {"truncate": "keep"}, [], False, True),
+        ("DROP TABLE x, t", {}, [], True, False),
+        ("DROP TABLE t", {"drop_table": "apply"}, ["remove drop_table 77 5"], True, False),
+        ("DROP DATABASE d", {}, [], True, False),
+        ("DROP DATABASE d", {"drop_table": "apply"}, ["remove drop_table 77 5"], True, False),
+        ("RENAME TABLE t TO zz", {"rename_table": "keep"}, [], True, False),
+    ],
+)
+def test_k13_rows_that_leave_without_row_events(
+    sql: str, options: dict[str, Any], steps: list[str], gone: bool, inexact: bool
+) -> None:
+    change = changed(sql, **options)
+    assert (shown(change), change.known.gone, change.inexact) == (steps, gone, inexact)
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [("TRUNCATE t", "truncate"), ("DROP TABLE t", "drop_table"), ("DROP DATABASE d", "drop_table"),
+     ("RENAME TABLE t TO zz", "rename_table"), ("ALTER TABLE t RENAME zz", "rename_table")],
+)  # fmt: skip
+def test_the_policy_stop_names_its_setting(sql: str, kind: str) -> None:
+    with pytest.raises(UnsupportedDdlError) as caught:
+        said(sql, **dict[str, Any]({kind: "stop"}))
+    assert f"schema_changes.{kind}" in str(caught.value.next_step)
+
+
+def test_a_dropped_table_begins_anew() -> None:
+    gone = changed("DROP TABLE t").known
+    made = changed("CREATE TABLE t (k BIGINT PRIMARY KEY)", known=gone)
+    assert made.replaces
+    assert made.known.columns == (TargetColumn(name="k", delta_type="bigint"),)
+    assert not made.known.gone
+    emptied = changed("CREATE TABLE t LIKE x", known=gone)
+    assert (shown(emptied), emptied.known.gone) == (["remove drop_table 77 5"], True)
+    (like,) = said("CREATE TABLE v LIKE t").creates
+    assert (like.columns, like.key) == (KNOWN.columns, KNOWN.key)
+    assert changed("CREATE OR REPLACE TABLE t (k INT PRIMARY KEY)").replaces
+    with pytest.raises(UnsupportedDdlError):
+        said("CREATE TABLE t (k INT PRIMARY KEY)")
+
+
+def test_a_target_follows_its_table() -> None:
+    change = changed("RENAME TABLE t TO x1, x1 TO zz")
+    assert (change.table, change.new_name) == (("d", "t"), ("d", "zz"))
+    change = changed("ALTER TABLE t ADD q INT, RENAME TO v")
+    assert (shown(change), change.new_name) == (["add q int"], ("d", "v"))
+    with pytest.raises(UnsupportedDdlError, match="not captured"):
+        said("RENAME TABLE t TO zz, x TO t")
+
+
+def shadow_after(*statements: str, name: str = "d._t_gho") -> dict[str, Shadow]:
+    """What is kept of a shadow after statements."""
+    kept: dict[str, Shadow] = {}
+    for at, sql in enumerate(statements):
+        for change in said(sql, shadows=kept, offset=at).shadows:
+            kept.pop(".".join(change.name), None)
+            if change.shadow is not None:
+                kept[".".join(change.name)] = change.shadow
+    return kept
+
+
+SWAP = "RENAME TABLE t TO _t_del, _t_gho TO t"
+
+
+def test_pitfall_8_a_swap_brings_what_was_made_of_the_shadow() -> None:
+    kept = shadow_after(
+        "CREATE TABLE _t_gho LIKE t",
+        "ALTER TABLE _t_gho ADD q INT DEFAULT 5, MODIFY a BIGINT",
+        "ALTER TABLE _t_gho MODIFY a DECIMAL(30,0)",
+    )
+    decision = said(SWAP, shadows=kept)
+    (change,) = decision.changes
+    assert shown(change) == ["widen a bigint", "add q int", "fill (('q', 'int', \"CAST('5' AS int)\"),)",
+                             "widen a decimal(30,0)"]  # fmt: skip
+    assert change.new_name == ("d", "t")
+    assert decision.ddl.policy == "swap=follow"
+    assert [(part.name, part.shadow) for part in decision.shadows] == [(("d", "_t_gho"), None)]
+    # Statements that are read again are kept once.
+    (repeated,) = said("ALTER TABLE _t_gho MODIFY a DECIMAL(30,0)", shadows=kept, offset=2).shadows
+    assert repeated.shadow == kept["d._t_gho"]
+
+
+@pytest.mark.parametrize(
+    ("statements", "why"),
+    [
+        ((), "was not seen"),
+        (("CREATE TABLE _t_gho LIKE v",), "like another table"),
+        (("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD UNIQUE (a)"), "drops rows"),
+        (("CREATE TABLE _t_gho LIKE t", "CREATE UNIQUE INDEX i ON _t_gho (a)"), "unique index"),
+        (("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho RENAME COLUMN a TO z"), "renamed columns"),
+        (("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD q DATETIME DEFAULT NOW()"), "time of the ALTER"),
+        (("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho GIZMO"), "cannot be read"),
+        (("CREATE TABLE _t_gho LIKE t", "DROP TABLE _t_gho"), "was not seen"),
+    ],
+)
+def test_pitfall_8_what_a_copy_may_lose_stops(statements: tuple[str, ...], why: str) -> None:
+    with pytest.raises(UnsupportedDdlError, match=why):
+        said(SWAP, shadows=shadow_after(*statements))
+    with pytest.raises(UnsupportedDdlError, match="swap: stop"):
+        said(SWAP, shadows=shadow_after("CREATE TABLE _t_gho LIKE t"), swap="stop")
+
+
+def test_pitfall_7_an_unreadable_text_stops_only_where_it_may_reach_a_captured_table() -> None:
+    assert said("FROBNICATE other.thing WITH 5", default_database="other").ignored
+    assert said("FROBNICATE thing").ignored
+    for text in ("FROBNICATE t", "FROBNICATE `d`.`t`", "FROBNICATE x 'd.t'", "FROBNICATE DATABASE d", "DROP TABLE `v"):
+        with pytest.raises(UnsupportedDdlError):
+            said(text)
+    with pytest.raises(UnsupportedDdlError):
+        said("FROBNICATE d.t", default_database="other")
+
+
+def test_k13_an_unreadable_alter_is_passed_where_the_catalog_proves_the_columns() -> None:
+    sql = "ALTER TABLE t GIZMO"
+    change = changed(sql, catalog=STATE.schema)
+    assert (change.known, change.inexact, change.steps) == (KNOWN, True, ())
+    with pytest.raises(UnsupportedDdlError, match="cannot be read"):
+        said(sql)
+    with pytest.raises(UnsupportedDdlError, match="cannot be read"):
+        said(sql, catalog=STATE.schema, unreadable="stop")
+    with pytest.raises(UnsupportedDdlError, match="cannot be read"):
+        said(sql, catalog=state_of("CREATE TABLE t (id INT PRIMARY KEY)").schema)
+
+
+def test_k13_other_tables_of_a_target_keep_values_from_being_changed() -> None:
+    shared = replace(KNOWN, shared=True)
+    assert changed("ALTER TABLE t ADD q INT", known=shared).steps
+    for sql in ("ALTER TABLE t ADD q INT DEFAULT 5", "TRUNCATE t"):
+        with pytest.raises(UnsupportedDdlError, match="share"):
+            said(sql, known=shared)
+
+
+def test_widened_then_compared_types_hold_all_values() -> None:
+    steps = [changed(f"ALTER TABLE t MODIFY u {kind}") for kind in ("BIGINT UNSIGNED", "DECIMAL(30,5)")]
+    targets = [next(c.delta_type for c in s.known.target_columns if c.name == "u") for s in steps]
+    assert targets == ["decimal(20,0)", "decimal(30,5)"]
+    assert reduce(columns_after, steps[-1].steps, KNOWN.target_columns) == steps[-1].known.target_columns

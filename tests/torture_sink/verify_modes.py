@@ -1,0 +1,158 @@
+"""Targets that are no mirrors, beside the server's SELECT and the slow twin of their mode.
+
+Two things are compared: what such a table says of the present must be what the server has; and everything that it holds
+must be what the twin makes of the log's changes. Columns that a row's change did not have yet are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+from tests.torture_sink.changes import Change, Values, value_of
+from tests.torture_sink.column_types import plain
+from tests.torture_sink.comparing import difference, row_difference
+from tests.torture_sink.delta_reader import DeltaTable
+from tests.torture_sink.oracle import State
+from tests.torture_sink.twins import Replay, history, key_of, soft_delete, whole_changes
+
+START, END, DELETED = "__START_AT", "__END_AT", "_cdc_deleted"
+OP, SEQ, TRANSACTION, ORDINAL = "_cdc_op", "_cdc_seq", "_cdc_transaction", "_cdc_ordinal"
+BEFORE, ABSENT, BEFORE_ABSENT = "_cdc_before", "_cdc_absent", "_cdc_before_absent"
+
+Compare = Callable[[DeltaTable, State, list[Change], Sequence[str]], str]
+
+
+def _columns(there: DeltaTable) -> list[str]:
+    """The source's columns of a target."""
+    return [name for name in there.columns if not name.startswith("_cdc_") and name not in (START, END)]
+
+
+def _told(row: Values, there: DeltaTable, names: Sequence[str]) -> tuple[Any, ...]:
+    """A twin's row in the plain form of the table's columns; those that it does not have are left open."""
+    return tuple(value_of(row[name], there.types[name]) if name in row else ... for name in names)
+
+
+def _held(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(... if wanted is ... else plain(row[name]) for name, wanted in zip(names, like, strict=True))
+
+
+def compare_soft_delete(there: DeltaTable, expected: State, changes: list[Change], key: Sequence[str]) -> str:
+    """Rows that are not marked are the server's; the marked ones are those that were deleted, as they last were."""
+    alive = replace(there, rows=[row for row in there.rows if not row[DELETED]])
+    found = difference(alive, expected)
+    if found:
+        return f"rows that are not deleted: {found}"
+    names = _columns(there)
+    twin = {_told(kept.row, there, key): kept for kept in soft_delete(whole_changes(changes, key), key) if kept.deleted}
+    gone = {tuple(plain(row[name]) for name in key): row for row in there.rows if row[DELETED]}
+    wanted = {k: _told(kept.row, there, names) for k, kept in twin.items()}
+    got = {k: _held(row, wanted[k], names) if k in wanted else k for k, row in gone.items()}
+    found = row_difference(list(wanted.values()), list(got.values()), columns=names)
+    return f"deleted rows: {found}" if found else ""
+
+
+def compare_history(there: DeltaTable, expected: State, changes: list[Change], key: Sequence[str]) -> str:
+    """Open versions are the server's rows; all versions are the twin's, each from one change up to another."""
+    present = replace(there, rows=[row for row in there.rows if row[END] is None])
+    found = difference(present, expected)
+    if found:
+        return f"open versions: {found}"
+    names = _columns(there)
+    versions = history(whole_changes(changes, key), key)
+    rows = sorted(there.rows, key=lambda row: int(row[START]))
+    wanted = [_told(version.row, there, names) for version in versions]
+    if len(rows) == len(wanted):
+        got = [_held(row, like, names) for row, like in zip(rows, wanted, strict=True)]
+    else:
+        got = [tuple(plain(row[name]) for name in names) for row in rows]
+    found = row_difference(wanted, got, columns=names)
+    if found:
+        return f"versions: {found}"
+    if wanted != got:
+        return f"versions are not in the order of their changes: {wanted} and {got}"
+    # Which change each seq stands for: the last bit tells the image of a change apart (K1).
+    change_of: dict[int, int] = {}
+    for row, version in zip(rows, versions, strict=True):
+        for seq, index in ((row[START], version.start), (row[END], version.end)):
+            if (seq is None) != (index is None):
+                return f"a version that began at change {version.start} ends at {seq}, in the twin at {index}"
+            if seq is None or index is None:
+                continue
+            if change_of.setdefault(int(seq) >> 1, index) != index:
+                return f"seq {seq} stands for changes {change_of[int(seq) >> 1]} and {index}"
+    ordered = [change_of[seq] for seq in sorted(change_of)]
+    return "" if ordered == sorted(set(ordered)) else f"seqs are not in the order of the changes: {ordered}"
+
+
+def compare_changelog(there: DeltaTable, expected: State, changes: list[Change], key: Sequence[str]) -> str:
+    """Every change of the log, once, in order, with its images; applied one by one they give the server's rows."""
+    rows = sorted(there.rows, key=lambda row: int(row[SEQ]))
+    if len({int(row[SEQ]) for row in rows}) != len(rows):
+        return "two rows have one seq"
+    names = _columns(there)
+    wanted = [_logged(change, there, names) for change in changes]
+    if len(rows) == len(wanted):
+        got = [_as_logged(row, like, names) for row, like in zip(rows, wanted, strict=True)]
+    else:
+        got = [(row[OP], row[TRANSACTION], tuple(plain(row[name]) for name in names)) for row in rows]
+    if got != wanted:
+        return row_difference(wanted, got, columns=names) or "changes are not in the log's order"
+    for one, other in pairwise(rows):
+        if one[TRANSACTION] == other[TRANSACTION] and one[ORDINAL] >= other[ORDINAL]:
+            return f"ordinals do not grow in transaction {one[TRANSACTION]}: {one[ORDINAL]}, {other[ORDINAL]}"
+    return _replayed(rows, expected, changes, key)
+
+
+def _logged(change: Change, there: DeltaTable, names: Sequence[str]) -> tuple[Any, ...]:
+    """A row of the changelog as the log tells it: op, transaction, the row, the row before; `...` is left open.
+
+    A column that neither image holds is NULL in the changelog if the table had it, and also if it came later.
+    """
+    before, after = change.before or {}, change.after
+    row = before if after is None else {**before, **after}
+    told = tuple(value_of(row[name], there.types[name]) if name in row else None for name in names)
+    old = None if change.before is None else tuple(_told(before, there, names))
+    return change.op, change.transaction, told, old
+
+
+def _as_logged(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tuple[Any, ...]:
+    told = tuple(plain(row[name]) for name in names)
+    before = row[BEFORE]
+    if before is not None and like[3] is not None:
+        old: Any = tuple(
+            ... if wanted is ... else plain(before.get(name)) for name, wanted in zip(names, like[3], strict=True)
+        )
+    else:
+        old = before
+    return row[OP], row[TRANSACTION], told, old
+
+
+def _replayed(rows: list[Values], expected: State, changes: list[Change], key: Sequence[str]) -> str:
+    """The changelog's own rows, applied in order, on the columns that the table has had from the begin."""
+    if not key or not changes or expected.columns is None or changes[0].after is None:
+        return ""
+    names = [name for name in expected.columns if name in changes[0].after]
+    replay = Replay(key)
+    for row in rows:
+        after = {name: plain(row[name]) for name in names if name not in (row[ABSENT] or ())}
+        before = None
+        if row[BEFORE] is not None:
+            gone = row[BEFORE_ABSENT] or ()
+            before = {name: plain(row[BEFORE][name]) for name in names if name not in gone}
+            before = replay.rows.get(key_of(before, key), {}) | before
+        replay.take(row[OP], before, None if row[OP] == "delete" else (before or {}) | after)
+    got = [tuple(row[name] for name in names) for row in replay.rows.values()]
+    indexes = [expected.columns.index(name) for name in names]
+    wanted = [tuple(row[index] for index in indexes) for row in expected.rows]
+    found = row_difference(wanted, got, columns=names)
+    return f"applied one after the other: {found}" if found else ""
+
+
+MODES: dict[str, Compare] = {
+    "soft_delete": compare_soft_delete,
+    "history": compare_history,
+    "changelog": compare_changelog,
+}
