@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.cli.output import results, table
+from cdc_pipeline.cli.output import count_of, results, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,6 +47,8 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     out.print()
     if report.tables:
         _show_tables(report)
+    for name, number in sorted(report.quarantine.items()):
+        out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
     for name, held in sorted(report.suspended.items()):
         line = f"{name} is suspended at {held.position}: {held.error}: {held.what}"
         out.print(line, markup=False, soft_wrap=True)

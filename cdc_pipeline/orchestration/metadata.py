@@ -122,6 +122,9 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
         said = name in metadata or name == CURSOR_ENTRY or (cut is not None and name in _SAID_BY_CUT)
         if value is not None and not said:
             metadata[name] = plain_value(value)
+    if cut is not None and cut.quarantine:
+        metadata["quarantine_rows"] = dg.MetadataValue.int(sum(count.rows for count in cut.quarantine.values()))
+        metadata["quarantine"] = dg.MetadataValue.json({table: count.rows for table, count in cut.quarantine.items()})
     partial = sorted(table for table, target in cursor.targets.items() if target.partial)
     if partial:
         metadata["partial_tables"] = dg.MetadataValue.json(partial)

@@ -21,6 +21,7 @@ from cdc_pipeline.config import BatchConfig
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.pipeline.overlap import HistoryWriter
 from cdc_pipeline.pipeline.place import Place
+from cdc_pipeline.pipeline.quarantine import BadRows
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.schemas import Schemas
 from cdc_pipeline.pipeline.targets import Target, Targets
@@ -117,6 +118,13 @@ class Committer:
             if target.is_new and target.name not in self._created:
                 self.create(target)
             self._batch().add(rows, plan_of(target), open_transaction=open_transaction)
+        self._in_doubt = False
+
+    def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
+        """Keep rows aside that cannot be applied."""
+        self._in_doubt = True
+        for rows in bad:
+            self._batch().quarantine(rows.table, rows.entries, open_transaction=open_transaction)
         self._in_doubt = False
 
     def create(self, target: Target) -> None:

@@ -46,6 +46,8 @@ class RowPolicy:
         action = self.zero_dates if column.kind in _DATES else self.on_invalid_value
         if column.name in keys and action != "fail":
             return "quarantine" if action == "quarantine" else self.on_bad_row
+        if action == "quarantine" and value.image == "before":
+            return "rescue"  # nobody finds a row by it: the change itself can be applied
         return action
 
 
@@ -117,10 +119,10 @@ def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) 
     Args:
         keys: names of columns that find a row, in any target.
     """
-    known: dict[tuple[int, str], Action] = {}
+    known: dict[tuple[int, str, str], Action] = {}
     kept, bad = [], []
     for value in rows.invalid:
-        case = value.column, value.reason
+        case = value.column, value.image, value.reason
         action = known.get(case)
         if action is None:
             action = known[case] = policy.action(value, rows.schema, keys)

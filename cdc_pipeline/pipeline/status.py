@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
-from cdc_pipeline.pipeline.report import NeededPlace, needed_place
+from cdc_pipeline.pipeline.report import NeededPlace, needed_place, quarantined
 from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 
 
@@ -53,6 +53,7 @@ class SourceStatus(BaseModel):
     published_at_us: int = -1
     lag_s: float = -1
     open_xa: tuple[OpenXa, ...] = ()
+    quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
     tables: dict[str, TableStatus] = Field(default_factory=dict)
 
 
@@ -108,5 +109,6 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         published_at_us=cut.published_at_us if cut is not None else -1,
         lag_s=time.time() - source_time_us / 1e6 if source_time_us >= 0 else -1,
         open_xa=cursor.open_xa,
+        quarantine=quarantined(cut),
         tables=tables,
     )

@@ -430,11 +430,10 @@ class Targets:
         Raises:
             IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
         """
-        in_source = rescued_names(rows)
         made = []
         for target in found:
             renamed = dict(target.sources[rows.schema.full_name].names)
-            names = {renamed.get(name, name) for name in in_source}
+            names = {renamed.get(name, name) for name in rescued_names(rows, target.mode)}
             known = names.union(target.rescued or ())
             if target.mode != "changelog":
                 back = {new: name for name, new in renamed.items()}

@@ -32,6 +32,7 @@ from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, pu
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
+from cdc_pipeline.sink.quarantine import publish_quarantine
 from cdc_pipeline.sink.read import read_one_row
 from cdc_pipeline.sink.rescue import summed
 from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_properties
@@ -208,7 +209,9 @@ class DeltaSink:
             failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
         self._on_joint("before_cut")
         self._register(record, failing)
-        cut = over_maintenance(self.paths, _cut_of(record, previous, logs, failing))
+        waiting = publish_quarantine(self.paths, record, previous, failing=failing)
+        made = _cut_of(record, previous, logs, failing).model_copy(update={"quarantine": waiting})
+        cut = over_maintenance(self.paths, made)
         if not put_if_absent(self.paths.cut(number), state.dump(cut)):
             return self.read_cut(number)
         return cut

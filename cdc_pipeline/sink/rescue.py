@@ -29,6 +29,7 @@ from cdc_pipeline.errors import IncompleteRowsError
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.sql import quoted, table_at
+from cdc_pipeline.target_config import Mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,9 +44,13 @@ _TYPE: Final = pa.map_(pa.string(), pa.string())
 _COLUMN: Final = Column(RESCUED_COLUMN, Kind.TEXT, 0, 0, True)  # its kind is never asked for
 
 
-def rescued_names(rows: DecodedRows) -> set[str]:
-    """Columns of which some image has a value to be rescued."""
-    found = {value.column for value in rows.invalid if value.reason != NULLED}
+def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
+    """Columns of which a target of this mode gets a value to be rescued: a mirror asks for no before images."""
+    found = {
+        value.column
+        for value in rows.invalid
+        if value.reason != NULLED and (mode != "mirror" or value.image == "after" or _is_kept(value, rows))
+    }
     return {rows.schema.column_names[column] for column in found}
 
 
@@ -85,22 +90,22 @@ def check_images(rows: DecodedRows, known: Collection[str]) -> None:
         )
 
 
-def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, each_change: bool = False) -> DecodedRows:
+def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, mode: Mode = "mirror") -> DecodedRows:
     """The rows with ``_cdc_rescued`` as their last column, and none of them invalid.
 
     Args:
         known: columns of which the target has rescued values, those of `rows` included; None where it has no such
             column: then no value's text is wanted.
-        each_change: the target keeps changes and not rows: an image tells what it tells.
+        mode: of the target; a changelog keeps changes and not rows: an image tells what it tells.
 
     Raises:
         IncompleteRowsError: see `check_images`.
     """
     if known is None:
-        if rescued_names(rows):
+        if rescued_names(rows, mode):
             return rows  # who stages refuses them
         return replace(rows, invalid=[]) if rows.invalid else rows
-    if not each_change:
+    if mode != "changelog":
         check_images(rows, known)
     schema = replace(rows.schema, columns=(*rows.schema.columns, _COLUMN))
     texts = [value for value in rows.invalid if value.reason != NULLED]
@@ -108,7 +113,7 @@ def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, each_chang
     after = _maps(rows, [value for value in texts if value.image == "after" or _is_kept(value, rows)])
     before_has: NDArray[np.bool_] | None = None
     after_has: NDArray[np.bool_] | None = None
-    if not rows.all_present and known and not each_change:
+    if not rows.all_present and known and mode != "changelog":
         bits = _bits(rows.before_present, rows, known)
         before_has, after_has = np.all(bits, axis=1), np.all(_present(rows, known), axis=1)
     return replace(

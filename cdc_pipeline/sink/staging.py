@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.steps import Step
-from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows, expand
+from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows, expand
 from cdc_pipeline.sink.fitting import fitted
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
@@ -35,6 +36,7 @@ from cdc_pipeline.sink.manifest import (
     DdlDecision,
     Interval,
     Note,
+    QuarantineMark,
     RecordedSource,
     RecordedTarget,
     StagedFile,
@@ -45,6 +47,8 @@ from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
+
+_QUARANTINE: Final = "quarantine of "  # no target's name has a blank before its first dot
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,7 @@ class _Part:
     deleted: int = 0
     partial: bool = False
     partial_key_updates: int = 0
+    gone: int = 0
     rescued: Counter[str] = field(default_factory=Counter)
     rescued_rows: int = 0
 
@@ -103,6 +108,7 @@ class _Part:
         self.deleted += other.deleted
         self.partial |= other.partial
         self.partial_key_updates += other.partial_key_updates
+        self.gone += other.gone
         self.rescued += other.rescued
         self.rescued_rows += other.rescued_rows
 
@@ -201,7 +207,7 @@ class StagedBatch:
             rows = fitted(rows, plan.columns, source.names)
         columns = tuple(column.name for column in plan.columns)
         values, rows_with_values = counted(rows), rows_counted(rows)
-        rows = with_rescued(rows, plan.rescued, each_change=plan.mode == "changelog")
+        rows = with_rescued(rows, plan.rescued, mode=plan.mode)
         if plan.rescued is not None:
             columns += (RESCUED_COLUMN,)
         staged = expand(rows, columns=columns, key=plan.key)
@@ -222,9 +228,21 @@ class StagedBatch:
         part.deleted += staged.rows_deleted
         part.partial |= staged.partial
         part.partial_key_updates += staged.partial_key_updates
+        part.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
         part.rescued += values
         part.rescued_rows += rows_with_values
         self._on_joint("staging")
+
+    def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
+        """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
+        plan = TargetPlan(table=f"{_QUARANTINE}{table}", app_id="", columns=(), key=())
+        target = self._targets.setdefault(plan.table, _Target(plan))
+        part = target.part
+        if open_transaction:
+            part = target.open = target.open or _Part()
+        if part.writer is None:
+            part.writer = self._writer(target, entries.schema)
+        part.writer.write(entries)
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
         """Rows of the open transaction whose event ordinals are in `undone` never count (see `Savepoints.undone`).
@@ -250,8 +268,10 @@ class StagedBatch:
     def drop_open(self, table: str | None = None) -> None:
         """The open transaction was rolled back, or never ended: its pieces are removed; those of one table only, where
         it alone does not follow any more (K4)."""
+        sources = self._targets[table].plan.sources if table in self._targets else {}
+        dropped = {table, *(f"{_QUARANTINE}{source}" for source in (*sources, table))}
         for name, target in self._targets.items():
-            if target.open is not None and table in (None, name):
+            if target.open is not None and (table is None or name in dropped):
                 if target.open.writer is not None:
                     target.open.writer.discard()
                 for file in target.open.closed:
@@ -271,6 +291,7 @@ class StagedBatch:
         run_id: str = "",
         kind: BatchKind = "batch",
         dropped: tuple[str, ...] = (),
+        marks: tuple[QuarantineMark, ...] = (),
         start: Position | None = None,
     ) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be finished.
@@ -302,9 +323,16 @@ class StagedBatch:
             source_time_us=source_time_us,
             targets=tuple(
                 _recorded(target)
-                for _, target in sorted(self._targets.items())
-                if target.create or target.changed or target.part.closed
+                for name, target in sorted(self._targets.items())
+                if (target.create or target.changed or target.part.closed) and not name.startswith(_QUARANTINE)
             ),
+            quarantine=tuple(
+                file
+                for name, target in sorted(self._targets.items())
+                if name.startswith(_QUARANTINE)
+                for file in target.part.closed
+            ),
+            quarantine_marks=marks,
             dropped=dropped,
             start_journal=start.journal if start is not None else interval.start_journal,
             start_offset=start.offset if start is not None else interval.start_offset,
@@ -404,6 +432,7 @@ def _recorded(target: _Target) -> RecordedTarget:
         rows_deleted=part.deleted,
         all_present=not part.partial,
         partial_key_updates=part.partial_key_updates,
+        rows_gone=part.gone,
         rescues=plan.rescued is not None,
         rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
         rescued_rows=part.rescued_rows,

@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -117,6 +118,22 @@ def read_file(path: Path) -> Iterator[DecodedRows]:
         schema = TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
         for batch in reader:
             yield _decoded(batch, schema)
+
+
+def encode_stream(rows: DecodedRows) -> bytes:
+    """Rows as such a stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _stream_schema(rows.schema), options=_OPTIONS) as writer:
+        writer.write_batch(_encoded(rows))
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def decode_stream(data: bytes, *, commit_ts_us: int) -> DecodedRows:
+    """The rows of a stream of one batch, all with this commit time."""
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        schema = TableSchema.from_json((reader.schema.metadata or {})[_SCHEMA_KEY])
+        rows = _decoded(reader.read_next_batch(), schema)
+    return replace(rows, commit_ts_us=np.full(len(rows), commit_ts_us, np.int64))
 
 
 def _opened(path: Path) -> Any:

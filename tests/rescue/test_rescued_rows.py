@@ -87,7 +87,7 @@ def test_k10_a_partial_image_says_all_of_it_or_nothing() -> None:
     heals = update({"id": 1}, {"d": 4})
     again = update({"id": 1}, {"d": None})
     rows = rows_of([silent, heals, again], bad_date(2))
-    assert rescued_names(rows) == {"d"}
+    assert rescued_names(rows, "mirror") == {"d"}
     made = with_rescued(rows, ("d",))
     assert bits(made) == [False, True, True]
     assert maps(made) == [None, None, {"d": ZERO}]
@@ -110,8 +110,13 @@ def test_policies_decide_and_keys_have_no_rescue() -> None:
         (1, NULLED, ""), (2, "bytes are not valid ascii", "0xFF61"),
     ]  # fmt: skip
     assert counted(found.rows) == {"d": 1, "n": 1}
-    assert rescued_names(found.rows) == {"n"}
+    assert rescued_names(found.rows, "mirror") == {"n"}
     assert judged(rows, RowPolicy(on_invalid_value="quarantine")).bad == (bad_text(1),)
+    healing = rows_of([update(whole(1), whole(1))], bad_date(0, "before"))
+    found = judged(healing, RowPolicy(zero_dates="quarantine"))
+    assert (found.bad, found.rows.invalid) == ((), [bad_date(0, "before")])
+    assert rescued_names(found.rows, "mirror") == set()
+    assert rescued_names(found.rows, "changelog") == {"d"}
     with_key = rows_of([insert(**whole(1))], key)
     assert judged(with_key, RowPolicy(), keys=("id",)).failing == key
     assert judged(with_key, RowPolicy(on_bad_row="quarantine"), keys=("id",)).bad == (key,)
@@ -138,7 +143,7 @@ def test_k14_the_text_of_a_hidden_column_goes_nowhere() -> None:
     rows = without_hidden(rows_of([insert(**whole(1))], bad_date(0), bad_text(0)), {"n"})
     rows = judged(rows, RowPolicy()).rows
     assert "ff61" not in str(rows.invalid).lower()
-    made = with_rescued(rows, sorted(rescued_names(rows)))
+    made = with_rescued(rows, sorted(rescued_names(rows, "mirror")))
     assert maps(made) == [{"d": ZERO}]
     assert counted(rows) == {"d": 1, "n": 1}, "never in silence"
 

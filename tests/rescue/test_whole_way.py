@@ -90,7 +90,7 @@ def test_rescued_values_are_the_servers_own_texts_and_heal(
     report = capture(config, cursors=cursors)
     assert _lake_view(spark, paths, names["a"]) == _server_view(server, fresh_database, "a")
     shown = status(config, cursors=cursors).tables[names["a"]].rescued
-    assert shown["d"] > report.tables[names["a"]].rescued["d"] > 0
+    assert shown["n"] > report.tables[names["a"]].rescued["n"] > 0
 
 
 def _log(paths: LakePaths, table: str) -> Any:
