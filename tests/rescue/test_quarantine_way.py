@@ -10,6 +10,7 @@ import pytest
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.pipeline.quarantine_replay import entries_of, settle
 from cdc_pipeline.pipeline.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.conftest import SPARK
