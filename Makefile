@@ -64,7 +64,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-decode bench-idle bench-memory bench-store ## all benchmarks with their targets
+bench: bench-decode bench-idle bench-memory bench-sink bench-store ## all benchmarks with their targets
 
 .PHONY: bench-decode
 bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory
@@ -81,6 +81,10 @@ bench-large: setup ## events of a gigabyte on real servers: lengths, hashes and 
 .PHONY: bench-memory
 bench-memory: setup ## resident memory of a capture against its budget
 	@$(BIN)/python -m benchmarks.memory
+
+.PHONY: bench-sink
+bench-sink: setup ## merging: CPU-seconds of the JVM beside a plain MERGE (4 GB of disk)
+	@$(BIN)/python -m benchmarks.sink
 
 .PHONY: bench-store
 bench-store: setup ## event store and transactions, from a journal to acked batches

@@ -159,10 +159,12 @@ class AcceptConfig(Section):
 
     `unproved_journal_ends` names journals without ROTATE or STOP whose end no GTIDs prove (K5); `unknown_xa` the xids,
     as the log writes them, of XA transactions that were prepared before the start, whose rows will be missing (K8).
+    `overlap` names targets that keep every change and may keep those around a switch of servers twice (K7).
     """
 
     unproved_journal_ends: tuple[str, ...] = ()
     unknown_xa: tuple[str, ...] = ()
+    overlap: tuple[str, ...] = ()
 
 
 class TablesConfig(Section):

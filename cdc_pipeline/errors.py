@@ -10,6 +10,8 @@ Rules:
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class CdcError(Exception):
     """Root of all errors of this project.
@@ -247,6 +249,18 @@ class KeylessTableError(SchemaError):
     """A captured table without a key in a mode that needs one."""
 
 
+class OverlapUndecidedError(SchemaError):
+    """Changes that may have been applied before a switch would be kept twice by a target that keeps every change (K7).
+
+    Attributes:
+        targets: names of those targets.
+    """
+
+    def __init__(self, what: str, *, targets: tuple[str, ...], **rest: Any) -> None:
+        super().__init__(what, **rest)
+        self.targets = targets
+
+
 # -- sink and cursor --------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +282,10 @@ class MergeError(SinkError):
     """Spark or Delta failed while a batch was applied."""
 
     retryable = True
+
+
+class ConcurrentWriterError(MergeError):
+    """Somebody else commits to a target's Delta table, again and again."""
 
 
 class LakeStateError(SinkError):

@@ -49,7 +49,9 @@ _PLAIN: Final = {
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """Arrow type of a column's values."""
+    """Arrow type of a column's values; of a masked one, of what stands in their place."""
+    if column.masked.startswith("hash"):
+        return pa.string()
     if column.kind in _INTEGERS:
         return _INTEGERS[column.kind][column.unsigned]
     if column.kind is Kind.BIT:

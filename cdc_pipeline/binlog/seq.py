@@ -135,6 +135,23 @@ def event_ordinals(seq: pa.Array) -> NDArray[np.int64]:
     return ordinals
 
 
+def ordinals(seq: pa.Array) -> NDArray[np.int64]:
+    """Event and row ordinal of each seq as one number that grows within a transaction: int64 (n,)."""
+    found: NDArray[np.int64] = (
+        (_words(seq)[:, 0] >> np.uint64(1)) & np.uint64((1 << EVENT_BITS + ROW_BITS) - 1)
+    ).astype(np.int64)
+    return found
+
+
+def transactions(seq: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Journal number and transaction offset in each seq: int64 (n,) both."""
+    words = _words(seq)
+    journal = (words[:, 1] >> np.uint64(OFFSET_BITS - LOW_OFFSET_BITS)) & np.uint64((1 << JOURNAL_BITS) - 1)
+    high = words[:, 1] & np.uint64((1 << OFFSET_BITS - LOW_OFFSET_BITS) - 1)
+    offset = high << np.uint64(LOW_OFFSET_BITS) | words[:, 0] >> np.uint64(64 - LOW_OFFSET_BITS)
+    return journal.astype(np.int64), offset.astype(np.int64)
+
+
 def _words(seq: pa.Array) -> NDArray[np.uint64]:
     """View of n seqs without nulls as (n, 2) words, the low one first."""
     words: NDArray[np.uint64] = np.frombuffer(seq.buffers()[1], dtype="<u8").reshape(-1, 2)

@@ -66,6 +66,8 @@ class Column:
         pad_bytes: n of BINARY(n), to which values are padded with zero bytes; 0 for others.
         char_length_max: declared length in characters or bytes where the wire tells it, else 0.
         visible: False for invisible columns (generated invisible primary keys included).
+        masked: what stands in the place of the values, as `pipeline/masking.py` writes it; "" for the values
+            themselves. All else is still as the source has it.
     """
 
     name: str
@@ -83,6 +85,7 @@ class Column:
     pad_bytes: int = 0
     char_length_max: int = 0
     visible: bool = True
+    masked: str = ""
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,7 @@ def _show(status: SourceStatus) -> None:
         "Delta version",
         "last batch",
         "columns",
+        "mode",
         "key",
         "",
         numbers=("Delta version", "last batch", "columns"),
@@ -89,7 +90,8 @@ def _show(status: SourceStatus) -> None:
             str(of_table.delta_version),
             str(of_table.applied_batch),
             str(of_table.columns),
-            ", ".join(of_table.key),
+            of_table.mode.replace("_", " "),
+            ", ".join(of_table.key) or ("none" if of_table.mode == "changelog" else "all values"),
             "suspended" if of_table.suspended is not None else "partial" if of_table.partial else "",
         )
     if rows.row_count:

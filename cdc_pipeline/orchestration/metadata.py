@@ -18,9 +18,10 @@ from pydantic import BaseModel, ValidationError
 
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.sink.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
 from cdc_pipeline.sink.rescue import RESCUED, RESCUED_COLUMN
 from cdc_pipeline.sink.suspending import way_out
-from cdc_pipeline.sink.tables import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.target_config import Mode
 
 Metadata = dict[str, dg.MetadataValue]
 
@@ -38,9 +39,12 @@ _CDC_DESCRIPTIONS = {
 }
 
 
-def column_schema(columns: Sequence[TargetColumn], *, key: Sequence[str] = ()) -> dg.TableSchema:
+def column_schema(
+    columns: Sequence[TargetColumn], *, key: Sequence[str] = (), mode: Mode = "mirror", rescues: bool = False
+) -> dg.TableSchema:
     """All columns of the Delta table: those of the source, then the pipeline's; key columns are never null."""
     descriptions = dict.fromkeys(key, "part of the key") | _CDC_DESCRIPTIONS
+    columns = (*columns, RESCUED) if rescues else columns
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -49,7 +53,7 @@ def column_schema(columns: Sequence[TargetColumn], *, key: Sequence[str] = ()) -
                 description=descriptions.get(column.name),
                 constraints=dg.TableColumnConstraints(nullable=column.name not in key),
             )
-            for column in (*columns, *CDC_COLUMNS)
+            for column in (*columns, *cdc_columns(mode, tuple(columns), tuple(key)))
         ]
     )
 
@@ -75,7 +79,7 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         metadata["dagster/row_count"] = dg.MetadataValue.int(row_count)
     if of_table.columns:
         metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
-            column_schema((*of_table.columns, *([RESCUED] if of_table.rescues else [])), key=of_table.key)
+            column_schema(of_table.columns, key=of_table.key, mode=of_table.mode, rescues=of_table.rescues)
         )
     if cut.cursor.targets[table].partial:
         metadata["partial"] = dg.MetadataValue.bool(True)

@@ -101,7 +101,7 @@ class CdcTranslator:
             **_origin_metadata(config),
         }
         if of_table is not None and of_table.columns:
-            metadata["dagster/column_schema"] = column_schema(of_table.columns, key=of_table.key)
+            metadata["dagster/column_schema"] = column_schema(of_table.columns, key=of_table.key, mode=mode)
         return dg.AssetSpec(
             self.table_key(config.name, table),
             deps=[self.source_table_key(config.name, source) for source in sources or (table,)],

@@ -19,7 +19,7 @@ from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.pipeline.catch_up import CatchUp
 from cdc_pipeline.pipeline.commit import Committer, before_begin, cursor_metadata, cursor_state
-from cdc_pipeline.pipeline.decoding import RunDecoder
+from cdc_pipeline.pipeline.decoding import decoder_of
 from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.pipeline.overlap import history_writer, overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source, build_store, slice_events_max
@@ -394,13 +394,13 @@ class _Run:
             config, source=self._source, run=resolved, cursor=cursor, recorded=targets.known, follows=targets.follows
         )
         if resolved.decision is not None:
-            committer.hold_until_us = resolved.decision.overlap_until_us
+            committer.hold(resolved.decision.overlap_until_us, accepted=config.accept.overlap)
         drain = Drain(
             config=config,
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder.of(targets, captured=captured, epoch=resolved.epoch, schemas=schemas),
+            decoder=decoder_of(targets, captured=captured, epoch=resolved.epoch, schemas=schemas),
             targets=targets,
             place=place,
             committer=committer,

@@ -22,6 +22,7 @@ from cdc_pipeline.errors import (
     CdcError,
     JournalMissingError,
     LakeStateError,
+    OverlapUndecidedError,
     PositionError,
     ServerChangedError,
     SourceIdentityError,
@@ -114,6 +115,8 @@ class CatchUp:
                 self._remains(name, error)
 
     def _catch_up(self, name: str, held: Suspension) -> None:
+        if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
+            return  # only a person can decide
         self._sink.check_target(self.cut, name)
         source = build_source(self._server)
         try:
@@ -229,7 +232,9 @@ class CatchUp:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=captured, epoch=epoch, schemas=schemas, policies=targets.policy),
+            decoder=RunDecoder(
+                captured=captured, epoch=epoch, schemas=schemas, masks=targets.masks, policies=targets.policy
+            ),
             targets=targets,
             place=place,
             committer=committer,

@@ -18,18 +18,20 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config import BatchConfig
-from cdc_pipeline.errors import PositionError
+from cdc_pipeline.errors import OverlapUndecidedError, PositionError
 from cdc_pipeline.pipeline.overlap import HistoryWriter
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.quarantine import BadRows
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.schemas import Schemas
 from cdc_pipeline.pipeline.targets import Target, Targets
+from cdc_pipeline.pipeline.transaction_names import TransactionNames
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.changes import TableChange
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note, RecordedSource
+from cdc_pipeline.sink.mode_columns import keeps_every_change
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
 from cdc_pipeline.sink.suspending import note_of
 from cdc_pipeline.sink.xa import XaParking, oldest_begin
@@ -51,6 +53,8 @@ class Committer:
         hold_until_us: no cut is published and no cursor moved before a transaction with a later commit time (K7).
         history: written before the record or cursor that it belongs to; None where the log has GTIDs.
         schemas: written likewise.
+        names: of the transactions that are staged.
+        overlap_accepted: targets that may keep changes of the overlap twice (K7).
     """
 
     def __init__(
@@ -79,6 +83,8 @@ class Committer:
         self.hold_until_us: int | None = None
         self.history: HistoryWriter | None = None
         self.schemas: Schemas | None = None
+        self.names = TransactionNames()
+        self.overlap_accepted: frozenset[str] = frozenset()
         self._source = source
         self._identity = identity
         self._limits = limits
@@ -117,12 +123,15 @@ class Committer:
         for target in targets:
             if target.is_new and target.name not in self._created:
                 self.create(target)
-            self._batch().add(rows, plan_of(target), open_transaction=open_transaction)
+            named = self.names.of(rows.seq) if target.mode == "changelog" else None
+            shaped = self._targets.shaped(rows, target)
+            self._batch().add(shaped, plan_of(target), open_transaction=open_transaction, transactions=named)
         self._in_doubt = False
 
     def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
         """Keep rows aside that cannot be applied."""
         self._in_doubt = True
+        self._targets.lose_exactness([rows.table for rows in bad])
         for rows in bad:
             self._batch().quarantine(rows.table, rows.entries, open_transaction=open_transaction)
         self._in_doubt = False
@@ -174,11 +183,48 @@ class Committer:
         if self._staged is not None:
             self._staged.drop_open(table)
 
+    def hold(self, until_us: int | None, *, accepted: Collection[str] = ()) -> None:
+        """Publish nothing before a transaction with a later commit time (K7); None: there is no overlap. What the
+        overlap does not skip may come a second time (K12); targets that are `accepted` may keep it twice."""
+        self.hold_until_us = until_us
+        self.overlap_accepted = frozenset(accepted)
+        if until_us is not None:
+            self._targets.lose_exactness()
+
     @property
     def is_held(self) -> bool:
         """Whether the place is still in the overlap with the log of another server."""
         self.coming(self._place.source_time_us)
         return self.hold_until_us is not None
+
+    def check_overlap(self, targets: Sequence[Target], source: str, *, first_us: int = -1) -> None:
+        """What keeps every change must not get a change twice (K7).
+
+        Args:
+            source: the source table whose changes come.
+            first_us: commit time of the first of them; -1 not known.
+
+        Raises:
+            OverlapUndecidedError: they lie in the overlap with the log of another server.
+        """
+        if not self.is_held or self.hold_until_us is None or first_us > self.hold_until_us:
+            return
+        undecided = [
+            target.name
+            for target in targets
+            if keeps_every_change(target.mode, target.key) and target.name not in self.overlap_accepted
+        ]
+        if undecided:
+            names = ", ".join(undecided)
+            raise OverlapUndecidedError(
+                "changes that may have been applied before the switch to this server would be kept twice",
+                targets=tuple(undecided),
+                table=source,
+                setting="accept.overlap",
+                expected="a log that agrees with what was applied, up to the switch, or a decision",
+                got=f"an overlap without GTIDs, into {names}",
+                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or begin anew",
+            )
 
     def coming(self, commit_us: int) -> None:
         """The next transaction has this commit time: where it is later than the overlap, that has been passed."""
@@ -252,8 +298,13 @@ class Committer:
     _kind: ClassVar[BatchKind] = "batch"
 
     def _has_work(self, *, final: bool) -> bool:  # noqa: ARG002
-        """Whether there is a batch to record: changes of targets, or targets that are suspended from here on (K4)."""
-        return bool(self._targets.news) or (self._staged is not None and self._staged.has_work)
+        """Whether there is a batch to record: changes of targets, targets that are suspended from here on (K4), or that
+        are not exact any more (K12)."""
+        return (
+            bool(self._targets.news)
+            or self._targets.has_lost_exactness
+            or (self._staged is not None and self._staged.has_work)
+        )
 
     def _take_interval(self) -> Interval:
         return self._place.take_interval()
@@ -361,9 +412,13 @@ def plan_of(target: Target) -> TargetPlan:
         key=target.key,
         partial=target.state.partial,
         mode=target.mode,
+        track=target.track,
+        key_reason=target.key_reason,
         sources={} if target.sources == itself else target.sources,
         rescued=target.rescued,
+        shape=target.shape,
         replaces=target.replaces,
+        exact=target.state.exact,
     )
 
 

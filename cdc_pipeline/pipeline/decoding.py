@@ -4,6 +4,7 @@ Rules:
 - Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a savepoint undid.
 - Rows of a transaction that ends with XA PREPARE are told apart: they wait for XA COMMIT (K8).
 - Rows of a suspended table are counted and not decoded: its table maps may be what it was suspended for (K4).
+- Rows are masked as soon as they are decoded: nobody else sees what masks hide (K14).
 - A value that its Delta type cannot hold is rescued, and a row that cannot be applied goes to the quarantine, or either
   stops its table with journal and offset, as the table's policies say (`pipeline/rescue.py`). Rows of prepared
   transactions stop it in any case: whether they count is not known yet.
@@ -27,6 +28,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import CdcError, DamagedJournalError, IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
+from cdc_pipeline.pipeline.masking import Masks
 from cdc_pipeline.pipeline.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.pipeline.rescue import RowPolicy, TablePolicy, judged, without_hidden
 from cdc_pipeline.pipeline.targets import Targets
@@ -95,6 +97,7 @@ class RunDecoder:
         epoch: int,
         suspended: Callable[[str, str], bool] = lambda _database, _table: False,
         schemas: KnownSchemas | None = None,
+        masks: Masks | None = None,
         policies: Callable[[TableSchema], TablePolicy] | None = None,
     ) -> None:
         self._maps = TableMaps(
@@ -102,22 +105,10 @@ class RunDecoder:
         )
         self._epoch = epoch
         self._suspended = suspended
+        self._masks = masks
         self._policies = policies or (lambda schema: TablePolicy(RowPolicy(), schema.key_names))
         self.mark = self._maps.mark
         self.rewind = self._maps.rewind
-
-    @classmethod
-    def of(
-        cls, targets: Targets, *, captured: Callable[[str, str], bool], epoch: int, schemas: KnownSchemas | None
-    ) -> RunDecoder:
-        """The decoder of a run that some targets follow."""
-        return cls(
-            captured=captured,
-            epoch=epoch,
-            suspended=targets.is_suspended,
-            schemas=schemas,
-            policies=targets.policy,
-        )
 
     def reset(self) -> None:
         """Forget the table maps of a transaction that never ended."""
@@ -189,7 +180,7 @@ class RunDecoder:
         try:
             decoded = decode_rows(parts, schema, epoch=self._epoch)
         except DamagedJournalError as error:
-            policy = self._policies(schema)
+            policy = self._policies(schema if self._masks is None else self._masks.schema(schema))
             if bad is None or policy.rows.on_bad_row == "fail":
                 raise
             found = _without_event(parts, error)
@@ -198,9 +189,11 @@ class RunDecoder:
             part, at, others = found
             bad.append(bad_event(part, at, schema, error, epoch=self._epoch, hidden=policy.hidden))
             return self._decoded(others, schema, bad=bad)
+        if self._masks is not None:
+            decoded = self._masks.apply(decoded)
         if not decoded.invalid and decoded.all_present:
             return decoded
-        policy = self._policies(schema)
+        policy = self._policies(decoded.schema)
         decoded = without_hidden(decoded, policy.hidden)
         judged_rows = judged(decoded, policy.rows, keys=policy.keys)
         may_leave = bad is not None
@@ -243,6 +236,20 @@ def _cause(value: InvalidValue, schema: TableSchema) -> tuple[str, str]:
     if value.reason == NO_DOCUMENT:
         return "IncompleteRowsError", f"column {name} changed by {value.reason}"
     return "UnrepresentableValueError", f"column {name} holds {value.text!r} in the {value.image} image: {value.reason}"
+
+
+def decoder_of(
+    targets: Targets, *, captured: Callable[[str, str], bool], epoch: int, schemas: KnownSchemas | None
+) -> RunDecoder:
+    """The decoder of a run, with the masks of its targets and without the tables that are suspended."""
+    return RunDecoder(
+        captured=captured,
+        epoch=epoch,
+        suspended=targets.is_suspended,
+        schemas=schemas,
+        masks=targets.masks,
+        policies=targets.policy,
+    )
 
 
 def prepared_groups(piece: EventSlice) -> list[PreparedGroup]:

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.gtid import gtid_texts
 from cdc_pipeline.binlog.query import Query, parse_query
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, IncompleteRowsError, StagingError
 from cdc_pipeline.pipeline.commit import Committer
 from cdc_pipeline.pipeline.controls import ControlReader, Stated
 from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder, prepared_groups
@@ -39,6 +40,7 @@ from cdc_pipeline.pipeline.xa import XaControl
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.changes import Decision, RowPlace
 from cdc_pipeline.schema.history_ddl import SCHEMA_KINDS
+from cdc_pipeline.sink.expand import check_images
 from cdc_pipeline.store.contract import EventStore
 
 _GET_TIMEOUT_S = 1.0
@@ -150,6 +152,7 @@ class Drain:
         if not run:
             return
         saved = self._targets.snapshot()
+        self._committer.names.coming(run)
         try:
             stated = self._decide_statements(run)
             controls = self._controls.read(stated)
@@ -179,6 +182,8 @@ class Drain:
         transaction = piece.chunk.journal, int(first["tx_offset"])
         if first["tx_ordinal"] == 0:
             self._open_gtid = gtid_texts(piece.chunk, piece.first, piece.first + 1).get(transaction[1], "")
+            self._committer.names.opened(*transaction, self._open_gtid)
+        self._committer.names.coming([piece])
         saved, mark, controls = self._targets.snapshot(), self._decoder.mark(), self._controls.mark()
         try:
             stated = self._decide_statements([piece])
@@ -239,7 +244,14 @@ class Drain:
     def _confirm(self, table: DecodedTable) -> list[Target]:
         """The targets of a table's changes; an error tells where they stand."""
         try:
-            return self._targets.with_rescued(self._targets.confirm(table.rows.schema), table.rows)
+            self._targets.check_rows(table.rows)
+            found = self._targets.confirm(table.rows.schema)
+            self._committer.check_overlap(
+                found, table.rows.schema.full_name, first_us=int(table.rows.commit_ts_us.min())
+            )
+            for target in found:
+                check_rows(target, table.rows)
+            return self._targets.with_rescued(found, table.rows)
         except CdcError as error:
             error.journal, error.offset = table.journal, table.offset
             error.table = error.table or table.rows.schema.full_name
@@ -292,14 +304,17 @@ class Drain:
         query, event = parse_query(piece.chunk, row), piece.chunk.events[row]
         decide = partial(decide_in_overlap, self._rules) if self._committer.is_held else self._rules.decide
         journal = piece.chunk.journal
-        seq = pack_seq(self._epoch, journal_number(journal), max(0, int(event["tx_offset"])), int(event["tx_ordinal"]))
+        begin = max(0, int(event["tx_offset"]))
+        seq = pack_seq(self._epoch, journal_number(journal), begin, int(event["tx_ordinal"]))
+        alone = piece.kind is SliceKind.STATEMENT  # what removes rows is
+        gtid = gtid_texts(piece.chunk, piece.first, row + 1).get(begin, "") if alone else ""
         decision = decide(
             query,
             targets=self._targets,
             journal=journal,
             offset=int(event["offset"]),
             schemas=self._schemas,
-            place=RowPlace(seq, int(event["commit_ts_us"])),
+            place=RowPlace(seq, int(event["commit_ts_us"]), gtid or f"{journal}:{begin}"),
         )
         return query, decision
 
@@ -356,6 +371,27 @@ class Drain:
             for note in self._schemas.notes:
                 self._committer.note(note)
             self._schemas.notes.clear()
+
+
+def check_rows(target: Target, rows: DecodedRows) -> None:
+    """Check that a target can find the rows that change.
+
+    Raises:
+        IncompleteRowsError: the images lack columns that it finds rows by.
+    """
+    if target.mode == "changelog":
+        return
+    try:
+        check_images(rows, target.key)
+    except StagingError as error:
+        raise IncompleteRowsError(
+            error.what,
+            table=error.table,
+            setting="binlog_row_image",
+            expected=error.expected,
+            got=error.got,
+            next_step=error.next_step,
+        ) from None
 
 
 def _halve(run: list[EventSlice]) -> tuple[list[EventSlice], list[EventSlice]] | None:

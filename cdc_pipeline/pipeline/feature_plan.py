@@ -3,17 +3,20 @@
 Rules:
 - A table of the last cut is asked itself: what it has it keeps, whatever the setting says now. A new one is told by its
   columns in the source's catalog, where the source has one.
+- The rules under `targets` are checked against that catalog, and the places of new targets are looked at.
 - What a table needs and may not get is a warning of the plan: the run will suspend that table by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import FeatureNotAllowedError, SchemaError
 from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.pipeline.route_checks import check_columns, check_places
 from cdc_pipeline.pipeline.routes import Routes
+from cdc_pipeline.pipeline.shaping import shape_table
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta_log import reader_features
@@ -25,29 +28,48 @@ from cdc_pipeline.source.protocol import Source
 _NAMED_MAX = 5
 
 
-def with_features(plan: CapturePlan, *, config: PipelineConfig, cut: Cut | None, source: Source) -> CapturePlan:
-    """The plan with the features of its tables, and a warning for each table that needs one that is not permitted."""
+def with_features(
+    plan: CapturePlan, *, config: PipelineConfig, cut: Cut | None, source: Source, ours: Collection[str] = ()
+) -> CapturePlan:
+    """The plan with the features of its tables, and a warning for each table that needs one that is not permitted.
+
+    Args:
+        ours: targets that the last cut or the recorded batch has.
+
+    Raises:
+        ConfigError: the rules of targets do not fit the source's columns of now.
+        LakeStateError: another table lies where a target is to be created.
+    """
     permitted = allowed(config.sink)
     paths = LakePaths(config.sink.lake_path.absolute(), config.name)
     found = {name: reader_features(paths.table(name)) for name in (cut.tables if cut is not None else ())}
     warnings = []
     routes = Routes(config)
-    routed = {route.target for table in plan.tables for route in routes.of(*table.split(".", 1))}
-    if routed - found.keys():
-        placed = source.catalog(TableFilter(config.tables).captured, since=source.end_position())
-        for schema, _ in placed.catalog.tables.values() if placed is not None else ():
-            new = [r.target for r in routes.of(schema.database, schema.table) if r.target not in found]
-            if not new:
-                continue
+    targets = {route.target for name in plan.tables for route in routes.of(*name.split(".", 1))}
+    if targets - found.keys():
+        check_places(config, plan.tables, paths=paths, ours=ours)
+        captures = TableFilter(config.tables).captured
+        placed = source.catalog(captures, since=source.end_position())
+        schemas = [schema for schema, _ in placed.catalog.tables.values()] if placed is not None else []
+        known = {}
+        for schema in schemas:
             try:
-                columns = target_columns(schema)
-                permitted.check_types(((c.name, c.delta_type) for c in columns), table=schema.full_name)
-            except FeatureNotAllowedError as error:
-                warnings.append(f"{', '.join(new)} will be suspended: {error.what}; {error.next_step}")
+                known[schema.full_name] = target_columns(schema), schema.key_names
             except SchemaError:
                 continue  # stops for another reason, which the run tells
-            else:
-                found.update(dict.fromkeys(new, features_of_table((c.delta_type for c in columns), permitted)))
+        check_columns(config, known)
+        for source_name, (columns, key) in known.items():
+            for route in routes.of(*source_name.split(".", 1)):
+                name = route.target
+                if name in found:
+                    continue
+                types = [(column.name, column.delta_type) for column in shape_table(route, columns, key).columns]
+                try:
+                    permitted.check_types(types, table=name)
+                except FeatureNotAllowedError as error:
+                    warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
+                else:
+                    found[name] = features_of_table((delta_type for _, delta_type in types), permitted)
     return plan.model_copy(
         update={"features": dict(sorted(found.items())), "warnings": (*plan.warnings, *sorted(warnings))}
     )

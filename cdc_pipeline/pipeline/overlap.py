@@ -44,6 +44,7 @@ from cdc_pipeline.schema.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.lake import LakePaths, replace_file
 from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.target_config import TargetRule
 
 if TYPE_CHECKING:
     from cdc_pipeline.pipeline.schemas import Schemas
@@ -299,6 +300,9 @@ class _Before(Targets):
 
     def follows(self, database: str, table: str) -> bool:
         return self._now.follows(database, table)
+
+    def rule_of(self, database: str, table: str, target: str) -> TargetRule | None:
+        return self._now.rule_of(database, table, target)
 
     def shadow(self, database: str, table: str) -> Shadow | None:
         return self._now.shadow(database, table)

@@ -18,8 +18,10 @@ from cdc_pipeline.pipeline.feature_plan import with_features
 from cdc_pipeline.pipeline.limits import Limit, executed_before, make_limit
 from cdc_pipeline.pipeline.overlap import overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source
+from cdc_pipeline.pipeline.planned_targets import planned_targets
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import CapturePlan, needed_place, quarantined
+from cdc_pipeline.pipeline.route_checks import check_routes
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, start_rules
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.cursor import CursorState, CursorStore
@@ -93,7 +95,9 @@ def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = 
             dump_errors=build_dump_errors(config).read(),
             overlap=overlap_of(config, source=source, cursor=reconciled.cursor),
         ).plan
-        return with_features(made, config=config, cut=cut, source=source)
+        ours = set(cut.cursor.targets if cut is not None else ())
+        ours.update(target.table for target in (unfinished.targets if unfinished is not None else ()))
+        return with_features(made, config=config, cut=cut, source=source, ours=ours)
     finally:
         source.close()
 
@@ -138,6 +142,7 @@ def resolve(
     journals = [info for info in source.journals() if _within(info.journal, start, end)]
     tables = TableFilter(config.tables)
     captured = _table_names(tables, source.tables(), reconciled.cursor, cut)
+    check_routes(config, captured, cut)
     return ResolvedRun(
         plan=CapturePlan(
             source=config.name,
@@ -153,6 +158,7 @@ def resolve(
             bytes_between=_bytes_between({info.journal: info.size_bytes for info in journals}, start, end),
             journals=tuple(info.journal for info in journals),
             tables=tuple(captured),
+            targets=planned_targets(config, captured, cut),
             partial_tables=_partial(reconciled.cursor),
             unfinished_batch=None if unfinished is None else unfinished.batch_number,
             oldest_needed=needed_place(reconciled.cursor),

@@ -130,6 +130,8 @@ def _lines(
 
 def _without(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
     """The rows with NULL in hidden columns."""
+    # A masked value is what everybody may see.
+    hidden = {column.name for column in rows.schema.columns if column.name in hidden and not column.masked}
     if not hidden:
         return rows
     names = rows.schema.column_names

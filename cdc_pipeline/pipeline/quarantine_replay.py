@@ -128,7 +128,7 @@ def settle(
                 replay.take([entry for entry in entries if entry.table == table], settled)
                 for found, rows in replay.staged:
                     for target in found:
-                        batch.add(rows, plan_of(target))
+                        batch.add(targets.shaped(rows, target), plan_of(target))
         if not settled.done:
             sink.discard_unrecorded()
             return settled
@@ -211,6 +211,8 @@ class _Replay:
         for schema, found in good.items():
             rows = joined([rows for _, rows in found])
             try:
+                self._targets.masks.check_parked(schema)
+                self._targets.check_rows(rows)
                 following = self._targets.with_rescued(self._targets.confirm(schema), rows)
             except CdcError as error:
                 settled.left.update((entry.id, error.what) for entry, _ in found)
@@ -227,6 +229,8 @@ class _Replay:
             return "the table is suspended: it is caught up first"
         if not following:
             return "the table has no target: its first row that can be applied makes it"
+        if not all(target.key for target in following if target.mode not in _ORDERED):
+            return "nothing tells its rows apart: it has no key"
         if not modes.isdisjoint(_ORDERED):
             return f"its {' and '.join(sorted(modes & {*_ORDERED}))} tells changes in their order (K18)"
         count = cut.quarantine.get(self._table)

@@ -10,6 +10,7 @@ from cdc_pipeline.position.cursor import CursorState, OpenXa, Suspension
 from cdc_pipeline.position.failback import consumers_of, oldest
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.target_config import Mode
 
 
 class _Plain(BaseModel):
@@ -54,6 +55,29 @@ def quarantined(cut: Cut | None) -> dict[str, int]:
     return {} if cut is None else {table: count.rows for table, count in cut.quarantine.items()}
 
 
+class PlannedTarget(_Plain):
+    """One target as it is recorded, or as the configuration will make it.
+
+    Attributes:
+        key: () where it finds rows by all of their values or, as a changelog, not at all; None where the log tells it.
+        reason: why it has this mode and key.
+    """
+
+    target: str
+    sources: tuple[str, ...]
+    mode: Mode
+    key: tuple[str, ...] | None
+    reason: str
+    is_recorded: bool = True
+
+    @property
+    def key_text(self) -> str:
+        """The key in words."""
+        if self.key is None:
+            return "found in the log"
+        return ", ".join(self.key) or ("none" if self.mode == "changelog" else "all values")
+
+
 class CapturePlan(_Plain):
     """What a run would do; made without writing anything."""
 
@@ -70,6 +94,7 @@ class CapturePlan(_Plain):
     bytes_between: int
     journals: tuple[str, ...]  # journals to be read
     tables: tuple[str, ...]  # captured tables known so far: from the source, or from the last cut
+    targets: tuple[PlannedTarget, ...] = ()  # of those tables
     partial_tables: tuple[str, ...]  # K19
     unfinished_batch: int | None = None  # a recorded batch that is finished first
     oldest_needed: NeededPlace | None = None  # None: there is no cursor yet

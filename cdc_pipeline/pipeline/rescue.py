@@ -10,15 +10,19 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
 from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.routes import Routes
+from cdc_pipeline.pipeline.routes import Route
 from cdc_pipeline.sink.rescue import NULLED
 from cdc_pipeline.target_config import RowPolicies
 
@@ -68,9 +72,9 @@ class TablePolicy:
 class RowPolicyTable:
     """The policies of every captured table."""
 
-    def __init__(self, config: PipelineConfig, routes: Routes) -> None:
+    def __init__(self, config: PipelineConfig, routes_of: Callable[[str, str], Sequence[Route]]) -> None:
         self._sink = config.sink
-        self._routes = routes
+        self._routes_of = routes_of
 
     def of_rule(self, rule: RowPolicies) -> RowPolicy:
         """The policies of one target."""
@@ -84,7 +88,7 @@ class RowPolicyTable:
 
     def of(self, schema: TableSchema) -> RowPolicy:
         """The policies of a table: those of its targets together."""
-        policies = [self.of_rule(route.rule) for route in self._routes.of(schema.database, schema.table)]
+        policies = [self.of_rule(route.rule) for route in self._routes_of(schema.database, schema.table)]
         if not policies:
             return RowPolicy()
         return RowPolicy(
@@ -122,6 +126,9 @@ def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) 
     known: dict[tuple[int, str, str], Action] = {}
     kept, bad = [], []
     for value in rows.invalid:
+        if value.reason == NULLED and rows.schema.column_names[value.column] not in keys:
+            kept.append(value)
+            continue
         case = value.column, value.image, value.reason
         action = known.get(case)
         if action is None:
@@ -158,3 +165,36 @@ def without_hidden(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
         value._replace(text="", reason=NULLED) if names[value.column] in hidden else value for value in rows.invalid
     ]
     return replace(rows, invalid=invalid)
+
+
+def shape_invalid(
+    rows: DecodedRows, arrays: list[pa.Array], positions: Sequence[int], *, image: str
+) -> list[InvalidValue]:
+    """The invalid values of one image under a target's columns; those of columns that it leaves out are nowhere.
+
+    A date that is kept as text (`types`) has its own text there, and is invalid no more.
+
+    Args:
+        arrays: the target's columns of the image; changed in place.
+        positions: the source column of each.
+    """
+    if not rows.invalid:
+        return []
+    place = {source: at for at, source in enumerate(positions)}
+    texts: dict[int, dict[int, str]] = {}
+    found = []
+    for value in rows.invalid:
+        at = place.get(value.column) if value.image == image else None
+        if at is None:
+            continue
+        column = rows.schema.columns[value.column]
+        if column.kind in _DATES and not column.masked and pa.types.is_string(arrays[at].type) and value.text:
+            texts.setdefault(at, {})[value.row] = value.text
+        else:
+            found.append(value._replace(column=at))
+    for at, of_rows in texts.items():
+        mask = np.zeros(len(rows), np.bool_)
+        mask[list(of_rows)] = True
+        values = pa.array([of_rows[row] for row in sorted(of_rows)], pa.string())
+        arrays[at] = pc.replace_with_mask(arrays[at], pa.array(mask), values)
+    return found

@@ -28,11 +28,23 @@ class Route:
         source: source table, ``schema.table``.
         target: name of the target, ``schema.table`` in the lake.
         rule: what the target is like.
+        number: of the rule in the file; -1 for the default target.
     """
 
     source: str
     target: str
     rule: TargetRule
+    number: int = -1
+
+    @property
+    def setting(self) -> str:
+        """Path of the rule in the file."""
+        return "sink" if self.number < 0 else f"targets.{self.number}"
+
+    @property
+    def shard(self) -> str:
+        """What the rule's shard column holds in rows of the source table."""
+        return self.rule.shard_of(*self.source.split(".", 1))
 
 
 class Routes:
@@ -51,8 +63,12 @@ class Routes:
             ConfigError: two rules give it the same target.
         """
         name = f"{schema}.{table}"
-        rules = [rule for among, without, rule in self._rules if _matches(among, name) and not _matches(without, name)]
-        routes = tuple(Route(name, rule.target_name(schema, table), rule) for rule in rules or [self._default])
+        rules = [
+            (number, rule)
+            for number, (among, without, rule) in enumerate(self._rules)
+            if _matches(among, name) and not _matches(without, name)
+        ] or [(-1, self._default)]
+        routes = tuple(Route(name, rule.target_name(schema, table), rule, number) for number, rule in rules)
         names = [route.target for route in routes]
         twice = next((target for target in names if names.count(target) > 1), None)
         if twice is not None:

@@ -15,7 +15,7 @@ from cdc_pipeline.schema.ddl import classify
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.scene import ALL_FEATURES, Surroundings
 from cdc_pipeline.schema.statement import StatementKind
-from cdc_pipeline.schema_policy import ShadowNames
+from cdc_pipeline.schema_policy import SchemaChangePolicy, ShadowNames
 from cdc_pipeline.sink.features import allowed
 
 if TYPE_CHECKING:
@@ -96,8 +96,13 @@ class StatementRules:
                 found = targets.known_all(database, table)
                 return found[min(number, len(found) - 1)] if found else None
 
+            def policy(database: str, table: str) -> SchemaChangePolicy:
+                there = known(database, table)
+                rule = None if there is None else targets.rule_of(database, table, there.name)
+                return (None if rule is None else rule.schema_changes) or self._policy
+
             surroundings: Surroundings = {
-                "policy": lambda _database, _table: self._policy,
+                "policy": policy,
                 "shadow": targets.shadow,
                 "shadowed": self._shadows.table_of,
                 "features": self._features,
@@ -118,7 +123,9 @@ class StatementRules:
                 offset=offset,
                 **surroundings,
             )
-            changes = tuple(replace(change, before=known(*change.table)) for change in decision.changes)
+            changes = tuple(
+                targets.shaped_change(replace(change, before=known(*change.table))) for change in decision.changes
+            )
             return replace(decision, changes=changes)
 
         decision = decide_for(0, concerned)

@@ -11,6 +11,7 @@ from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import NeededPlace, needed_place, quarantined
 from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
+from cdc_pipeline.target_config import Mode
 
 
 class TableStatus(BaseModel):
@@ -22,6 +23,8 @@ class TableStatus(BaseModel):
     applied_batch: int
     columns: int
     key: tuple[str, ...]
+    mode: Mode = "mirror"
+    key_reason: str = ""
     partial: bool
     suspended: Suspension | None = None
     rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
@@ -81,6 +84,8 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
             applied_batch=cut.cursor.targets[name].applied_batch,
             columns=len(table.columns),
             key=table.key,
+            mode=table.mode,
+            key_reason=table.key_reason,
             partial=cut.cursor.targets[name].partial,
             suspended=cut.cursor.targets[name].suspended,
             rescued={column: count for column, count in table.rescued_ever.items() if count},

@@ -16,6 +16,7 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
     IncompleteRowsError,
+    OverlapUndecidedError,
     SchemaError,
     TargetSuspendedError,
     UnknownColumnTypeError,
@@ -68,7 +69,8 @@ class Suspender:
         assert error.table is not None
         at = self._committer.stand_still()
         made = suspension(error, batch_number=self._committer.number, at=at, epoch=self._epoch)
-        for name in self._targets.suspend(error.table, made):
+        only = error.targets if isinstance(error, OverlapUndecidedError) else None
+        for name in self._targets.suspend(error.table, made, only=only):
             self._committer.drop_open(name)
         return True
 
@@ -79,6 +81,10 @@ class Suspender:
         if not self._captured(database, table) or self._targets.is_suspended(database, table):
             return False
         others = {name for name in self._known if not self._targets.is_suspended(*name.split(".", 1))}
+        if isinstance(error, OverlapUndecidedError) and any(
+            target.name not in error.targets for target in self._targets.following(database, table)
+        ):
+            return True
         return bool(others - {error.table}) or self._targets.goes_on_without(database, table)
 
 

@@ -158,6 +158,7 @@ class XaControl:
             if end.is_commit:
                 for schema in self._parking.schemas(end.xid):
                     if self._counts(schema):
+                        self._targets.masks.check_parked(schema)
                         self._confirm(schema)
             return XaStep("parked", end=end)
         if end.is_commit and end.xid not in self._accepted:
@@ -242,6 +243,7 @@ class XaControl:
         for table in tables:
             try:
                 self._targets.check(table.rows.schema)
+                self._targets.check_rows(table.rows)
             except CdcError as error:
                 error.table = error.table or table.rows.schema.full_name
                 error.journal, error.offset = table.journal, table.offset
@@ -249,7 +251,7 @@ class XaControl:
 
     def _confirm(self, schema: TableSchema) -> None:
         try:
-            self._targets.confirm(schema)
+            self._committer.check_overlap(self._targets.confirm(schema), schema.full_name)
         except CdcError as error:
             error.table = error.table or schema.full_name
             raise

@@ -72,7 +72,8 @@ class TargetState(_Plain):
         partial: True for a table that was neither created in the log nor loaded (K19).
         suspended: set while the table does not follow the source (K4).
         sources: names of its source tables; () where it is one of the target's own name.
-        exact: False where the target may hold rows that its source has not (a kept TRUNCATE, partitions; K12).
+        exact: the table holds what the source holds, key by key, since its CREATE TABLE, and every change of it came as
+            a row event, each applied once (K12). Once lost it does not come back.
         origin: (source table, target) by which the configuration leads to it, where a rename has parted the two.
     """
 
@@ -83,7 +84,7 @@ class TargetState(_Plain):
     partial: bool = False
     suspended: Suspension | None = None
     sources: tuple[str, ...] = ()
-    exact: bool = True
+    exact: bool = False
     origin: tuple[str, str] | None = None
 
     @property

@@ -36,6 +36,7 @@ from cdc_pipeline.schema.scene import (
 )
 from cdc_pipeline.schema.statement import Statement, StatementKind
 from cdc_pipeline.schema.table_changes import create, dropped, dropped_database, renamed, shadow_changed, truncated
+from cdc_pipeline.schema.told_by_rows import is_told_by_rows
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 
 __all__ = [
@@ -126,7 +127,8 @@ def decide(
     )
     statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
     try:
-        return _decide(scene, statement)
+        decision = _decide(scene, statement)
+        return replace(decision, told_by_rows=is_told_by_rows(decision, sql))
     except CdcError as error:
         error.journal = error.journal or journal or None
         if error.offset is None and offset >= 0:

@@ -141,6 +141,7 @@ class Decision:
         ddl: the decision for the run's metadata: `decision`, `reason`, `tables` (those captured, or all if none is).
         creates, changes: what to do, in order; `changes` may be there for a recorded one too, without steps.
         shadows: what is to be kept of shadow tables.
+        told_by_rows: no row of a captured table comes, goes or changes its key by it without a row event (K12).
     """
 
     statement: Statement
@@ -148,6 +149,7 @@ class Decision:
     creates: tuple[CreateTarget, ...] = ()
     changes: tuple[TableChange, ...] = ()
     shadows: tuple[ShadowChange, ...] = ()
+    told_by_rows: bool = False
 
     @property
     def ignored(self) -> bool:
@@ -157,10 +159,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Place of the statement in the order of all changes (`binlog.seq`), and its commit time."""
+    """Place of the statement in the order of all changes (`binlog.seq`), its commit time, its GTID or place."""
 
     seq: int = 0
     ts_us: int = -1
+    transaction: str = ""
 
 
 class Surroundings(TypedDict, total=False):

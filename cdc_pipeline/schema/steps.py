@@ -54,22 +54,29 @@ class WidenColumn(_Step):
 
 
 class FillColumns(_Step):
-    """One UPDATE of all rows: column -> its new value, cast to the type beside it."""
+    """One UPDATE of all rows: column -> its new value, cast to the type beside it.
+
+    `defaults` names those that were added with it: their value is what the server gave to existing rows. The others are
+    made of columns that were there.
+    """
 
     kind: Literal["fill_columns"] = "fill_columns"
     values: tuple[tuple[str, str, str], ...]  # (column, Delta type, expression)
+    defaults: tuple[str, ...] = ()
 
 
 class RemoveRows(_Step):
     """All rows leave the source without row events; each mode has its own way to tell it.
 
-    `seq` and `ts_us` are the statement's place in the order of changes and its commit time.
+    `seq` and `ts_us` are the statement's place in the order of changes and its commit time, `transaction` its GTID or
+    ``journal:offset``.
     """
 
     kind: Literal["remove_rows"] = "remove_rows"
     op: Literal["truncate", "drop_table"]
     seq: str = "0"
     ts_us: int = -1
+    transaction: str = ""
 
 
 class CheckRows(_Step):

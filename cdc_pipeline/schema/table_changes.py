@@ -120,7 +120,10 @@ def _emptied(scene: Scene, table: TableName, known: KnownTable, op: str) -> Tabl
     if known.shared:
         raise scene.unsupported(f"{op} of one of several tables that share a target", table)
     step = RemoveRows(
-        op="truncate" if op == "truncate" else "drop_table", seq=str(scene.place.seq), ts_us=scene.place.ts_us
+        op="truncate" if op == "truncate" else "drop_table",
+        seq=str(scene.place.seq),
+        ts_us=scene.place.ts_us,
+        transaction=scene.place.transaction,
     )
     return TableChange(table, known, (step,))
 

@@ -61,14 +61,16 @@ class TargetEdit:
         self._first: list[RenameColumn | WidenColumn | DropColumn] = []
         self._adds: list[AddColumn] = []
         self._fills: dict[str, tuple[str, str]] = {}
+        self._defaults: list[str] = []
         self._last: list[DropColumn | RenameColumn] = []
 
     # -- what comes out -----------------------------------------------------------------------------------------------
 
     def steps(self) -> tuple[Step, ...]:
         """All steps, in order."""
-        fills = tuple((name, kind, value) for name, (kind, value) in self._fills.items())
-        return (*self._checks, *self._first, *self._adds, *((FillColumns(values=fills),) if fills else ()), *self._last)
+        values = tuple((name, kind, value) for name, (kind, value) in self._fills.items())
+        fills = (FillColumns(values=values, defaults=tuple(self._defaults)),) if values else ()
+        return (*self._checks, *self._first, *self._adds, *fills, *self._last)
 
     def result(self) -> KnownTable:
         """What is recorded of the target afterwards."""
@@ -138,19 +140,19 @@ class TargetEdit:
         ):
             # Dropped and added by one statement: the columns afterwards could not be told from those before.
             self._first.remove(dropped)
-            self._fill(name, delta_type, value)
+            self._default(name, delta_type, value)
         elif there is not None and COLUMN_MAPPING in self._features:
             aside = self._free(f"{there.name}__dropped")
             self._first.append(RenameColumn(name=there.name, new_name=aside))
             self.told.append(f"the dropped `{there.name}` is now `{aside}`")
-            self._add(target, delta_type, value)
+            self._add_default(target, delta_type, value)
         elif there is not None and (there.name, there.delta_type) == (name, delta_type):
             self.told.append(f"the values of the dropped `{name}` give way")
-            self._fill(name, delta_type, value)
+            self._default(name, delta_type, value)
         else:
             if there is not None:
                 target = self._names[name] = self._version(name)
-            self._add(target, delta_type, value)
+            self._add_default(target, delta_type, value)
         self.columns.append(TargetColumn(name=name, delta_type=delta_type))
         self.told.append(f"adds {target}")
 
@@ -159,6 +161,15 @@ class TargetEdit:
         self._adds.append(AddColumn(name=name, delta_type=delta_type))
         if value.strip().upper() != "NULL":
             self._fill(name, delta_type, value)
+
+    def _add_default(self, name: str, delta_type: str, value: str) -> None:
+        self._add(name, delta_type, value)
+        if name in self._fills:
+            self._defaults.append(name)
+
+    def _default(self, name: str, delta_type: str, value: str) -> None:
+        self._fill(name, delta_type, value)
+        self._defaults.append(name)
 
     def _fill(self, name: str, delta_type: str, value: str) -> None:
         self._fills[name] = (delta_type, value)

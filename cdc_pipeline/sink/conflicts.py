@@ -2,7 +2,7 @@
 
 Rules:
 - Delta lets the first commit stand and refuses the second, which has changed nothing. What a batch does to a table is
-  safe to do again (K2): it is, a few times, and then stops with the error as it is.
+  safe to do again (K2): it is, a few times, and then stops with the name of the table and what to do.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
-from cdc_pipeline.errors import MergeError
+from cdc_pipeline.errors import ConcurrentWriterError, MergeError
 
 TRIES: Final = 4
 _MARKS: Final = ("DELTA_CONCURRENT_", "ConcurrentModificationException", "DELTA_METADATA_CHANGED", "MetadataChanged")
@@ -30,12 +30,22 @@ def again_on_conflict(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
     """`work`, done again where another writer's commit came first.
 
     Raises:
-        Whatever `work` raises; a conflict of the last try.
+        Whatever `work` raises.
+        ConcurrentWriterError: another writer's commit came first every time (K16).
     """
-    for _ in range(TRIES - 1):
+    for left in reversed(range(TRIES)):
         try:
             return work(*args, **kwargs)
         except MergeError as error:
             if not is_conflict(error):
                 raise
-    return work(*args, **kwargs)
+            if not left:
+                raise ConcurrentWriterError(
+                    f"another writer has changed the table during each of {TRIES} tries",
+                    table=error.table,
+                    expected="this source alone, and maintenance now and then",
+                    got=error.got,
+                    next_step="stop who else writes to this Delta table (DESCRIBE HISTORY names them), or move "
+                    "maintenance to another time; then start the run again: it finishes this batch",
+                ) from error
+    raise AssertionError

@@ -262,9 +262,17 @@ class DeltaSink:
         session = self.spark.session()
         properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
         with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
+            fixed = self._config.spark.settings
             running = {
                 threads.submit(
-                    again_on_conflict, apply_target, session, record, t, paths=self.paths, properties=properties
+                    again_on_conflict,
+                    apply_target,
+                    session,
+                    record,
+                    t,
+                    paths=self.paths,
+                    properties=properties,
+                    fixed=fixed,
                 ): t
                 for t in open_targets
             }
@@ -359,6 +367,15 @@ def _log(paths: LakePaths, target: RecordedTarget) -> TableLog:
     return log
 
 
+def _stays_exact(
+    record: BatchRecord, target: RecordedTarget, before: TargetState | None, planned: TargetState | None
+) -> bool:
+    """Whether a target is exact after a batch that it has (K12); catching up may bring rows that it has already."""
+    was = target.exact if before is None or before.delta_version < 0 else target.exact and before.exact
+    follows = planned is None or planned.suspended is None
+    return was and follows and record.kind == "batch"
+
+
 def _cut_of(
     record: BatchRecord, previous: Cut | None, logs: dict[str, TableLog], failing: Mapping[str, CdcError]
 ) -> Cut:
@@ -372,12 +389,15 @@ def _cut_of(
         # A moved cursor may label tables anew (K19): its record says how each stands.
         is_set = record.kind == "cursor_set"
         states = dict(record.cursor_after.targets if is_set else previous.cursor.targets)
+        if is_set:  # rows may come a second time, or never (K12)
+            states = {name: state.model_copy(update={"exact": False}) for name, state in states.items()}
     for name in record.dropped:
         tables.pop(name, None)
         states.pop(name, None)
     for name, after in record.cursor_after.targets.items():
         if name in states:
-            states[name] = states[name].model_copy(update={"suspended": after.suspended})
+            exact = states[name].exact and after.exact and after.suspended is None
+            states[name] = states[name].model_copy(update={"suspended": after.suspended, "exact": exact})
         elif after.suspended is not None:
             states[name] = after
     notes = list(record.notes)
@@ -398,7 +418,7 @@ def _cut_of(
                 partial=target.partial,
                 sources=tuple(target.sources),
             )
-            states[target.table] = state_of.model_copy(update={"suspended": left})
+            states[target.table] = state_of.model_copy(update={"suspended": left, "exact": False})
             continue
         log = logs[target.table]
         tables[target.table] = CutTable(
@@ -410,7 +430,9 @@ def _cut_of(
             mode=target.mode,
             columns=target.columns,
             key=target.key,
+            key_reason=target.key_reason,
             sources=target.sources,
+            shape=target.shape,
             rescues=target.rescues,
             rescued=target.rescued,
             rescued_rows=target.rescued_rows,
@@ -421,10 +443,11 @@ def _cut_of(
             app_id=target.app_id,
             delta_version=log.version,
             applied_batch=record.batch_number,
-            partial=before.partial if before is not None and before.delta_version >= 0 else target.partial,
+            # A shard that joins later may make a whole target partial (K19).
+            partial=target.partial or (before is not None and before.delta_version >= 0 and before.partial),
             suspended=planned.suspended if planned is not None else None,
             sources=tuple(target.sources),
-            exact=planned.exact if planned is not None else True,
+            exact=_stays_exact(record, target, before, planned),
             origin=planned.origin if planned is not None else None,
         )
     return Cut(

@@ -1,14 +1,16 @@
-"""From decoded changes to staged rows: what a mirror's MERGE needs of each, in Arrow (K1, K10, K11).
+"""From decoded changes to staged rows: what a keyed target's MERGE needs of each, in Arrow (K1, K10, K11).
 
 Staged columns: ``_op`` int8, ``_seq`` decimal(38,0), ``_ts`` timestamp in UTC, ``c0 ... cN`` the target's columns in
 recorded order, and, only where an image lacks columns, ``p0 ... pN`` boolean: the column is in the image. Positions and
 not names, so that no source column can be mistaken for one of ours.
 
 Rules:
-- insert -> one INSERT row, delete -> one DELETE row (key columns only), each with the change's own seq and image bit.
+- insert -> one INSERT row, delete -> one DELETE row, each with the change's own seq and image bit. DELETE and LEAVE
+  hold key columns only, unless the target keeps the last values of what is gone (`before_values`).
 - An update whose key differs, compared byte by byte, is a LEAVE of the old key (before's seq) and an ARRIVE at the new
   key (after's seq); any other is an UPDATE row with the after image.
 - A column that an update's after image lacks keeps its value; where the before image has that value, it is staged.
+- A target that finds rows by all of their values gets every update as LEAVE and ARRIVE (`by_values`).
 - Nothing loops over rows.
 """
 
@@ -55,12 +57,9 @@ class StagedRows:
     rows_deleted: int
 
 
-def expand(rows: DecodedRows, *, columns: tuple[str, ...], key: tuple[str, ...]) -> StagedRows:
-    """Staged rows of n changes of one table; `columns` are the target's, `key` the names among them that find a row.
-
-    Raises:
-        StagingError: values that no Delta type holds were passed on, a column is not the target's, or an image lacks
-            key columns.
+def check_fit(rows: DecodedRows, columns: tuple[str, ...], key: tuple[str, ...] = ()) -> None:
+    """Raises:
+    StagingError: values that no Delta type holds were passed on, or a column is not the target's.
     """
     table = rows.schema.full_name
     names = rows.schema.column_names
@@ -69,28 +68,48 @@ def expand(rows: DecodedRows, *, columns: tuple[str, ...], key: tuple[str, ...])
         raise StagingError(
             f"column {names[first.column]} holds a value that must not be staged: {first.reason}", table=table
         )
-    unknown = set(names) - set(columns)
-    if unknown or not key or not set(key) <= set(names):
+    if set(names) - set(columns) or not set(key) <= set(names):
         raise StagingError(
             "the rows' columns are not the target's",
             table=table,
             expected=f"columns {', '.join(columns)}, key {', '.join(key)}",
             got=", ".join(names),
         )
+
+
+def expand(
+    rows: DecodedRows,
+    *,
+    columns: tuple[str, ...],
+    key: tuple[str, ...],
+    before_values: bool = False,
+    by_values: bool = False,
+) -> StagedRows:
+    """Staged rows of n changes of one table; `columns` are the target's, `key` the names among them that find a row;
+    () only with `by_values`.
+
+    Raises:
+        StagingError: values that no Delta type holds were passed on, a column is not the target's, an image lacks
+            key columns, or any column where rows are found by all values.
+    """
+    check_fit(rows, columns, key)
+    assert key or by_values
+    table = rows.schema.full_name
+    names = rows.schema.column_names
     source = [names.index(name) if name in names else None for name in columns]
     inserted, updated, deleted = (rows.op == op for op in (changes.INSERT, changes.UPDATE, changes.DELETE))
     full = rows.all_present and None not in source
     before, after = rows.before, rows.after
-    present = np.ones((len(rows), len(names)), dtype=np.bool_)
+    present = before_present = np.ones((len(rows), len(names)), dtype=np.bool_)
     if not rows.all_present:
-        present = _bits(rows.after_present, len(names))
-        before_present = _bits(rows.before_present, len(names))
+        present = bits(rows.after_present, len(names))
+        before_present = bits(rows.before_present, len(names))
         from_before = before_present & ~present & updated[:, np.newaxis]
-        after = _filled(after, before, from_before)
+        after = filled(after, before, from_before)
         present = present | from_before
-        _check_key(rows, key, present=present, before_present=before_present)
+        _check_key(rows, key if not by_values else names, present=present, before_present=before_present)
 
-    moved = updated & _key_differs(before, after, [names.index(name) for name in key])
+    moved = updated if by_values else updated & _key_differs(before, after, [names.index(name) for name in key])
     arriving = inserted | updated
     op = np.where(inserted, INSERT, np.where(moved, ARRIVE, UPDATE)).astype(np.int8)
     leaving = deleted | moved
@@ -113,11 +132,13 @@ def expand(rows: DecodedRows, *, columns: tuple[str, ...], key: tuple[str, ...])
             if index is None:
                 continue  # Spark reads a column that a file does not have as NULL; its presence bit says absent
             column = image.column(index)
-            wanted = image is after or columns[position] in key_set
+            wanted = image is after or before_values or by_values or columns[position] in key_set
             arrays[f"c{position}"] = column.filter(mask) if wanted else pa.nulls(count, column.type)
         if not full:
             for position, index in enumerate(source):
-                there = present[chosen, index] if index is not None and image is after else np.zeros(count, np.bool_)
+                there = np.zeros(count, np.bool_)
+                if index is not None and (image is after or before_values):
+                    there = (present if image is after else before_present)[chosen, index]
                 arrays[f"p{position}"] = pa.array(there)
         if count:
             parts.append(pa.table(arrays))
@@ -125,7 +146,8 @@ def expand(rows: DecodedRows, *, columns: tuple[str, ...], key: tuple[str, ...])
     if staged is None:
         raise StagingError("there are no changes to stage", table=table)
     lacking = moved & ~present.all(axis=1) if None not in source else moved
-    partial = not full and not (present[arriving].all() and None not in source)
+    whole = present[arriving].all() and (not before_values or before_present[leaving].all())
+    partial = not full and not (whole and None not in source)
     if not partial:
         staged = staged.select([name for name in staged.column_names if not name.startswith("p")])
     return StagedRows(
@@ -145,11 +167,13 @@ def with_after_bit(seq: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(SEQ_TYPE, len(seq), [None, pa.py_buffer(words)])
 
 
-def _bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
+def bits(bitmap: NDArray[np.uint8], count: int) -> NDArray[np.bool_]:
+    """Presence bitmaps as (n, count) booleans."""
     return np.unpackbits(bitmap, axis=1, bitorder="little")[:, :count].astype(np.bool_)
 
 
-def _filled(after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[np.bool_]) -> pa.RecordBatch:
+def filled(after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[np.bool_]) -> pa.RecordBatch:
+    """`after` with the values of `before` where `from_before` (n, columns) is set."""
     arrays = [
         pc.if_else(pa.array(from_before[:, index]), before.column(index), after.column(index))
         if from_before[:, index].any()
@@ -157,6 +181,20 @@ def _filled(after: pa.RecordBatch, before: pa.RecordBatch, from_before: NDArray[
         for index in range(after.num_columns)
     ]
     return pa.record_batch(arrays, names=after.schema.names)
+
+
+def check_images(rows: DecodedRows, key: tuple[str, ...]) -> None:
+    """Check that the images name the rows that change by `key`; () for all columns.
+
+    Raises:
+        StagingError: one lacks some of them.
+    """
+    if rows.all_present:
+        return
+    names = rows.schema.column_names
+    present, before_present = bits(rows.after_present, len(names)), bits(rows.before_present, len(names))
+    updated = (rows.op == changes.UPDATE)[:, np.newaxis]
+    _check_key(rows, key or names, present=present | before_present & updated, before_present=before_present)
 
 
 def _key_differs(before: pa.RecordBatch, after: pa.RecordBatch, key: list[int]) -> NDArray[np.bool_]:
@@ -182,5 +220,6 @@ def _check_key(
             table=rows.schema.full_name,
             expected=f"key columns {', '.join(key)} in every image",
             got=f"{int(missing.any(axis=1).sum())} changes without {key[int(np.argmax(missing.any(axis=0)))]}",
-            next_step="SET GLOBAL binlog_row_image = 'FULL' at the source, or use the primary key as key",
+            next_step="SET GLOBAL binlog_row_image = 'FULL' at the source, end the sessions that are older, and start "
+            "after them; or give the target's rule another name and the primary key as key",
         )

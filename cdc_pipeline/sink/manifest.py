@@ -22,6 +22,7 @@ from cdc_pipeline.target_config import Mode
 __all__ = [
     "AddedColumn",
     "BatchRecord",
+    "ComputedColumn",
     "Cut",
     "CutTable",
     "DdlDecision",
@@ -29,6 +30,7 @@ __all__ = [
     "Note",
     "QuarantineCount",
     "QuarantineMark",
+    "RecordedShape",
     "RecordedSource",
     "RecordedTarget",
     "StagedFile",
@@ -121,6 +123,42 @@ class RecordedSource(_Plain):
     names: tuple[tuple[str, str], ...] = ()  # source column -> target column, where the two differ
     gone: bool = False  # it was dropped: a table of its name begins anew
 
+    @property
+    def key_in_target(self) -> tuple[str, ...]:
+        """The key under the target's names."""
+        names = dict(self.names)
+        return tuple(names.get(name, name) for name in self.key)
+
+
+class ComputedColumn(_Plain):
+    """A column that Spark computes: type as DDL text, deterministic expression over the target's source columns."""
+
+    name: str
+    delta_type: str
+    expression: str
+
+
+class RecordedShape(_Plain):
+    """How a target's columns come from those of its source tables, as its rule says it. Never a secret: of a mask only
+    its fingerprint (see `pipeline/masking.py`)."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+    masks: dict[str, str] = Field(default_factory=dict)
+    types: dict[str, str] = Field(default_factory=dict)
+    computed: tuple[ComputedColumn, ...] = ()
+    filter: str = ""
+    shard_column: str = ""
+    shard_value: str = ""
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+
+    def is_exact_possible(self, key: tuple[str, ...]) -> bool:
+        """Whether inserts of the source are inserts of the target, found by the source's own key: no shards, no filter,
+        and no mask on a column of the target's `key` (K12)."""
+        masked = {name.lower() for name in self.masks}
+        return not (self.shard_column or self.filter or masked & {name.lower() for name in key})
+
 
 class RecordedTarget(_Plain):
     """What a batch does to one target.
@@ -132,9 +170,12 @@ class RecordedTarget(_Plain):
     app_id: str
     mode: Mode = "mirror"
     columns: tuple[TargetColumn, ...]  # the target's source columns after this batch, without _cdc_ columns
-    key: tuple[str, ...]
+    key: tuple[str, ...]  # () where rows are found by all of their values, or not at all
+    key_reason: str = ""  # why it has this mode and key
+    track: tuple[str, ...] = ()  # history: columns whose changes begin a version; (): all
     # Its source tables by name; {}: one of the target's name, with the target's own columns and key.
     sources: dict[str, RecordedSource] = Field(default_factory=dict)
+    shape: RecordedShape | None = None  # None: the source's columns as they are
     create: bool = False  # the table is created by this batch
     partial: bool = False
     add_columns: tuple[AddedColumn, ...] = ()  # in records of earlier versions; now `schema_steps`
@@ -146,6 +187,8 @@ class RecordedTarget(_Plain):
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
+    # The target was exact before this batch (see `TargetState.exact`): inserts alone may be appended (K12).
+    exact: bool = False
     all_present: bool = True  # every image holds every column; else the general reduction of K10 is needed
     partial_key_updates: int = 0  # key updates whose new image lacks columns: those come from the old row (K10)
     rescues: bool = False  # the table has `_cdc_rescued`, as the last of the staged columns (sink/rescue.py)
@@ -195,11 +238,13 @@ class CutTable(_Plain):
     mode: Mode = "mirror"
     columns: tuple[TargetColumn, ...] = ()
     key: tuple[str, ...] = ()
+    key_reason: str = ""
     sources: dict[str, RecordedSource] = Field(default_factory=dict)  # as in `RecordedTarget`
     rescues: bool = False  # these three as in `RecordedTarget`
     rescued: dict[str, int] = Field(default_factory=dict)
     rescued_rows: int = 0
     rescued_ever: dict[str, int] = Field(default_factory=dict)  # over all batches so far
+    shape: RecordedShape | None = None
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:
         """The source tables of the target `name`, by name."""

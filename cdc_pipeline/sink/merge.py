@@ -3,7 +3,9 @@
 Rules:
 - Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, those of a DDL follow
   (`sink/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for a target, never both.
-- The MERGE changes a row only if its change is newer than the row (pitfall 14).
+- The MERGE changes a row only if its change is newer than the row (pitfall 14). Targets that are no mirrors by key have
+  a statement of their own (`modes`).
+- Small batches of whole images do the same without MERGE (`upsert`); inserts that meet no row are appended (`append`).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
   would be skipped in silence.
 """
@@ -12,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -20,13 +23,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import CdcError, LakeStateError, MergeError, StagingError
+from cdc_pipeline.sink.append import append, may_append
 from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
+from cdc_pipeline.sink.merge_settings import MergeSettings
+from cdc_pipeline.sink.modes import is_plain_mirror
+from cdc_pipeline.sink.modes import statement as modes_statement
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
+from cdc_pipeline.sink.shape import shaped_view
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
@@ -39,6 +47,7 @@ from cdc_pipeline.sink.tables import (
     create_table,
 )
 from cdc_pipeline.sink.transactions import MERGE_STEP, STEPS_PER_BATCH, run_once, transaction_version
+from cdc_pipeline.sink.upsert import suits, upsert
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,9 +80,10 @@ def apply_target(
     *,
     paths: LakePaths,
     properties: Mapping[str, str] = MappingProxyType({}),
+    fixed: Mapping[str, str] = MappingProxyType({}),
 ) -> TableLog:
     """Bring one target to the state after the batch; its log afterwards. Safe to call again, and in several threads for
-    different targets. A table that is created gets `properties`.
+    different targets. A table that is created gets `properties`; the settings in `fixed` are the configuration's own.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -82,6 +92,8 @@ def apply_target(
     """
     path, target = paths.table(target.table), with_rescued_column(target)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
+    # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
     session = spark.newSession()
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
@@ -93,12 +105,7 @@ def apply_target(
             raise StagingError("a batch both changes a target and has rows of it", table=target.table)
         run_steps(session, path, record, target, there)
         if files and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
-            frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
-            frame.createOrReplaceTempView("staged")
-            reduced = reduced_sql(session, target, target_table=table_at(path))
-            session.sql(reduced).createOrReplaceTempView("reduced")
-            statement = merge_sql(path, target, key_facts=KeyFacts(target, files))
-            run_once(session, statement, there, record, step=MERGE_STEP)
+            _apply_rows(session, path, record, target, there, files, settings=MergeSettings(session, fixed))
     except CdcError:
         raise
     except Exception as error:
@@ -109,6 +116,47 @@ def apply_target(
             next_step="start the run again: it finishes this batch from its recorded files before anything else",
         ) from error
     return _table(path, target)
+
+
+def _apply_rows(
+    session: SparkSession,
+    path: Path,
+    record: BatchRecord,
+    target: RecordedTarget,
+    there: TableLog,
+    files: list[Path],
+    *,
+    settings: MergeSettings,
+) -> None:
+    """The target's staged rows, in one commit with the id of the MERGE step."""
+    if not is_plain_mirror(target):
+        settings.large_batch(sum(file.size_bytes for file in target.files))
+        of_key = KeyFacts(target, files) if target.key and target.mode != "changelog" else None
+        statement = modes_statement(session, path, target, files, of_key)
+        run_once(session, statement, there, record, step=MERGE_STEP)
+        return
+    facts = KeyFacts(target, files)
+    version = transaction_version(record.batch_number, MERGE_STEP)
+    if not facts.has_null and may_append(record, target, there):
+        append(session, path, target, files, settings=settings, app_id=there.app_id, version=version)
+        return
+    if not facts.has_null and suits(target, there):
+        upsert(
+            session,
+            path,
+            target,
+            files,
+            settings=settings,
+            predicate=facts.predicate,
+            app_id=there.app_id,
+            version=version,
+        )
+        return
+    settings.large_batch(sum(file.size_bytes for file in target.files))
+    frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
+    shaped_view(session, target, frame, "staged")
+    session.sql(reduced_sql(session, target, target_table=table_at(path))).createOrReplaceTempView("reduced")
+    run_once(session, merge_sql(path, target, key_facts=facts), there, record, step=MERGE_STEP)
 
 
 class KeyFacts:
@@ -136,12 +184,18 @@ class KeyFacts:
                     else:
                         lows.append(statistics.min)
                         highs.append(statistics.max)
+        self.first = target.key[0]
         self.range: tuple[str, str] | None = None
         if complete and lows and not self.has_null:
             delta_type = target.columns[positions[0]].delta_type
             low, high = literal_of(min(lows), delta_type), literal_of(max(highs), delta_type)
             if low is not None and high is not None:
                 self.range = (low, high)
+
+    @property
+    def predicate(self) -> str | None:
+        """What every row with one of the keys satisfies, over the target's columns; None where nothing is known."""
+        return None if self.range is None else f"{quoted(self.first)} BETWEEN {self.range[0]} AND {self.range[1]}"
 
 
 def merge_sql(path: Path, target: RecordedTarget, *, key_facts: KeyFacts) -> str:

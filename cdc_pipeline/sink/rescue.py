@@ -28,7 +28,8 @@ from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.errors import IncompleteRowsError
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.manifest import RecordedTarget
-from cdc_pipeline.sink.sql import quoted, table_at
+from cdc_pipeline.sink.mode_columns import BEFORE_COLUMN
+from cdc_pipeline.sink.sql import quoted, table_at, text_literal
 from cdc_pipeline.target_config import Mode
 
 if TYPE_CHECKING:
@@ -190,8 +191,29 @@ def with_rescued_column(target: RecordedTarget) -> RecordedTarget:
 
 def add_rescued_column(session: SparkSession, path: Path, there: TableLog, target: RecordedTarget) -> None:
     """Give the table the column that the batch is the first to need; done again, it does nothing."""
-    if target.rescues and RESCUED_COLUMN not in there.columns:
-        session.sql(f"ALTER TABLE {table_at(path)} ADD COLUMNS ({quoted(RESCUED_COLUMN)} {RESCUED.delta_type})")
+    if not target.rescues or RESCUED_COLUMN in there.columns:
+        return
+    if target.mode == "changelog":
+        before = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
+        if RESCUED_COLUMN not in before.fieldNames():  # type: ignore[attr-defined]
+            session.sql(
+                f"ALTER TABLE {table_at(path)} ADD COLUMNS ({BEFORE_COLUMN}.{RESCUED_COLUMN} {RESCUED.delta_type})"
+            )
+    session.sql(f"ALTER TABLE {table_at(path)} ADD COLUMNS ({quoted(RESCUED_COLUMN)} {RESCUED.delta_type})")
+
+
+def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> str:
+    """A column as Spark can compare and group it: it does neither with maps.
+
+    Args:
+        names: of ``_cdc_rescued``, the entries that count; () for all.
+    """
+    if not delta_type.startswith("map<"):
+        return column
+    if names:
+        wanted = ", ".join(text_literal(name) for name in sorted(names))
+        column = f"map_filter({column}, (k, v) -> k IN ({wanted}))"
+    return f"array_sort(map_entries({column}))"
 
 
 def undone_counts(column: pa.ChunkedArray) -> tuple[int, Counter[str]]:

@@ -12,10 +12,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from cdc_pipeline.errors import LakeStateError, UnsupportedDdlError
 from cdc_pipeline.schema.steps import (
@@ -33,12 +32,14 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.features import PROPERTIES
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
+from cdc_pipeline.sink.mode_columns import BEFORE_COLUMN, live_rows
+from cdc_pipeline.sink.modes import truncate_sql
 from cdc_pipeline.sink.sql import quoted, table_at
 from cdc_pipeline.sink.transactions import STEPS_PER_BATCH, run_once, transaction_version
-from cdc_pipeline.target_config import Mode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 CHECKED_PROPERTY: Final = "cdc.checked_batch"
 _DML: Final = (FillColumns, RemoveRows)
@@ -96,19 +97,25 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
         elif isinstance(step, _DML):
             dml += 1
             assert dml < STEPS_PER_BATCH
-            run_once(session, _dml_sql(path, target, step), there, record, step=dml)
+            run_once(session, _dml_sql(path, record, target, step), there, record, step=dml)
         else:
             structure += 1
             if structure > reached:
+                if target.mode == "changelog":
+                    _change_before(session, path, step)
                 _change(session, path, step, states[structure - 1], present)
     if not structure and not dml:
         session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{CHECKED_PROPERTY}' = '{record.batch_number}')")
 
 
 def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
-    """The steps and the columns before them; records of earlier versions hold added columns instead."""
+    """The steps and the columns before them; records of earlier versions hold added columns instead. The rows of a
+    changelog tell of changes: no value of them is filled in or checked."""
     if not target.add_columns:
-        return target.columns_before, target.schema_steps
+        steps_of = target.schema_steps
+        if live_rows(target.mode) is None:
+            steps_of = tuple(step for step in steps_of if not isinstance(step, FillColumns | CheckRows))
+        return target.columns_before, steps_of
     added = {column.name for column in target.add_columns}
     steps: list[Step] = [AddColumn(name=c.name, delta_type=c.delta_type) for c in target.add_columns]
     values = tuple(
@@ -179,6 +186,26 @@ def _change(session: SparkSession, path: Path, step: Step, before: _Columns, pre
         session.sql(f"ALTER TABLE {table} ALTER COLUMN {quoted(step.name)} TYPE {step.delta_type}")
 
 
+def _change_before(session: SparkSession, path: Path, step: Step) -> None:
+    """The same step on the images before the change. It comes first, and looks at what is there: it may come again."""
+    fields = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
+    there = {field.name: field.dataType.simpleString() for field in cast("StructType", fields).fields}
+    table, at = table_at(path), f"{BEFORE_COLUMN}."
+    if isinstance(step, AddColumn) and step.name not in there:
+        if "timestamp_ntz" in step.delta_type:
+            _switch_on(session, path, "timestampNtz")
+        session.sql(f"ALTER TABLE {table} ADD COLUMNS ({at}{quoted(step.name)} {step.delta_type})")
+    elif isinstance(step, DropColumn) and step.name in there:
+        _switch_on(session, path, "columnMapping")
+        session.sql(f"ALTER TABLE {table} DROP COLUMN {at}{quoted(step.name)}")
+    elif isinstance(step, RenameColumn) and step.name in there:
+        _switch_on(session, path, "columnMapping")
+        session.sql(f"ALTER TABLE {table} RENAME COLUMN {at}{quoted(step.name)} TO {quoted(step.new_name)}")
+    elif isinstance(step, WidenColumn) and there.get(step.name) != step.delta_type:
+        _switch_on(session, path, "typeWidening")
+        session.sql(f"ALTER TABLE {table} ALTER COLUMN {at}{quoted(step.name)} TYPE {step.delta_type}")
+
+
 def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
     """Whoever decided the step has asked whether the feature is permitted. The table's properties are read anew, since
     each statement may change them."""
@@ -194,25 +221,14 @@ def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -
         session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
 
 
-def _remove_from_mirror(path: Path, _target: RecordedTarget, _step: RemoveRows) -> str:
-    return f"DELETE FROM {table_at(path)}"
-
-
-# How each mode tells that all rows left the source: one DML statement.
-REMOVALS: Final[dict[Mode, Callable[[Path, RecordedTarget, RemoveRows], str]]] = {"mirror": _remove_from_mirror}
-
-
-def _dml_sql(path: Path, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:
+def _dml_sql(path: Path, record: BatchRecord, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:
     if isinstance(step, RemoveRows):
-        if target.mode not in REMOVALS:
-            raise UnsupportedDdlError(
-                f"{step.op} of the source table cannot be told in a target of mode {target.mode}",
-                table=target.table,
-                next_step=f"set schema_changes.{step.op}: keep, or load the table anew",
-            )
-        return REMOVALS[target.mode](path, target, step)
+        transaction = f"{record.interval.start_journal}:{record.interval.start_offset}"
+        return truncate_sql(path, target, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction)
     settings = ", ".join(f"{quoted(name)} = CAST({value} AS {kind})" for name, kind, value in step.values)
-    return f"UPDATE {table_at(path)} SET {settings}"
+    # Rows that tell of the past stay as they were: the source's had no such value.
+    live = live_rows(target.mode)
+    return f"UPDATE {table_at(path)} SET {settings}" + (f" WHERE {live}" if live else "")
 
 
 def _check(session: SparkSession, path: Path, target: RecordedTarget, step: CheckRows) -> None:

@@ -175,6 +175,9 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.databricks.delta.snapshotPartitions": "2",
+        # Optional by Delta's protocol; see `merge_settings`.
+        "spark.databricks.delta.writeChecksumFile.enabled": "false",
+        "spark.databricks.delta.allFilesInCrc.enabled": "false",
         # The source of each MERGE is files whose checksums were just compared: reading them twice gives the same rows.
         "spark.databricks.delta.merge.materializeSource": "none",
         "spark.scheduler.mode": "FAIR",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +27,7 @@ from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.steps import Step
-from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows, expand
+from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
 from cdc_pipeline.sink.fitting import fitted
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
@@ -37,12 +37,14 @@ from cdc_pipeline.sink.manifest import (
     Interval,
     Note,
     QuarantineMark,
+    RecordedShape,
     RecordedSource,
     RecordedTarget,
     StagedFile,
     TargetColumn,
 )
-from cdc_pipeline.sink.rescue import RESCUED_COLUMN, counted, rows_counted, undone_counts, with_rescued
+from cdc_pipeline.sink.modes import staged_rows
+from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.target_config import Mode
@@ -62,7 +64,7 @@ class TargetPlan:
         key: names among them.
         partial: as recorded for a table that this batch creates (K19).
         mode: how the target follows the source.
-        sources: as in `manifest.RecordedTarget`.
+        track, key_reason, sources, shape, exact: as in `manifest.RecordedTarget`.
         rescued: columns of which values were rescued, those of this batch included; None: there is no rescue column.
         replaces: the app_id of the table in whose place this batch makes it anew; "" else.
     """
@@ -73,9 +75,13 @@ class TargetPlan:
     key: tuple[str, ...]
     partial: bool = False
     mode: Mode = "mirror"
+    track: tuple[str, ...] = ()
+    key_reason: str = ""
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
+    shape: RecordedShape | None = None
     rescued: tuple[str, ...] | None = None
     replaces: str = ""
+    exact: bool = False
 
 
 @dataclass
@@ -184,8 +190,16 @@ class StagedBatch:
             )
         self._targets[plan.table] = _Target(plan, changed=True, before=before, steps=steps)
 
-    def add(self, rows: DecodedRows, plan: TargetPlan, *, open_transaction: bool = False) -> None:
+    def add(
+        self,
+        rows: DecodedRows,
+        plan: TargetPlan,
+        *,
+        open_transaction: bool = False,
+        transactions: pa.Array | None = None,
+    ) -> None:
         """Stage n changes of one table; `open_transaction` where their transaction's end is not known yet.
+        `transactions`, strings (n,), names the transaction of each for a changelog.
 
         Raises:
             StagingError: the rows do not fit the target (see `expand.expand`), or whole transactions come while a
@@ -205,12 +219,10 @@ class StagedBatch:
         source = plan.sources.get(rows.schema.full_name)
         if source is not None:
             rows = fitted(rows, plan.columns, source.names)
-        columns = tuple(column.name for column in plan.columns)
         values, rows_with_values = counted(rows), rows_counted(rows)
         rows = with_rescued(rows, plan.rescued, mode=plan.mode)
-        if plan.rescued is not None:
-            columns += (RESCUED_COLUMN,)
-        staged = expand(rows, columns=columns, key=plan.key)
+        as_staged = plan if plan.rescued is None else replace(plan, columns=(*plan.columns, RESCUED))
+        staged = staged_rows(rows, as_staged, transactions)
         part = target.part
         if open_transaction:
             part = target.open = target.open or _Part()
@@ -418,9 +430,13 @@ def _recorded(target: _Target) -> RecordedTarget:
         table=plan.table,
         app_id=plan.app_id,
         mode=plan.mode,
+        track=plan.track,
+        key_reason=plan.key_reason,
         columns=plan.columns,
         key=plan.key,
         sources=dict(plan.sources),
+        exact=plan.exact,
+        shape=plan.shape,
         create=target.create,
         partial=plan.partial,
         columns_before=target.before,

@@ -13,24 +13,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, TableLog, read_table_log
-from cdc_pipeline.sink.manifest import RecordedTarget, TargetColumn
+from cdc_pipeline.sink.manifest import RecordedTarget
+from cdc_pipeline.sink.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.shape import check_expressions, placement_sql
 from cdc_pipeline.sink.sql import quoted, table_at, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-OP_COLUMN: Final = "_cdc_op"
-SEQ_COLUMN: Final = "_cdc_seq"
-TS_COLUMN: Final = "_cdc_ts"
-CDC_COLUMNS: Final = (
-    TargetColumn(name=OP_COLUMN, delta_type="string"),
-    TargetColumn(name=SEQ_COLUMN, delta_type="decimal(38,0)"),
-    TargetColumn(name=TS_COLUMN, delta_type="timestamp"),
-)
+__all__ = [
+    "CDC_COLUMNS",
+    "OP_COLUMN",
+    "SEQ_COLUMN",
+    "TS_COLUMN",
+    "check_owner",
+    "create_table",
+]
 
 
 def create_table(
@@ -65,11 +67,14 @@ def create_table(
         TABLE_PROPERTY: target.table,
         APP_ID_PROPERTY: target.app_id,
     }
-    columns = [*target.columns, *CDC_COLUMNS]
+    check_expressions(session, target)
+    columns = [*target.columns, *cdc_columns(target.mode, target.columns, target.key)]
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
     settings = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
     if not replaced:
-        session.sql(f"CREATE TABLE {table_at(path)} ({listing}) USING delta TBLPROPERTIES ({settings})")
+        session.sql(
+            f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} TBLPROPERTIES ({settings})"
+        )
         return
     # Delta has no CREATE OR REPLACE of a path with other columns. The new application id comes last: until then all of
     # it is done again.

@@ -104,7 +104,7 @@ LAKE_NAMES = {"moved_on": "moved", "moved": "moved__2"}
 
 def run(server: Server, database: str, script: str) -> None:
     with server.root_connection(database=database) as connection, connection.cursor() as cursor:
-        for statement in script.strip().replace("\n    ", " ").splitlines():
+        for statement in filter(None, script.replace("\n    ", " ").splitlines()):
             cursor.execute(statement)
         connection.commit()
 
@@ -114,19 +114,20 @@ def plain(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [tuple(str(value) if isinstance(value, int) else value for value in row) for row in rows]
 
 
+@pytest.mark.mysql
 def test_k13_every_kind_of_change_leaves_the_lake_equal_to_the_server(
-    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
+    mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    config = make_config(live(server), include=[f"{fresh_database}.*"], start=here(server))
+    config = make_config(live(mysql_server), include=[f"{mysql_database}.*"], start=here(mysql_server))
     cursors = MemoryCursorStore()
-    run(server, fresh_database, FIRST)
+    run(mysql_server, mysql_database, FIRST)
     capture(config, cursors=cursors)
-    run(server, fresh_database, CHANGES)
+    run(mysql_server, mysql_database, CHANGES)
     report = capture(config, cursors=cursors)
     for table, columns in COLUMNS.items():
-        expected = server_rows(server, fresh_database, table, columns)
+        expected = server_rows(mysql_server, mysql_database, table, columns)
         lake = LAKE_NAMES.get(table, table)
-        found = lake_rows(spark, config.sink.lake_path, fresh_database, lake, columns)
+        found = lake_rows(spark, config.sink.lake_path, mysql_database, lake, columns)
         assert plain(found) == plain(expected), table
     used = {policy for decision in report.ddl for policy in decision.policy.split(", ") if policy}
     assert used == {
@@ -172,28 +173,31 @@ POLICIES = {
 }  # fmt: skip
 
 
+@pytest.mark.mariadb
 def test_k13_values_are_converted_where_it_is_certain_and_else_the_table_stops(
-    server: Server, fresh_database: str, make_config: MakeConfig, spark: Any
+    mariadb_server: Server, mariadb_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    config = make_config(live(server), include=[f"{fresh_database}.*"], start=here(server), schema_changes=POLICIES)
+    config = make_config(
+        live(mariadb_server), include=[f"{mariadb_database}.*"], start=here(mariadb_server), schema_changes=POLICIES
+    )
     cursors = MemoryCursorStore()
-    run(server, fresh_database, POLICIES_FIRST + POLICIES_CHANGES)
+    run(mariadb_server, mariadb_database, POLICIES_FIRST + POLICIES_CHANGES)
     with pytest.raises(TargetSuspendedError) as caught:
         capture(config, cursors=cursors)
     assert "converts every value" in str(caught.value)
     assert "values were cut to the new range" in str(caught.value)
     cursor = cursors.cursor
     assert cursor is not None
-    assert set(cursor.suspended) == {f"{fresh_database}.stops", f"{fresh_database}.cut_short"}
+    assert set(cursor.suspended) == {f"{mariadb_database}.stops", f"{mariadb_database}.cut_short"}
     for table, columns in {
         "dropped": ["id", "a", "b"],
         "converted": ["id", "a", "tm", "by4", "d", "dc", "e"],
         "keyed": ["id", "a"],
     }.items():
-        expected = server_rows(server, fresh_database, table, columns)
-        found = lake_rows(spark, config.sink.lake_path, fresh_database, table, columns)
+        expected = server_rows(mariadb_server, mariadb_database, table, columns)
+        found = lake_rows(spark, config.sink.lake_path, mariadb_database, table, columns)
         assert plain(found) == plain(expected), table
-    rows = lake_rows(spark, config.sink.lake_path, fresh_database, "parted", ["id"])
+    rows = lake_rows(spark, config.sink.lake_path, mariadb_database, "parted", ["id"])
     assert rows == [(1,), (11,), (12,)]
     exact = {name.split(".")[1]: state.exact for name, state in cursor.targets.items()}
     assert not exact.pop("parted")

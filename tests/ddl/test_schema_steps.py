@@ -137,7 +137,7 @@ def follow_steps(sink: DeltaSink) -> None:
     foreign = bad.targets[0].model_copy(
         update={
             "columns_before": (TargetColumn(name="zz", delta_type="int"),),
-            "schema_steps": (DropColumn(name="zz"), AddColumn(name="yy", delta_type="int")),
+            "schema_steps": (WidenColumn(name="zz", delta_type="bigint"),),
         }
     )
     with pytest.raises(LakeStateError, match="none of those"):

@@ -130,7 +130,7 @@ def test_the_strictest_of_a_tables_targets_counts_and_a_rule_wins_over_the_sink(
         config = PipelineConfig.model_validate(
             {"name": "s", "source": source, "sink": {"lake_path": "/l", **sink}, "targets": list(targets)}
         )
-        return RowPolicyTable(config, Routes(config)).of(SCHEMA)
+        return RowPolicyTable(config, Routes(config).of).of(SCHEMA)
 
     assert policy({}) == RowPolicy("rescue", "rescue", "when_needed", "fail")
     assert policy({"on_invalid_value": "fail"}).zero_dates == "fail"

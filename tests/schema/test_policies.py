@@ -16,7 +16,7 @@ from cdc_pipeline.schema.ddl_tokens import SqlModes
 from cdc_pipeline.schema.history_ddl import resolved_column
 from cdc_pipeline.schema.scene import ALL_FEATURES, TableChange
 from cdc_pipeline.schema.shadows import Shadow
-from cdc_pipeline.schema.steps import columns_after
+from cdc_pipeline.schema.steps import FillColumns, columns_after
 from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.schema_policy import SchemaChangePolicy
 
@@ -67,7 +67,7 @@ def said(
         catalog_after=lambda _database, _table: catalog,
         shadow=lambda database, table: (shadows or {}).get(f"{database}.{table}"),
         features=features,
-        place=RowPlace(77, 5),
+        place=RowPlace(77, 5, "g:1"),
     )
 
 
@@ -80,7 +80,7 @@ def shown(change: TableChange) -> list[str]:
     """Steps in short."""
     lines = []
     for step in change.steps:
-        plain = step.model_dump(exclude={"kind"})
+        plain = step.model_dump(exclude={"kind", "defaults"})
         lines.append(" ".join([step.kind.split("_")[0], *(str(value) for value in plain.values())]))
     return lines
 
@@ -207,12 +207,12 @@ def test_k13_kept_columns_are_recorded_and_known() -> None:
 @pytest.mark.parametrize(
     ("sql", "options", "steps", "gone", "inexact"),
     [
-        ("TRUNCATE t", {}, ["remove truncate 77 5"], False, False),
+        ("TRUNCATE t", {}, ["remove truncate 77 5 g:1"], False, False),
         ("TRUNCATE t", {"truncate": "keep"}, [], False, True),
         ("DROP TABLE x, t", {}, [], True, False),
-        ("DROP TABLE t", {"drop_table": "apply"}, ["remove drop_table 77 5"], True, False),
+        ("DROP TABLE t", {"drop_table": "apply"}, ["remove drop_table 77 5 g:1"], True, False),
         ("DROP DATABASE d", {}, [], True, False),
-        ("DROP DATABASE d", {"drop_table": "apply"}, ["remove drop_table 77 5"], True, False),
+        ("DROP DATABASE d", {"drop_table": "apply"}, ["remove drop_table 77 5 g:1"], True, False),
         ("RENAME TABLE t TO zz", {"rename_table": "keep"}, [], True, False),
     ],
 )
@@ -241,7 +241,7 @@ def test_a_dropped_table_begins_anew() -> None:
     assert made.known.columns == (TargetColumn(name="k", delta_type="bigint"),)
     assert not made.known.gone
     emptied = changed("CREATE TABLE t LIKE x", known=gone)
-    assert (shown(emptied), emptied.known.gone) == (["remove drop_table 77 5"], True)
+    assert (shown(emptied), emptied.known.gone) == (["remove drop_table 77 5 g:1"], True)
     (like,) = said("CREATE TABLE v LIKE t").creates
     assert (like.columns, like.key) == (KNOWN.columns, KNOWN.key)
     assert changed("CREATE OR REPLACE TABLE t (k INT PRIMARY KEY)").replaces
@@ -282,6 +282,7 @@ def test_pitfall_8_a_swap_brings_what_was_made_of_the_shadow() -> None:
     (change,) = decision.changes
     assert shown(change) == ["widen a bigint", "add q int", "fill (('q', 'int', \"CAST('5' AS int)\"),)",
                              "widen a decimal(30,0)"]  # fmt: skip
+    assert [step.defaults for step in change.steps if isinstance(step, FillColumns)] == [("q",)]
     assert change.new_name == ("d", "t")
     assert decision.ddl.policy == "swap=follow"
     assert [(part.name, part.shadow) for part in decision.shadows] == [(("d", "_t_gho"), None)]

@@ -150,18 +150,19 @@ def lines_of(sink: DeltaSink) -> list[tuple[Any, ...]]:
 )
 @given(seed=st.integers(0, 2**32))
 def test_k10_k11_batches_equal_a_plain_model(open_sink: Callable[..., DeltaSink], seed: int) -> None:
-    """Many stories at once through two batches: full images, then each story with an image kind of its own."""
+    """Many stories at once through three batches: full images appended, then marked and added, then each story with an
+    image kind of its own, merged."""
     rng = random.Random(seed)
     sink = open_sink(lake=f"lake-{next(_lakes)}")
     model = Model()
     stories = [Story(number, rng, model.rows) for number in range(200)]
     place = 10
-    for number in (1, 2):
+    for number in (1, 2, 3):
         changes: list[Change] = []
         first_place = place
-        for _ in range(15):
+        for _ in range(10):
             for story in stories:
-                story.image = "full" if number == 1 else ("full", "minimal", "noblob")[story.number % 3]
+                story.image = "full" if number < 3 else ("full", "minimal", "noblob")[story.number % 3]
                 for change in story.step():
                     model.apply(change, place)
                     changes.append(change)

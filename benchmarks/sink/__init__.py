@@ -1,0 +1,1 @@
+"""What merging costs, beside a plain MERGE."""

@@ -1,0 +1,135 @@
+"""The other side: a plain MERGE of the same changes, one row a key, from a Parquet file of the table's own columns.
+
+Delta's defaults but for two partitions of shuffles and snapshots (200 and 50 would cost more than the
+work), and Java as Spark starts it. `tuned` merges with every setting that ours has, to know the floor of a MERGE.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.decode.workloads import W1, cache_folder
+from benchmarks.sink.changes import Changes
+from benchmarks.sink.cpu import jvm_pid, spent_s
+from benchmarks.sink.ours import CHANGES, SMALL_CHANGES, TABLES
+from benchmarks.sink.tables import TABLE, base_table, link_table, plan_of
+from cdc_pipeline.binlog.decoded import DELETE, DecodedRows
+from cdc_pipeline.config import SparkConfig
+from cdc_pipeline.sink.manifest import RecordedTarget
+from cdc_pipeline.sink.merge_settings import MergeSettings
+from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.tables import create_table
+
+DEFAULTS = {
+    "spark.driver.extraJavaOptions": "",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.writeChecksumFile.enabled": "true",
+    "spark.databricks.delta.allFilesInCrc.enabled": "true",
+    "spark.databricks.delta.merge.materializeSource": "auto",
+}
+TUNED = {
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
+    "spark.databricks.delta.allFilesInCrc.enabled": "false",
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+
+
+class Plain:
+    """Tables in `folder`, all in one warm session."""
+
+    def __init__(self, folder: Path, *, tuned: bool = False) -> None:
+        self._folder = folder
+        settings = {} if tuned else DEFAULTS
+        self._spark = SparkProvider(SparkConfig(master="local[2]", driver_memory="2g", settings=settings))
+        self.session: Any = self._spark.session()
+        self.pid = jvm_pid(self.session)
+        self._tuned = tuned
+        self._files = 0
+
+    def warm(self, merges: int) -> list[float]:
+        path = self._empty("bench.tiny")
+        changes = Changes("bench.tiny", 0, seed=3)
+        self._merge(path, changes.inserts(1000))
+        found = [self._merge(path, changes.batch(100)) for _ in range(merges)]
+        shutil.rmtree(path)
+        return found
+
+    def onto(self, rows: int, *, recent: bool, repeats: int, deletion_vectors: bool = True) -> list[float]:
+        path = self._folder / "onto"
+        link_table(base_table(self.session, rows, deletion_vectors=deletion_vectors), path)
+        changes = Changes(TABLE, rows, recent=recent, seed=rows + recent)
+        found = [self._merge(path, changes.batch(CHANGES)) for _ in range(repeats + 1)]
+        shutil.rmtree(path)
+        return found[1:]
+
+    def twenty(self, repeats: int) -> list[float]:
+        each = [(self._empty(f"bench.t{at}"), Changes(f"bench.t{at}", 0, seed=at)) for at in range(TABLES)]
+        for path, changes in each:
+            self._merge(path, changes.inserts(1000))
+        found = [
+            sum(self._merge(path, changes.batch(SMALL_CHANGES)) for path, changes in each) for _ in range(repeats + 1)
+        ]
+        for path, _ in each:
+            shutil.rmtree(path)
+        return found[1:]
+
+    def bulk(self) -> dict[str, float]:
+        """The MERGE alone, of rows like W1's, into an empty table."""
+        path, source = self._folder / "bulk", str(self._folder / "bulk-source")
+        digits = "concat_ws('-', {})".format(", ".join(["lpad(CAST(abs(xxhash64(id, {0})) AS STRING), 11, '0')"] * 5))
+        self.session.range(0, W1.changes, 1, 2).selectExpr(
+            "CAST(id AS INT) AS id", "CAST(id % 1000000 AS INT) AS k", digits.format(1), f"{digits.format(2)}"
+        ).toDF("id", "k", "c", "pad").write.parquet(source)
+        self.session.sql(f"CREATE TABLE delta.`{path}` (id INT, k INT, c STRING, pad STRING) USING delta")
+        self.session.read.parquet(source).createOrReplaceTempView("bulk")
+        statement = (
+            f"MERGE INTO delta.`{path}` t USING bulk s ON t.id = s.id WHEN MATCHED THEN UPDATE SET *"
+            " WHEN NOT MATCHED THEN INSERT *"
+        )
+        found = spent_s(self.pid, lambda: self.session.sql(statement).collect())
+        shutil.rmtree(path)
+        shutil.rmtree(source)
+        return {"jvm": found, "python": 0.0}
+
+    def _empty(self, table: str) -> Path:
+        path = self._folder / table
+        plan = plan_of(table)
+        target = RecordedTarget(table=table, app_id=plan.app_id, columns=plan.columns, key=plan.key)
+        create_table(self.session.newSession(), path, target, source="bench")
+        return path
+
+    def _merge(self, path: Path, rows: DecodedRows) -> float:
+        self._files += 1
+        file = self._folder / f"changes-{self._files}.parquet"
+        table = pa.Table.from_batches([rows.after])
+        stamp = pa.array(rows.commit_ts_us).cast(pa.timestamp("us", "UTC"))
+        table = table.append_column("_cdc_op", pa.array(["delete" if op == DELETE else "update" for op in rows.op]))
+        pq.write_table(table.append_column("_cdc_seq", rows.seq).append_column("_cdc_ts", stamp), file)
+        statement = (
+            f"MERGE INTO delta.`{path}` t USING changed s ON t.id = s.id WHEN MATCHED AND s._cdc_op = 'delete' THEN"
+            " DELETE WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED AND s._cdc_op != 'delete' THEN INSERT *"
+        )
+
+        def work() -> None:
+            session = self.session.newSession()
+            if self._tuned:
+                for name, value in TUNED.items():
+                    session.conf.set(name, value)
+                settings = MergeSettings(session, {})
+                settings.small_batch()
+            session.read.parquet(str(file)).createOrReplaceTempView("changed")
+            session.sql(statement).collect()
+
+        found = spent_s(self.pid, work)
+        file.unlink()
+        return found
+
+
+def journal_of_bulk() -> Path:
+    """W1's journal."""
+    return cache_folder() / f"{W1.name}.000001"

@@ -1,0 +1,98 @@
+"""The one text of a value: what a hash mask hashes, and what a type override to ``string`` stores.
+
+| values | text |
+|---|---|
+| integers, YEAR, BIT | decimal digits, ``-`` before negative ones; BIT(1) is 0 or 1 |
+| DECIMAL | as the server prints it, all digits of its scale: ``-0.50`` |
+| FLOAT, DOUBLE | the shortest digits that give the value back; 0 for both zeros |
+| DATE | ``2026-01-31`` |
+| DATETIME, TIMESTAMP | ``2026-01-31 08:00:00``, with the column's count of fraction digits; TIMESTAMP in UTC |
+| text, ENUM, SET, TIME, JSON, UUID, INET | as it is |
+| BINARY, BLOB | the bytes themselves |
+
+To be hashed, a value is written in *canonical* form: the fraction of DECIMAL, DATETIME and TIMESTAMP without zeros at
+its end. So equal values of two columns hash equally whatever the columns' width, scale and precision: INT and BIGINT,
+an integer and a DECIMAL, DATETIME(0) and DATETIME(6). FLOAT and DOUBLE are equal only where their digits are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.hmac_kernel import HEX_BYTES, hmac_hex
+
+
+def has_text(type_: pa.DataType) -> bool:
+    """Whether values of an Arrow type have a text, or are bytes."""
+    return not pa.types.is_nested(type_)
+
+
+def text_of(array: pa.Array, *, fraction_digits: int = 6, canonical: bool = False) -> pa.Array:
+    """The texts of n values, as utf8; binary stays binary. NULL stays NULL.
+
+    Args:
+        fraction_digits: of points in time, 0 to 6; -1 counts as 6.
+        canonical: as the module says.
+    """
+    type_ = array.type
+    if pa.types.is_string(type_) or pa.types.is_binary(type_):
+        return array
+    if pa.types.is_decimal(type_):
+        return _decimal_text(array, type_.scale, canonical=canonical)
+    if pa.types.is_boolean(type_):
+        return array.cast(pa.int8()).cast(pa.string())
+    if pa.types.is_timestamp(type_):
+        return _time_text(array, 6 if fraction_digits < 0 else fraction_digits, canonical=canonical)
+    if pa.types.is_floating(type_):
+        array = pc.if_else(pc.equal(array, 0.0), pa.scalar(0.0, type_), array)
+    return array.cast(pa.string())
+
+
+def hashed(array: pa.Array, states: tuple[NDArray[np.uint64], NDArray[np.uint64]]) -> pa.StringArray:
+    """HMAC-SHA-256 of the canonical texts of n values, as 64 hex digits; NULL stays NULL.
+
+    Args:
+        array: of a type that has a text.
+        states: of the key, from `hmac_kernel.hmac_states`.
+    """
+    text: Any = text_of(array, canonical=True).cast(pa.large_binary())
+    count = len(text)
+    _, offsets, data = text.buffers()
+    ends = np.frombuffer(offsets, np.int64)[text.offset : text.offset + count + 1] if count else np.zeros(1, np.int64)
+    values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
+    hexes = hmac_hex(values, ends, states)
+    valid = None
+    if text.null_count:
+        bits = np.packbits(text.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+        valid = pa.py_buffer(bits.tobytes())
+    if count * HEX_BYTES > np.iinfo(np.int32).max:
+        raise ValueError("too many values for one array")
+    places = pa.py_buffer(np.arange(0, (count + 1) * HEX_BYTES, HEX_BYTES, dtype=np.int32))
+    return pa.StringArray.from_buffers(count, places, pa.py_buffer(hexes), valid, text.null_count)
+
+
+def _decimal_text(array: pa.Array, scale: int, *, canonical: bool) -> pa.Array:
+    # Arrow's own text of a small decimal is 1E-7: so the digits are taken without the point, and it is set here.
+    buffers = array.buffers()
+    digits = pa.Array.from_buffers(pa.decimal128(38, 0), len(array), buffers, offset=array.offset).cast(pa.string())
+    if not scale:
+        return digits
+    sign = pc.if_else(pc.starts_with(digits, "-"), "-", "")
+    padded = pc.utf8_lpad(pc.utf8_ltrim(digits, "-"), scale + 1, "0")
+    fraction = pc.utf8_slice_codeunits(padded, -scale)
+    if canonical:
+        fraction = pc.utf8_rtrim(fraction, "0")
+    point = pc.if_else(pc.equal(pc.utf8_length(fraction), 0), "", ".")
+    return pc.binary_join_element_wise(sign, pc.utf8_slice_codeunits(padded, 0, -scale), point, fraction, "")
+
+
+def _time_text(array: pa.Array, fraction_digits: int, *, canonical: bool) -> pa.Array:
+    text = array.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.string())  # always with six digits of a fraction
+    if canonical:
+        return pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".")
+    return pc.utf8_slice_codeunits(text, 0, 20 + fraction_digits if fraction_digits else 19)

@@ -1,0 +1,67 @@
+"""The targets of a run as they can be told before it: recorded ones, and those that the configuration will make."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.identity import SOURCE_KEY, check_recorded
+from cdc_pipeline.pipeline.report import PlannedTarget
+from cdc_pipeline.pipeline.routes import Route, Routes
+from cdc_pipeline.sink.manifest import Cut, CutTable
+from cdc_pipeline.target_config import TargetRule
+
+_LATER = {
+    "changelog": "without a key: a changelog",
+    "row_hash": "without a key: a mirror by all values",
+    "stop": "without a key: it stops",
+}
+
+
+def planned_targets(config: PipelineConfig, captured: Sequence[str], cut: Cut | None) -> tuple[PlannedTarget, ...]:
+    """The targets of the captured tables, by name.
+
+    Raises:
+        ConfigError: two rules give a table the same target, or a rule contradicts what is recorded.
+    """
+    routes = Routes(config)
+    found: dict[str, PlannedTarget] = {}
+    for source in captured:
+        for route in routes.of(*source.split(".", 1)):
+            table = cut.tables.get(route.target) if cut is not None else None
+            if table is None:
+                there = found.get(route.target)
+                sources = (*(there.sources if there is not None else ()), source)
+                found[route.target] = _new(route, sources)
+            else:
+                found[route.target] = _recorded(route, table)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
+    rule: TargetRule = route.rule
+    key: tuple[str, ...] | None = None
+    reason = f"{SOURCE_KEY}; {_LATER[rule.keyless]}"
+    if rule.mode == "changelog":
+        key, reason = (), "a changelog needs no key"
+    elif rule.key:
+        key, reason = rule.key, "the rule's key; that it is unique is not checked"
+    return PlannedTarget(
+        target=route.target, sources=sources, mode=rule.mode, key=key, reason=reason, is_recorded=False
+    )
+
+
+def _recorded(route: Route, table: CutTable) -> PlannedTarget:
+    sources = table.sources_of(route.target)
+    of_source = sources.get(route.source)
+    if of_source is not None:
+        check_recorded(
+            route.rule,
+            target=route.target,
+            mode=table.mode,
+            key=table.key,
+            source=route.source,
+            source_key=of_source.key,
+        )
+    reason = table.key_reason or (SOURCE_KEY if table.key else "no key")
+    return PlannedTarget(target=route.target, sources=tuple(sources), mode=table.mode, key=table.key, reason=reason)

@@ -1,0 +1,50 @@
+"""One target of a source, as a run knows it: a plain value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.schema.shadows import Shadow
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.manifest import RecordedShape, RecordedSource
+from cdc_pipeline.target_config import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One Delta table.
+
+    Attributes:
+        state: what the cursor holds of it; delta_version is -1 until it was created.
+        columns, key: of the Delta table.
+        mode: how it follows.
+        sources: its source tables by name, each with columns and key as they are at the source.
+        shape: how its columns come from theirs; None where they are the same.
+        is_new: not in any cut yet: the next batch creates it.
+        replaces: of a new one, the app_id of the table in whose place it is made; "" else.
+        key_reason: why it has this mode and key (`identity`).
+        track: of a history, as its rule says.
+        rescued: columns of which values were rescued so far; None: the table has no rescue column (`sink/rescue.py`).
+    """
+
+    state: TargetState
+    columns: tuple[TargetColumn, ...]
+    key: tuple[str, ...]
+    mode: Mode = "mirror"
+    sources: Mapping[str, RecordedSource] = field(default_factory=dict)
+    shape: RecordedShape | None = None
+    is_new: bool = False
+    replaces: str = ""
+    key_reason: str = ""
+    track: tuple[str, ...] = ()
+    rescued: tuple[str, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """``schema.table`` in the lake."""
+        return self.state.table
+
+
+Snapshot = tuple[dict[str, Target], dict[str, Shadow]]

@@ -1,0 +1,197 @@
+"""A batch of whole images without MERGE: one look for its keys, then rows are marked and others added (K10, K11).
+
+Where every image is complete, the new row of a key needs nothing of the old one: the old row, if there is one, is
+marked as deleted, and the new one is written beside it. What the target must tell is only where the batch's keys stand.
+
+Rules:
+- One commit with the batch's transaction id, as the MERGE's would be (see `delta_commit`).
+- Only if newer (pitfall 14): the highest seq of a file, by its statistics, lies below the batch's lowest; where they do
+  not prove it, each row's seq is read, and a change that is not newer than its row neither marks nor adds anything.
+- The batch is reduced in memory, so it must be small; keys are compared by value here and by Spark, so their types must
+  be such that both mean the same by "equal". Everything else is left to MERGE (`suits`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from cdc_pipeline.errors import StagingError
+from cdc_pipeline.sink.delta_commit import DataFile, TableCommit
+from cdc_pipeline.sink.delta_log import TableLog
+from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
+from cdc_pipeline.sink.manifest import RecordedTarget
+from cdc_pipeline.sink.merge_settings import INTERPRETED_BYTES_MAX, INTERPRETED_ROWS_MAX, MergeSettings
+from cdc_pipeline.sink.reduce import Layout
+from cdc_pipeline.sink.shape import needs_shaping
+from cdc_pipeline.sink.sql import quoted
+from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.sink.tables import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_MAX: Final = 500_000
+BYTES_MAX: Final = 64 << 20
+
+_NOWHERE: Final = pa.table({"_row": pa.array([], pa.int64()), "file": pa.array([], pa.string())})
+
+# Equal as bytes exactly where Spark calls them equal.
+_KEY_TYPES: Final = re.compile(
+    r"tinyint|smallint|int|bigint|string|binary|boolean|date|timestamp|timestamp_ntz|decimal\(.*\)"
+)
+# What a table may have switched on by its owner that a hand-made commit would have to keep up.
+_UNKNOWN_PROPERTIES: Final = re.compile(
+    r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|appendOnly|enableIcebergCompat.*|universalFormat.*)"
+)
+
+
+def suits(target: RecordedTarget, there: TableLog) -> bool:
+    """Whether this module may apply the target's rows."""
+    types = {column.name: column.delta_type for column in target.columns}
+    odd = [name for name, value in there.properties.items() if value != "false" and _UNKNOWN_PROPERTIES.fullmatch(name)]
+    return (
+        target.mode == "mirror"
+        and not needs_shaping(target)
+        and (target.shape is None or not target.shape.partition_by)
+        and target.all_present
+        and sum(file.rows for file in target.files) <= ROWS_MAX
+        and sum(file.size_bytes for file in target.files) <= BYTES_MAX
+        and all(_KEY_TYPES.fullmatch(types[name]) for name in target.key)
+        and there.properties.get("delta.enableDeletionVectors") == "true"
+        and not odd
+    )
+
+
+def upsert(
+    session: SparkSession,
+    path: Path,
+    target: RecordedTarget,
+    files: list[Path],
+    *,
+    settings: MergeSettings,
+    predicate: str | None,
+    app_id: str,
+    version: int,
+) -> None:
+    """Apply the staged rows in one commit with the transaction id `version`.
+
+    Args:
+        predicate: what every row with one of the batch's keys satisfies, as SQL text; None for nothing known.
+    """
+    settings.small_batch()
+    commit = TableCommit(session, path)
+    if commit.transaction_version(app_id) >= version:
+        return
+    layout = Layout(target)
+    rows = last_rows(read_staged(files), layout)
+    frame = commit.scan(predicate)
+    settings.interpret(commit.scanned_bytes <= INTERPRETED_BYTES_MAX)
+    found = _places(session, frame, rows, target)
+    stale = np.zeros(len(rows), np.bool_)
+    if found.num_rows:
+        settings.interpret(True)
+        names = pc.unique(found.column("file")).to_pylist()
+        data_files = commit.data_files(names)
+        if set(names) - data_files.keys() or any(file.rows is None for file in data_files.values()):
+            raise StagingError("files of the table's snapshot are not in its log", table=target.table, got=names)
+        lowest = int(pc.min(rows.column("_seq")).as_py())
+        if not all(_is_older(file, lowest) for file in data_files.values()):
+            settings.interpret(commit.scanned_bytes <= INTERPRETED_BYTES_MAX)
+            found = _places(session, frame, rows, target, with_seq=True)
+            row_seqs = rows.column("_seq").take(found.column("_row"))
+            newer = pc.greater(row_seqs, found.column("seq"))
+            stale[found.filter(pc.invert(newer)).column("_row").to_numpy()] = True
+            found = found.filter(newer)
+        commit.mark_deleted(_by_file(found, data_files))
+    op = rows.column("_op").to_numpy()
+    added = rows.filter(pa.array(~stale & (op != DELETE) & (op != LEAVE)))
+    if len(added):
+        settings.interpret(len(added) <= INTERPRETED_ROWS_MAX)
+        commit.append(_new_rows(session, added, target))
+    settings.interpret(True)
+    commit.commit(app_id=app_id, version=version)
+
+
+def read_staged(files: list[Path]) -> pa.Table:
+    """The staged rows; columns that a file lacks are NULL."""
+    tables = [pq.read_table(storage_of(file).arrow_source(file)) for file in files]
+    tables = [_plain(table) for table in tables]
+    return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The same without dictionaries, which Spark takes from no Arrow table."""
+    fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def last_rows(rows: pa.Table, layout: Layout) -> pa.Table:
+    """The row of each key with the highest seq."""
+    order = pc.sort_indices(rows, sort_keys=[("_seq", "descending")])
+    rows = rows.take(order)
+    keyed = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))
+    last = keyed.group_by(layout.keys).aggregate([("_row", "min")]).column("_row_min")
+    return rows if len(last) == len(rows) else rows.take(last)
+
+
+def _places(
+    session: SparkSession, frame: DataFrame | None, rows: pa.Table, target: RecordedTarget, *, with_seq: bool = False
+) -> pa.Table:
+    """Where the target has the rows' keys: ``_row`` (index in `rows`), ``file``, ``index`` (of the row in it), and with
+    `with_seq` ``seq``."""
+    if frame is None:
+        return _NOWHERE
+    layout = Layout(target)
+    keys = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))
+    there = [f"{quoted(name)} AS k{at}" for at, name in enumerate(target.key)]
+    there += ["_metadata.file_name AS file", "_metadata.row_index AS index"]
+    if with_seq:
+        there.append(f"{SEQ_COLUMN} AS seq")
+    wanted: Any = session.createDataFrame(keys.rename_columns([*(f"k{at}" for at in range(len(target.key))), "_row"]))
+    joined = frame.selectExpr(*there).join(wanted.hint("broadcast"), [f"k{at}" for at in range(len(target.key))])
+    names = ["_row", "file", "index", *(["seq"] if with_seq else [])]
+    found: pa.Table = joined.select(*names).toArrow()
+    return found
+
+
+def _is_older(file: DataFile, seq: int) -> bool:
+    """Whether statistics prove that all rows of a file have a seq below `seq`."""
+    highest = file.statistics.get("maxValues", {}).get(SEQ_COLUMN)
+    return isinstance(highest, int) and highest < seq
+
+
+def _by_file(found: pa.Table, files: dict[str, DataFile]) -> list[tuple[DataFile, NDArray[np.int64]]]:
+    names = found.column("file").combine_chunks().dictionary_encode()
+    codes = names.indices.to_numpy()
+    index = found.column("index").to_numpy()
+    return [(files[name], index[codes == code]) for code, name in enumerate(names.dictionary.to_pylist())]
+
+
+def _new_rows(session: SparkSession, rows: pa.Table, target: RecordedTarget) -> Any:
+    """Rows of the target as a frame in one partition."""
+    from pyspark.sql import functions
+
+    operation = pc.if_else(pc.equal(rows.column("_op"), INSERT), "insert", "update")
+    names = rows.column_names
+    columns = {
+        column.name: rows.column(f"c{at}") if f"c{at}" in names else pa.nulls(len(rows))
+        for at, column in enumerate(target.columns)
+    }
+    table = pa.table(
+        [*columns.values(), operation, rows.column("_seq"), rows.column("_ts")],
+        names=[f"v{at}" for at in range(len(columns) + 3)],
+    )
+    frame: Any = session.createDataFrame(table)
+    types = [*((column.name, column.delta_type) for column in target.columns)]
+    types += [(OP_COLUMN, "string"), (SEQ_COLUMN, "decimal(38,0)"), (TS_COLUMN, "timestamp")]
+    return frame.select(
+        *[functions.col(f"v{at}").cast(kind).alias(name) for at, (name, kind) in enumerate(types)]
+    ).coalesce(1)

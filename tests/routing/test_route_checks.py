@@ -1,0 +1,154 @@
+"""Rules against each other, the record and the lake: all mistakes at once, each with its path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaError
+from cdc_pipeline.pipeline.route_checks import check_columns, check_places, check_recorded, check_routes, join_shard
+from cdc_pipeline.pipeline.routes import Routes
+from cdc_pipeline.pipeline.shaping import recorded_shape, shape_table
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
+from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.manifest import Cut, CutTable, RecordedSource
+from tests.routing.build import HASH, PERSON, SALT, config_of, routes_of
+from tests.sink.build import cursor_at, interval_of
+
+COLUMNS = target_columns(PERSON)
+
+
+def cut_of(rule: dict[str, Any], *, mode: str = "mirror") -> Cut:
+    """A cut that holds shop.person as a rule made it."""
+    (route,) = routes_of(rule).of("shop", "person")
+    shaped = shape_table(route, COLUMNS, ("id",))
+    table = CutTable(
+        delta_version=1,
+        mode=mode,
+        columns=shaped.columns,
+        key=shaped.key,
+        sources={"shop.person": RecordedSource(columns=COLUMNS, key=("id",))},
+        shape=recorded_shape(route.rule),
+    )
+    state = TargetState(table=route.target, app_id="a", delta_version=1, applied_batch=1, sources=("shop.person",))
+    return Cut(
+        source="bank",
+        batch_number=1,
+        published_at_us=1,
+        interval=interval_of(1),
+        cursor=cursor_at(1, targets={route.target: state}),
+        tables={route.target: table},
+    )
+
+
+RULE: dict[str, Any] = {"name": "crm.people", "masks": {"email": HASH}, "filter": "amount > 1", "cluster_by": ["id"]}
+
+
+def test_a_rule_that_has_not_changed() -> None:
+    check_recorded(routes_of(RULE), cut_of(RULE))
+    check_recorded(routes_of({**RULE, "cluster_by": []}), cut_of(RULE))
+    check_recorded(routes_of({}), cut_of({}))
+
+
+@pytest.mark.parametrize(
+    ("change", "settings"),
+    [
+        ({"filter": "amount > 2"}, "filter"),
+        ({"filter": ""}, "filter"),
+        ({"masks": {"email": {"hash": {"salt": SALT + "2"}}}}, "masks"),
+        ({"masks": {}}, "masks"),
+        ({"columns": {"exclude": ["raw"]}}, "columns"),
+        ({"types": {"id": "string"}}, "types"),
+        ({"computed": {"y": {"expression": "id", "type": "int"}}}, "computed"),
+        ({"partition_by": ["id"], "cluster_by": []}, "partition_by"),
+        ({"mode": "soft_delete"}, "mode"),
+    ],
+)
+def test_k14_a_rule_that_the_rows_were_not_made_by(change: dict[str, Any], settings: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        check_recorded(routes_of({**RULE, **change}), cut_of(RULE))
+    assert found.value.setting == f"targets.0.{settings}"
+    assert SALT not in str(found.value)
+
+
+def test_all_mistakes_at_once() -> None:
+    config = config_of(
+        {"tables": ["shop.person"], "name": "crm.people", "filter": "amount > 2"},
+        {"tables": ["shop.a", "shop.b"], "name": "crm.both"},
+        {"tables": ["shop.c"], "name": "crm.c"},
+        {"tables": ["shop.c"], "name": "crm.c"},
+    )
+    with pytest.raises(ConfigError) as found:
+        check_routes(config, ["shop.person", "shop.a", "shop.b", "shop.c"], cut_of({"name": "crm.people"}))
+    text = str(found.value)
+    assert "3 mistakes" in text
+    assert "targets.0.filter" in text
+    assert "shop.b and shop.a lead to one target crm.both" in text
+    assert "two rules keep shop.c as the same target" in text
+
+
+def test_shards_need_one_rule_and_values_of_their_own() -> None:
+    tables = ["shop.a", "shop.b"]
+    check_routes(config_of({"tables": tables, "name": "crm.x", "shard_column": "s"}), tables, None)
+    with pytest.raises(ConfigError, match="same shard"):
+        check_routes(
+            config_of({"tables": tables, "name": "crm.x", "shard_column": "s", "shard_value": "{schema}"}), tables, None
+        )
+    two = [{"tables": [table], "name": "crm.x", "shard_column": "s"} for table in tables]
+    with pytest.raises(ConfigError, match="lead to one target"):
+        check_routes(config_of(*two), tables, None)
+
+
+def test_shards_whose_columns_contradict() -> None:
+    rule = {"tables": ["shop.*"], "name": "crm.x", "shard_column": "s", "columns": {"exclude": ["raw"]}}
+    routes = routes_of(rule)
+    (first,), (second,) = routes.of("shop", "a"), routes.of("shop", "b")
+    there = shape_table(first, COLUMNS, ("id",))
+    join_shard(second, shape_table(second, COLUMNS, ("id",)), there.columns, there.key, ["shop.a"])
+    without_raw = tuple(column for column in COLUMNS if column.name != "raw")
+    join_shard(second, shape_table(second, without_raw, ("id",)), there.columns, there.key, ["shop.a"])
+    other = (*without_raw, TargetColumn(name="more", delta_type="int"))
+    with pytest.raises(SchemaError, match="`more` is absent in the target and int here"):
+        join_shard(second, shape_table(second, other, ("id",)), there.columns, there.key, ["shop.a"])
+    with pytest.raises(SchemaError, match="the key is"):
+        join_shard(second, shape_table(second, COLUMNS, ("Email",)), there.columns, there.key, ["shop.a"])
+
+
+def test_rules_against_the_catalog() -> None:
+    config = config_of(
+        {"tables": ["shop.person"], "masks": {"id": {"truncate": 1}, "mail": "drop"}},
+        {"tables": ["shop.*"], "name": "crm.{table}", "masks": {"mail": "drop"}},
+    )
+    with pytest.raises(ConfigError) as found:
+        check_columns(config, {"shop.person": (COLUMNS, key_of(PERSON))})
+    assert "targets.0.masks.id" in str(found.value)
+    assert "targets.0.masks.mail: no table of the rule has a column mail" in str(found.value)
+    assert "targets.1.masks.mail" not in str(found.value), "a pattern may match tables without the column"
+
+
+def test_a_lake_that_cannot_be_written(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(LakeStateError, match="cannot be written"):
+        check_routes(config_of(lake=str(file / "lake")), [], None)
+    check_routes(config_of(lake=str(tmp_path / "new" / "lake")), [], None)
+
+
+def test_k16_the_place_of_a_new_target_is_free(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    paths = LakePaths(tmp_path, "bank")
+    for name in ("crm.people", "shop.other"):
+        write_deltalake(str(paths.table(name)), pa.table({"id": [1]}))
+    config = config_of({"tables": ["shop.person"], "name": "crm.people"}, lake=str(tmp_path))
+    tables = ["shop.person", "shop.other", "shop.free"]
+    with pytest.raises(CdcError) as found:
+        check_places(config, tables, paths=paths, ours=[])
+    assert "crm.people" in str(found.value)
+    assert "shop.other" in str(found.value)
+    check_places(config, tables, paths=paths, ours=["crm.people", "shop.other"])
+    assert Routes(config).of("shop", "person")[0].setting == "targets.0"

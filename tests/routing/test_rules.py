@@ -1,0 +1,111 @@
+"""The rules of `targets` by themselves: what a file may say, and what it is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from cdc_pipeline.config import ConfigMistakes, load_config
+from cdc_pipeline.expressions import read_expression
+from cdc_pipeline.target_config import TargetRule
+
+SALT = "0123456789abcdef-secret"
+
+
+def rule(**settings: Any) -> TargetRule:
+    return TargetRule.model_validate(settings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rand() > 0.5", "RANDN() > 0", "random() > 0", "uuid() = a", "now() > a", "current_timestamp > a",
+        "a < curdate()", "current_date() > a", "unix_timestamp() > a", "monotonically_increasing_id() = 1",
+        "input_file_name() = a",
+        "shuffle(a) = b", "current_user() = a", "version() = a", "reflect('java.util.UUID', 'randomUUID') = a",
+        "a IN (SELECT b FROM c)", "EXISTS (SELECT 1)", "(SELECT 1) = a", "sum(a) > 1", "count(*) > 1",
+        "row_number() OVER (ORDER BY a) = 1", "a, b", "a AS b", "a FROM c", "a; b", "", "a) OR (b", "t.*", ":x = a",
+    ],
+)  # fmt: skip
+def test_k14_expressions_that_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"subquery|row|expression|deterministic|column"):
+        read_expression(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("status <> 'now()'", ("status",)),
+        ("upper(Name) LIKE 'A%' AND `my col` IS NOT NULL", ("my col", "name")),
+        ("year(born) = 1990 -- a remark", ("born",)),
+        ("CASE WHEN a > 0 THEN b ELSE date_format(c, 'yyyy') END", ("a", "b", "c")),
+        ("geo.srid = 4326", ("geo",)),
+        ("exists(xs, x -> x > 1)", ("xs",)),
+    ],
+)
+def test_expressions_that_may_be_used(text: str, reads: tuple[str, ...]) -> None:
+    assert read_expression(text).reads == reads
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"filter": "email IS NULL", "masks": {"EMAIL": "drop"}}, "filter: 'email' is masked"),
+        (
+            {"computed": {"x": {"expression": "upper(Email)", "type": "string"}}, "masks": {"email": {"truncate": 2}}},
+            "computed.x.expression: 'email' is masked",
+        ),
+        ({"filter": "secret = 1", "columns": {"exclude": ["sec*"]}}, "filter: 'secret' is excluded"),
+        ({"computed": {"_CDC_x": {"expression": "a", "type": "int"}}}, "belong to the pipeline"),
+        ({"shard_column": "_cdc_shard"}, "belong to the pipeline"),
+        ({"shard_column": "s", "computed": {"S": {"expression": "a", "type": "int"}}}, "two new columns"),
+        ({"shard_column": "s", "shard_value": "all"}, "does not tell tables apart"),
+        ({"partition_by": ["a"], "cluster_by": ["b"]}, "exclude each other"),
+        ({"cluster_by": ["a", "b", "c", "d", "e"]}, "at most four"),
+        ({"partition_by": ["a"], "columns": {"include": ["b"]}}, "not a column of the target"),
+        ({"types": {"a": "varchar(3)"}}, "not a type"),
+        ({"types": {"a": "string"}, "masks": {"A": "drop"}}, "is masked"),
+        ({"masks": {"a": "drop", "A": {"truncate": 1}}}, "named twice"),
+        ({"masks": {"a": "hash"}}, "expected one of"),
+        ({"masks": {"a": {"truncate": -1}}}, "n characters"),
+        ({"masks": {"a": {"fixed": [1]}}}, "single value"),
+        ({"masks": {"a": {"hash": {"salt": "short"}}}}, "shorter than 16"),
+        ({"masks": {"a": {"hash": {"salz": SALT}}}}, "expected {hash"),
+    ],
+)
+def test_k14_mistakes_of_a_rule(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as found:
+        rule(**settings)
+    assert message in str(found.value)
+
+
+def test_k14_a_salt_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = rule(masks={"a": {"hash": {"salt": SALT}}})
+    assert SALT not in repr(made) + str(made.model_dump()) + made.model_dump_json()
+    monkeypatch.setenv("SALT_OF_TEST", "tiny")
+    file = tmp_path / "bank.yaml"
+    file.write_text(
+        "source: {kind: archive, directory: logs}\nsink: {lake_path: lake}\n"
+        "targets:\n"
+        "  - {masks: {email: {hash: {salt: '${SALT_OF_TEST}'}}, b: {hash: {salt: " + SALT + ", x: 1}}}}\n"
+        "  - {filter: 'rand() < 1', types: {a: money}}\n"
+    )
+    with pytest.raises(ConfigMistakes) as found:
+        load_config(file)
+    paths = {mistake.path for mistake in found.value.mistakes}
+    assert paths == {"targets.0.masks.b", "targets.0.masks.email", "targets.1.filter", "targets.1.types"}
+    assert SALT not in str(found.value)
+    assert "tiny" not in str(found.value)
+
+
+def test_names_mean_columns_in_any_case() -> None:
+    made = rule(masks={"EMail": {"truncate": 1}, "gone": "drop"}, columns={"exclude": ["Int*"]})
+    assert made.mask_of("email") is not None
+    assert not made.takes("INTERNAL")
+    assert not made.takes("Gone")
+    assert made.takes("eMAIL")
+    assert rule().is_plain
+    assert not made.is_plain
