@@ -173,6 +173,7 @@ class Drain:
                 self._apply(one.decision)
             for targets, table in zip(confirmed, decoded.tables, strict=True):
                 self._committer.stage(targets, table.rows, open_transaction=False)
+            self._committer.quarantine(decoded.bad, open_transaction=False)
             self._xa.apply(steps)
             self._advance(run, decoded)
 
@@ -189,7 +190,9 @@ class Drain:
             stated = self._decide_statements([piece])
             is_xa = self._controls.read_piece(piece, stated)
             undone = self._controls.open_undone
-            decoded = self._decoder.decode([piece], {transaction: undone} if len(undone) else None)
+            decoded = self._decoder.decode(
+                [piece], {transaction: undone} if len(undone) else None, may_leave_out=not is_xa
+            )
             confirmed = [] if is_xa else [self._confirm(table) for table in decoded.tables]
             if is_xa:
                 self._xa.check_piece(decoded.tables)
@@ -209,6 +212,7 @@ class Drain:
         else:
             for targets, table in zip(confirmed, decoded.tables, strict=True):
                 self._committer.stage(targets, table.rows, open_transaction=True)
+            self._committer.quarantine(decoded.bad, open_transaction=True)
         self._open_is_applied |= decoded.transactions_applied > 0
         applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
@@ -248,7 +252,7 @@ class Drain:
             )
             for target in found:
                 check_rows(target, table.rows)
-            return found
+            return self._targets.with_rescued(found, table.rows)
         except CdcError as error:
             error.journal, error.offset = table.journal, table.offset
             error.table = error.table or table.rows.schema.full_name

@@ -14,17 +14,19 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from uuid import uuid4
 
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.pipeline.followed import FollowedTargets
 from cdc_pipeline.pipeline.identity import Identity, identity_of
 from cdc_pipeline.pipeline.masking import Masks
+from cdc_pipeline.pipeline.rescue import RowPolicyTable, TablePolicy
 from cdc_pipeline.pipeline.route_checks import check_recorded, join_shard
 from cdc_pipeline.pipeline.routes import Route
 from cdc_pipeline.pipeline.shape_changes import shaped_change, unshaped
@@ -39,6 +41,7 @@ from cdc_pipeline.schema.steps import AddColumn, RenameColumn, WidenColumn
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedShape, RecordedSource
+from cdc_pipeline.sink.rescue import check_images, rescued_names
 from cdc_pipeline.target_config import TargetRule
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
@@ -70,6 +73,7 @@ class Targets(FollowedTargets):
         super().__init__(config, catching_up=catching_up)
         self.masks = Masks(self.routes_of)
         self._allowed = allowed(config.sink)
+        self._row_policies = RowPolicyTable(config, self.routes_of)
         self.has_lost_exactness = False
         self._confirmed: dict[tuple[str, str], TableSchema] = {}
         if cut is not None:
@@ -85,6 +89,7 @@ class Targets(FollowedTargets):
                     table.sources_of(name),
                     table.shape,
                     key_reason=table.key_reason,
+                    rescued=tuple(table.rescued_ever) if table.rescues else None,
                 )
             check_recorded(self._routes, cut)
             self._take_suspended(cut.cursor.targets)
@@ -243,10 +248,14 @@ class Targets(FollowedTargets):
             is_new=True,
             key_reason=found.why,
             track=route.rule.track,
+            rescued=self._first_rescued(route.rule),
         )
         self._targets[route.target] = target
         self._look_for_followers()
         return target
+
+    def _first_rescued(self, rule: TargetRule) -> tuple[str, ...] | None:
+        return () if self._row_policies.of_rule(rule).rescued_column == "always" else None
 
     def _change(self, change: TableChange) -> None:
         """Record what a DDL does to a target; the columns that it adds need what their types need."""
@@ -301,6 +310,7 @@ class Targets(FollowedTargets):
             replaces=old,
             key_reason=found.why,
             track=target.track,
+            rescued=None if target.rescued is None else (),
         )
         return made
 
@@ -344,6 +354,33 @@ class Targets(FollowedTargets):
             self._confirmed[route.target, source] = schema
             found.append(target)
         return found
+
+    def policy(self, schema: TableSchema) -> TablePolicy:
+        """What becomes of values and rows of a table that cannot be applied."""
+        keys = {name for target in self.following(schema.database, schema.table) for name in target.key}
+        hidden = {column.name for column in schema.columns if column.masked}
+        return TablePolicy(self._row_policies.of(schema), keys.union(schema.key_names), hidden)
+
+    def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
+        """The targets of some rows, with the rescue column that their values ask for (`sink/rescue.py`).
+
+        Raises:
+            IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
+        """
+        made = []
+        for target in found:
+            if rows.invalid or (target.rescued and not rows.all_present):
+                shaped = self.shaped(rows, target)
+                renamed = dict(target.sources[rows.schema.full_name].names)
+                names = {renamed.get(name, name) for name in rescued_names(shaped, target.mode)}
+                known = names.union(target.rescued or ())
+                if target.mode != "changelog":
+                    back = {new: name for name, new in renamed.items()}
+                    check_images(shaped, {back.get(name, name) for name in known})
+                if names and len(known) > len(target.rescued or ()):
+                    self._targets[target.name] = replace(target, rescued=tuple(sorted(known)))
+            made.append(self._targets[target.name])
+        return made
 
     def check(self, schema: TableSchema) -> None:
         """As `confirm`, for rows that may never count: a table without a record stays without one."""

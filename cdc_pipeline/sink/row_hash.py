@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from cdc_pipeline.sink.expand import DELETE, LEAVE
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import OP_COLUMN, ROW_NUMBER_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.rescue import comparable
 from cdc_pipeline.sink.sql import quoted, table_at, text_literal
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.versions import operation
@@ -86,4 +87,6 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: 
 
 def _exact(column: str, delta_type: str) -> str:
     """What tells two values of a column apart where ``=`` does not."""
-    return f"CAST({column} AS string)" if delta_type in ("float", "double", "array<float>") else column
+    if delta_type in ("float", "double", "array<float>"):
+        return f"CAST({column} AS string)"
+    return comparable(column, delta_type)
