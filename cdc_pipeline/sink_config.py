@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
 from cdc_pipeline.storage_config import LakeUri, StorageConfig, parse_uri
-from cdc_pipeline.target_config import Mode, Section
+from cdc_pipeline.target_config import Mode, RowPolicies, Section
 
 _DURATION = re.compile(r"(\d{1,6}) *(minute|hour|day|week)s?")
 
@@ -66,7 +66,7 @@ def _lake_path(value: object) -> object:
     return parse_uri(value) or Path(value)
 
 
-class SinkConfig(Section):
+class SinkConfig(RowPolicies):
     """Where the Delta tables live, and how they follow the source; `mode` is that of tables without a rule under
     `targets`.
 
@@ -75,7 +75,8 @@ class SinkConfig(Section):
 
     `cut_retention` is how long a cut stays readable after the next one (``7 days``, ``36 hours``): the tables' own log
     and file retention (K15). `reader_features` are the Delta features that may be switched on where a table needs them:
-    ``all``, or a list of features and of readers that must be able to read the tables (see docs/lake.md).
+    ``all``, or a list of features and of readers that must be able to read the tables (see docs/lake.md). The
+    `RowPolicies` here hold for all tables whose rules say nothing.
     """
 
     lake_path: Annotated[Path, PlainValidator(_lake_path), PlainSerializer(str, when_used="json")]

@@ -44,6 +44,22 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+class RowPolicies(Section):
+    """What becomes of values and rows that cannot be applied as they are; None: the sink's own, then the default.
+
+    `on_invalid_value`: a value that its Delta type cannot hold. ``rescue`` (default): NULL in its column, the server's
+    text in the row's ``_cdc_rescued``. ``fail``: the table is suspended. ``quarantine``: the row goes there.
+    `zero_dates`: the same for zero and partial dates alone; ``null`` keeps no text of them and counts them.
+    `rescued_column`: ``when_needed`` (default), or ``always`` from the creation of a table.
+    `on_bad_row`: a row that cannot be applied at all. ``fail`` (default): the table is suspended; or ``quarantine``.
+    """
+
+    on_invalid_value: Literal["rescue", "fail", "quarantine"] | None = None
+    zero_dates: Literal["rescue", "null", "fail", "quarantine"] | None = None
+    rescued_column: Literal["when_needed", "always"] | None = None
+    on_bad_row: Literal["fail", "quarantine"] | None = None
+
+
 class Mask(Section):
     """What stands in the place of a column's values.
 
@@ -116,7 +132,7 @@ class Computed(Section):
         return checked_type(value)
 
 
-class TargetRule(Section):
+class TargetRule(RowPolicies):
     """One rule: which source tables, and what their target is like.
 
     `tables` and `except` are shell patterns over ``schema.table``. `name` may hold ``{schema}`` and ``{table}``; its

@@ -68,8 +68,7 @@ class DecodedRows:
         return len(self.op)
 
     def part(self, first: int, stop: int) -> DecodedRows:
-        """Changes [first, stop), without copying; for rows without `invalid` values."""
-        assert not self.invalid
+        """Changes [first, stop), without copying."""
         count = stop - first
         return DecodedRows(
             schema=self.schema,
@@ -82,14 +81,32 @@ class DecodedRows:
             before_present=self.before_present[first:stop],
             after_present=self.after_present[first:stop],
             all_present=self.all_present,
+            invalid=[value._replace(row=value.row - first) for value in self.invalid if first <= value.row < stop],
+        )
+
+    def where(self, wanted: NDArray[np.bool_]) -> DecodedRows:
+        """The changes i with `wanted[i]`."""
+        mask, new_row = pa.array(wanted), np.cumsum(wanted) - 1
+        return DecodedRows(
+            schema=self.schema,
+            op=self.op[wanted],
+            seq=self.seq.filter(mask),
+            commit_ts_us=self.commit_ts_us[wanted],
+            event_row=self.event_row[wanted],
+            before=self.before.filter(mask),
+            after=self.after.filter(mask),
+            before_present=self.before_present[wanted],
+            after_present=self.after_present[wanted],
+            all_present=self.all_present,
+            invalid=[value._replace(row=int(new_row[value.row])) for value in self.invalid if wanted[value.row]],
         )
 
 
 def joined(parts: Sequence[DecodedRows]) -> DecodedRows:
-    """Changes of one table at one schema version as one, in the order of `parts`; at least one, none `invalid`."""
+    """Changes of one table at one schema version as one, in the order of `parts`; at least one."""
     if len(parts) == 1:
         return parts[0]
-    assert not any(part.invalid for part in parts)
+    starts = np.cumsum([0, *(len(part) for part in parts)]).tolist()
     return DecodedRows(
         schema=parts[0].schema,
         op=np.concatenate([part.op for part in parts]),
@@ -101,4 +118,9 @@ def joined(parts: Sequence[DecodedRows]) -> DecodedRows:
         before_present=np.concatenate([part.before_present for part in parts]),
         after_present=np.concatenate([part.after_present for part in parts]),
         all_present=all(part.all_present for part in parts),
+        invalid=[
+            value._replace(row=value.row + start)
+            for part, start in zip(parts, starts, strict=False)
+            for value in part.invalid
+        ],
     )

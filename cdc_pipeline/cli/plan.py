@@ -69,6 +69,8 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
         rows.add_row("", way_out(name, held))
     if plan.unfinished_batch is not None:
         rows.add_row("first", f"batch {plan.unfinished_batch} is finished from its own files")
+    for name, number in sorted(plan.quarantine.items()):
+        rows.add_row("quarantine", f"{name}: {count_of(number, 'row')} in quarantine")
     for xa in plan.open_xa:
         rows.add_row("prepared", xa_line(xa))
     for warning in plan.warnings:

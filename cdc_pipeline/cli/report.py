@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.cli.output import results, table
+from cdc_pipeline.cli.output import count_of, results, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
@@ -47,6 +47,8 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     out.print()
     if report.tables:
         _show_tables(report)
+    for name, number in sorted(report.quarantine.items()):
+        out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
     for name, held in sorted(report.suspended.items()):
         line = f"{name} is suspended at {held.position}: {held.error}: {held.what}"
         out.print(line, markup=False, soft_wrap=True)
@@ -78,4 +80,13 @@ def _show_tables(report: CaptureReport) -> None:
         )
     out = results()
     out.print(rows)
+    for name, of_table in sorted(report.tables.items()):
+        if of_table.rescued:
+            text = f"{name}: rescued in {of_table.rescued_rows:,} rows: {rescued_text(of_table.rescued)}"
+            out.print(text, markup=False, soft_wrap=True)
     out.print()
+
+
+def rescued_text(rescued: Mapping[str, int]) -> str:
+    """Values that stand in ``_cdc_rescued``, or were left NULL, by column."""
+    return ", ".join(f"{column} {count:,}" for column, count in sorted(rescued.items()))

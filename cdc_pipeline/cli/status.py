@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, error_document, results, show_error, table, xa_line
+from cdc_pipeline.cli.output import count_of, emit_json, error_document, results, show_error, table, xa_line
+from cdc_pipeline.cli.report import rescued_text
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
 
@@ -97,7 +98,11 @@ def _show(status: SourceStatus) -> None:
         out.print()
         out.print(rows)
         out.print()
+    for name, number in sorted(status.quarantine.items()):
+        out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
     for name, of_table in sorted(status.tables.items()):
+        if of_table.rescued:
+            out.print(f"{name}: rescued values so far: {rescued_text(of_table.rescued)}", markup=False, soft_wrap=True)
         held = of_table.suspended
         if held is not None:
             line = f"{name} stands at {held.position}: {held.error}: {held.what}"

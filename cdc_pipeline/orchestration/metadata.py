@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.sink.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.rescue import RESCUED, RESCUED_COLUMN
 from cdc_pipeline.sink.suspending import way_out
 from cdc_pipeline.target_config import Mode
 
@@ -34,12 +35,16 @@ _CDC_DESCRIPTIONS = {
     OP_COLUMN: "operation that left the row as it is: insert or update",
     SEQ_COLUMN: "place of that change in the order of all changes of the source: the higher, the later",
     TS_COLUMN: "when that change was committed at the source",
+    RESCUED_COLUMN: "the server's text of values that their columns cannot hold, by column",
 }
 
 
-def column_schema(columns: Sequence[TargetColumn], *, key: Sequence[str] = (), mode: Mode = "mirror") -> dg.TableSchema:
+def column_schema(
+    columns: Sequence[TargetColumn], *, key: Sequence[str] = (), mode: Mode = "mirror", rescues: bool = False
+) -> dg.TableSchema:
     """All columns of the Delta table: those of the source, then the pipeline's; key columns are never null."""
     descriptions = dict.fromkeys(key, "part of the key") | _CDC_DESCRIPTIONS
+    columns = (*columns, RESCUED) if rescues else columns
     return dg.TableSchema(
         columns=[
             dg.TableColumn(
@@ -67,11 +72,14 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         "path": dg.MetadataValue.path(str(path)),
         **_source_time(cut),
     }
+    if of_table.rescued:
+        metadata["rescued_rows"] = dg.MetadataValue.int(of_table.rescued_rows)
+        metadata["rescued"] = dg.MetadataValue.json(of_table.rescued)
     if row_count is not None:
         metadata["dagster/row_count"] = dg.MetadataValue.int(row_count)
     if of_table.columns:
         metadata["dagster/column_schema"] = dg.MetadataValue.table_schema(
-            column_schema(of_table.columns, key=of_table.key, mode=of_table.mode)
+            column_schema(of_table.columns, key=of_table.key, mode=of_table.mode, rescues=of_table.rescues)
         )
     if cut.cursor.targets[table].partial:
         metadata["partial"] = dg.MetadataValue.bool(True)
@@ -118,6 +126,9 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
         said = name in metadata or name == CURSOR_ENTRY or (cut is not None and name in _SAID_BY_CUT)
         if value is not None and not said:
             metadata[name] = plain_value(value)
+    if cut is not None and cut.quarantine:
+        metadata["quarantine_rows"] = dg.MetadataValue.int(sum(count.rows for count in cut.quarantine.values()))
+        metadata["quarantine"] = dg.MetadataValue.json({table: count.rows for table, count in cut.quarantine.items()})
     partial = sorted(table for table, target in cursor.targets.items() if target.partial)
     if partial:
         metadata["partial_tables"] = dg.MetadataValue.json(partial)

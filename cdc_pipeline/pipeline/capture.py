@@ -33,6 +33,7 @@ from cdc_pipeline.pipeline.report import (
     LogPlace,
     SilentObserver,
     needed_place,
+    quarantined,
 )
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.schemas import schemas_of
@@ -489,6 +490,7 @@ class _Run:
             ddl=(*(decision for cut in cuts for decision in cut.ddl), *self._idle_ddl),
             notes=(*(note for cut in cuts for note in cut.notes), *self._idle_notes),
             suspended=self._cursor.suspended if self._cursor is not None else {},
+            quarantine=quarantined(self._cut),
             cursor=self._cursor,
             cursor_reason=self._reconciled.reason,
             **self._places(resolved),

@@ -232,7 +232,9 @@ class CatchUp:
             store=store,
             reader=reader,
             rules=rules,
-            decoder=RunDecoder(captured=captured, epoch=epoch, schemas=schemas, masks=targets.masks),
+            decoder=RunDecoder(
+                captured=captured, epoch=epoch, schemas=schemas, masks=targets.masks, policies=targets.policy
+            ),
             targets=targets,
             place=place,
             committer=committer,

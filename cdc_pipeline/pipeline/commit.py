@@ -21,6 +21,7 @@ from cdc_pipeline.config import BatchConfig
 from cdc_pipeline.errors import OverlapUndecidedError, PositionError
 from cdc_pipeline.pipeline.overlap import HistoryWriter
 from cdc_pipeline.pipeline.place import Place
+from cdc_pipeline.pipeline.quarantine import BadRows
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.schemas import Schemas
 from cdc_pipeline.pipeline.targets import Target, Targets
@@ -125,6 +126,14 @@ class Committer:
             named = self.names.of(rows.seq) if target.mode == "changelog" else None
             shaped = self._targets.shaped(rows, target)
             self._batch().add(shaped, plan_of(target), open_transaction=open_transaction, transactions=named)
+        self._in_doubt = False
+
+    def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
+        """Keep rows aside that cannot be applied."""
+        self._in_doubt = True
+        self._targets.lose_exactness([rows.table for rows in bad])
+        for rows in bad:
+            self._batch().quarantine(rows.table, rows.entries, open_transaction=open_transaction)
         self._in_doubt = False
 
     def create(self, target: Target) -> None:
@@ -406,6 +415,7 @@ def plan_of(target: Target) -> TargetPlan:
         track=target.track,
         key_reason=target.key_reason,
         sources={} if target.sources == itself else target.sources,
+        rescued=target.rescued,
         shape=target.shape,
         replaces=target.replaces,
         exact=target.state.exact,

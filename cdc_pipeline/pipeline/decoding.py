@@ -5,7 +5,9 @@ Rules:
 - Rows of a transaction that ends with XA PREPARE are told apart: they wait for XA COMMIT (K8).
 - Rows of a suspended table are counted and not decoded: its table maps may be what it was suspended for (K4).
 - Rows are masked as soon as they are decoded: nobody else sees what masks hide (K14).
-- A value that its Delta type cannot hold stops the run, with table, column, journal and offset.
+- A value that its Delta type cannot hold is rescued, and a row that cannot be applied goes to the quarantine, or either
+  stops its table with journal and offset, as the table's policies say (`pipeline/rescue.py`). Rows of prepared
+  transactions stop it in any case: whether they count is not known yet.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
-from cdc_pipeline.binlog.decoded import INSERT, DecodedRows
+from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.gtid import gtid_texts
 from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
-from cdc_pipeline.errors import IncompleteRowsError, UnrepresentableValueError
+from cdc_pipeline.errors import CdcError, DamagedJournalError, IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
+from cdc_pipeline.pipeline.quarantine import BadRows, bad_event, bad_rows
+from cdc_pipeline.pipeline.rescue import RowPolicy, TablePolicy, judged, without_hidden
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
@@ -75,6 +79,7 @@ class DecodedRun:
         transactions_applied: transactions with at least one row of a captured table, but for prepared ones.
         prepared: in the order of the log; of whole transactions only.
         row_events_suspended: rows events of captured tables that are suspended (K4).
+        bad: rows that cannot be applied, for the quarantine; not among `tables`.
     """
 
     tables: tuple[DecodedTable, ...]
@@ -82,6 +87,7 @@ class DecodedRun:
     transactions_applied: int
     prepared: tuple[PreparedGroup, ...] = ()
     row_events_suspended: int = 0
+    bad: tuple[BadRows, ...] = ()
 
 
 class RunDecoder:
@@ -95,6 +101,7 @@ class RunDecoder:
         suspended: Callable[[str, str], bool] = lambda _database, _table: False,
         schemas: KnownSchemas | None = None,
         masks: Masks | None = None,
+        policies: Callable[[TableSchema], TablePolicy] | None = None,
     ) -> None:
         self._maps = TableMaps(
             lambda database, table: captured(database, table) and not suspended(database, table), schemas=schemas
@@ -102,6 +109,7 @@ class RunDecoder:
         self._epoch = epoch
         self._suspended = suspended
         self._masks = masks
+        self._policies = policies or (lambda schema: TablePolicy(RowPolicy(), schema.key_names))
         self.mark = self._maps.mark
         self.rewind = self._maps.rewind
 
@@ -109,8 +117,11 @@ class RunDecoder:
         """Forget the table maps of a transaction that never ended."""
         self._maps.reset()
 
-    def decode(self, slices: Sequence[EventSlice], undone: Undone | None = None) -> DecodedRun:
-        """Changes of `slices`, but for what ROLLBACK TO undid (see `Controls.undone`).
+    def decode(
+        self, slices: Sequence[EventSlice], undone: Undone | None = None, *, may_leave_out: bool = True
+    ) -> DecodedRun:
+        """Changes of `slices`, but for what ROLLBACK TO undid (see `Controls.undone`), and for rows that cannot be
+        applied, where their policies and `may_leave_out` allow it.
 
         Raises:
             BinlogError, SchemaError: with journal and offset; nothing of `slices` counts then.
@@ -148,25 +159,86 @@ class RunDecoder:
                 selections.setdefault(group.schema, []).append(RowsSelection(piece.chunk, rows))
                 applied.update((piece.chunk.journal, int(at)) for at in np.unique(events["tx_offset"][rows]))
         tables = []
+        bad: list[BadRows] = []
         for schema, parts in selections.items():
             first = parts[0]
             offset = int(first.chunk.events["offset"][first.rows[0]])
-            tables.append(DecodedTable(self._decoded(parts, schema), first.chunk.journal, offset))
+            of_table = self._decoded(parts, schema, bad=bad if may_leave_out else None)
+            if len(of_table):
+                tables.append(DecodedTable(of_table, first.chunk.journal, offset))
         for schema, parts in waiting.items():
-            for key, table in _by_transaction(self._decoded(parts, schema), parts):
+            for key, table in _by_transaction(self._decoded(parts, schema, bad=None), parts):
                 group_of = prepared[key]
                 prepared[key] = replace(group_of, tables=(*group_of.tables, table))
-        return DecodedRun(tuple(tables), ignored, len(applied), tuple(prepared.values()), left)
+        return DecodedRun(tuple(tables), ignored, len(applied), tuple(prepared.values()), left, tuple(bad))
 
-    def _decoded(self, parts: Sequence[RowsSelection], schema: TableSchema) -> DecodedRows:
-        decoded = decode_rows(parts, schema, epoch=self._epoch)
+    def _decoded(
+        self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None
+    ) -> DecodedRows:
+        """The rows that can be applied; those that cannot join `bad`, where the table's policies allow it.
+
+        Args:
+            bad: None: no row may be left out.
+        """
+        try:
+            decoded = decode_rows(parts, schema, epoch=self._epoch)
+        except DamagedJournalError as error:
+            policy = self._policies(schema if self._masks is None else self._masks.schema(schema))
+            if bad is None or policy.rows.on_bad_row == "fail":
+                raise
+            found = _without_event(parts, error)
+            if found is None:
+                raise
+            part, at, others = found
+            bad.append(bad_event(part, at, schema, error, epoch=self._epoch, hidden=policy.hidden))
+            return self._decoded(others, schema, bad=bad)
         if self._masks is not None:
             decoded = self._masks.apply(decoded)
-        if decoded.invalid:
-            raise _unrepresentable(decoded, parts)
-        if not decoded.all_present:
-            _check_inserts(decoded, parts)
-        return decoded
+        if not decoded.invalid and decoded.all_present:
+            return decoded
+        policy = self._policies(decoded.schema)
+        decoded = without_hidden(decoded, policy.hidden)
+        judged_rows = judged(decoded, policy.rows, keys=policy.keys)
+        may_leave = bad is not None
+        if judged_rows.failing is not None or (judged_rows.bad and not may_leave):
+            raise _unrepresentable(decoded, parts, judged_rows.failing or judged_rows.bad[0])
+        causes = {value.row: _cause(value, schema) for value in judged_rows.bad}
+        incomplete = None if decoded.all_present else _check_inserts(decoded, parts)
+        if incomplete is not None:
+            lacking, those = incomplete
+            if not may_leave or policy.rows.on_bad_row == "fail":
+                raise lacking
+            causes.update(dict.fromkeys(those, (type(lacking).__name__, lacking.what)))
+        if not causes:
+            return judged_rows.rows
+        assert bad is not None
+        bad.append(bad_rows(decoded, causes, parts, hidden=policy.hidden))
+        good = np.ones(len(decoded), np.bool_)
+        good[list(causes)] = False
+        return judged_rows.rows.where(good)
+
+
+def _without_event(
+    parts: Sequence[RowsSelection], error: CdcError
+) -> tuple[RowsSelection, int, list[RowsSelection]] | None:
+    """The selection and the place in it of the event that an error names, and all other events."""
+    others: list[RowsSelection] = []
+    found = None
+    for part in parts:
+        at = np.flatnonzero(part.chunk.events["offset"][part.rows] == error.offset)
+        if found is not None or part.chunk.journal != error.journal or not len(at):
+            others.append(part)
+            continue
+        found = part, int(at[0])
+        others.append(RowsSelection(part.chunk, np.delete(part.rows, at[0])))
+    return None if found is None else (*found, others)
+
+
+def _cause(value: InvalidValue, schema: TableSchema) -> tuple[str, str]:
+    name = schema.columns[value.column].name
+    if value.reason == NO_DOCUMENT:
+        return "IncompleteRowsError", f"column {name} changed by {value.reason}"
+    return "UnrepresentableValueError", f"column {name} holds {value.text!r} in the {value.image} image: {value.reason}"
 
 
 def decoder_of(
@@ -174,7 +246,12 @@ def decoder_of(
 ) -> RunDecoder:
     """The decoder of a run, with the masks of its targets and without the tables that are suspended."""
     return RunDecoder(
-        captured=captured, epoch=epoch, suspended=targets.is_suspended, schemas=schemas, masks=targets.masks
+        captured=captured,
+        epoch=epoch,
+        suspended=targets.is_suspended,
+        schemas=schemas,
+        masks=targets.masks,
+        policies=targets.policy,
     )
 
 
@@ -245,17 +322,27 @@ def _place(decoded: DecodedRows, parts: Sequence[RowsSelection], row: int) -> tu
     return part.chunk.journal, int(part.chunk.events["offset"][part.rows[at]])
 
 
-def _check_inserts(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> None:
-    """An insert without a column means the column's default, which the journal does not tell."""
+def incomplete_inserts(decoded: DecodedRows) -> NDArray[np.int64]:
+    """Rows of inserts that lack columns."""
     columns = len(decoded.schema.columns)
     there = np.unpackbits(decoded.after_present, axis=1, bitorder="little", count=columns).astype(bool)
-    lacking = np.flatnonzero((decoded.op == INSERT) & ~there.all(axis=1))
+    found: NDArray[np.int64] = np.flatnonzero((decoded.op == INSERT) & ~there.all(axis=1))
+    return found
+
+
+def _check_inserts(
+    decoded: DecodedRows, parts: Sequence[RowsSelection]
+) -> tuple[IncompleteRowsError, list[int]] | None:
+    """An insert without a column means the column's default, which the log does not tell: the error, and the rows."""
+    lacking = incomplete_inserts(decoded)
     if not len(lacking):
-        return
+        return None
     row = int(lacking[0])
     journal, offset = _place(decoded, parts, row)
-    names = [column.name for column, here in zip(decoded.schema.columns, there[row], strict=True) if not here]
-    raise IncompleteRowsError(
+    columns = decoded.schema.columns
+    there = np.unpackbits(decoded.after_present[row], bitorder="little", count=len(columns)).tolist()
+    names = [column.name for column, here in zip(columns, there, strict=True) if not here]
+    error = IncompleteRowsError(
         f"an insert lacks the columns that got their default: {', '.join(names)}",
         journal=journal,
         offset=offset,
@@ -265,12 +352,12 @@ def _check_inserts(decoded: DecodedRows, parts: Sequence[RowsSelection]) -> None
         got=f"{len(lacking)} inserts without some",
         next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, and start after them",
     )
+    return error, lacking.tolist()
 
 
 def _unrepresentable(
-    decoded: DecodedRows, parts: Sequence[RowsSelection]
+    decoded: DecodedRows, parts: Sequence[RowsSelection], value: InvalidValue
 ) -> UnrepresentableValueError | IncompleteRowsError:
-    value = decoded.invalid[0]
     journal, offset = _place(decoded, parts, value.row)
     column = decoded.schema.columns[value.column]
     more = f" and {len(decoded.invalid) - 1} more" if len(decoded.invalid) > 1 else ""
@@ -293,5 +380,6 @@ def _unrepresentable(
         table=decoded.schema.full_name,
         expected=f"a value of {column.kind}",
         got=f"{value.text!r} in the {value.image} image{more}",
-        next_step="correct the value at the source and start after it, or exclude the table",
+        next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined (on_bad_row: "
+        "quarantine); or correct the value at the source and start after it, or exclude the table",
     )

@@ -34,6 +34,7 @@ from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.schemas import Schemas
+from cdc_pipeline.pipeline.shaping import shard_key
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.pipeline.xa import XaControl
@@ -172,6 +173,7 @@ class Drain:
                 self._apply(one.decision)
             for targets, table in zip(confirmed, decoded.tables, strict=True):
                 self._committer.stage(targets, table.rows, open_transaction=False)
+            self._committer.quarantine(decoded.bad, open_transaction=False)
             self._xa.apply(steps)
             self._advance(run, decoded)
 
@@ -188,7 +190,9 @@ class Drain:
             stated = self._decide_statements([piece])
             is_xa = self._controls.read_piece(piece, stated)
             undone = self._controls.open_undone
-            decoded = self._decoder.decode([piece], {transaction: undone} if len(undone) else None)
+            decoded = self._decoder.decode(
+                [piece], {transaction: undone} if len(undone) else None, may_leave_out=not is_xa
+            )
             confirmed = [] if is_xa else [self._confirm(table) for table in decoded.tables]
             if is_xa:
                 self._xa.check_piece(decoded.tables)
@@ -208,6 +212,7 @@ class Drain:
         else:
             for targets, table in zip(confirmed, decoded.tables, strict=True):
                 self._committer.stage(targets, table.rows, open_transaction=True)
+            self._committer.quarantine(decoded.bad, open_transaction=True)
         self._open_is_applied |= decoded.transactions_applied > 0
         applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
@@ -247,7 +252,7 @@ class Drain:
             )
             for target in found:
                 check_rows(target, table.rows)
-            return found
+            return self._targets.with_rescued(found, table.rows)
         except CdcError as error:
             error.journal, error.offset = table.journal, table.offset
             error.table = error.table or table.rows.schema.full_name
@@ -373,13 +378,25 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
     """Check that a target can find the rows that change.
 
     Raises:
-        IncompleteRowsError: the images lack columns that it finds rows by.
+        IncompleteRowsError: the images, or the table, lack columns that it finds rows by.
     """
     if target.mode == "changelog":
         return
+    recorded = target.sources.get(rows.schema.full_name)
+    names = dict(recorded.names) if recorded is not None else {}
+    here = {names.get(name, name): name for name in rows.schema.column_names}
+    key = [name for name in target.key if name not in shard_key(target.shape)]
+    gone = [name for name in key if name not in here]
+    if gone:
+        raise IncompleteRowsError(
+            f"the table has no column for the target's key any more: {', '.join(gone)}",
+            table=rows.schema.full_name,
+            setting="targets.key",
+            expected=f"the key ({', '.join(key)})",
+            next_step="give the target's rule another `key` and another `name`",
+        )
     try:
-        names = set(rows.schema.column_names)  # a shard column is in no image
-        check_images(rows, tuple(name for name in target.key if name in names))
+        check_images(rows, tuple(here[name] for name in key))
     except StagingError as error:
         raise IncompleteRowsError(
             error.what,

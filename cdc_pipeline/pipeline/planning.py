@@ -20,7 +20,7 @@ from cdc_pipeline.pipeline.overlap import overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source
 from cdc_pipeline.pipeline.planned_targets import planned_targets
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
-from cdc_pipeline.pipeline.report import CapturePlan, needed_place
+from cdc_pipeline.pipeline.report import CapturePlan, needed_place, quarantined
 from cdc_pipeline.pipeline.route_checks import check_routes
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, start_rules
 from cdc_pipeline.pipeline.tables import TableFilter
@@ -165,6 +165,7 @@ def resolve(
             oldest_needed=needed_place(reconciled.cursor),
             open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
             suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
+            quarantine=quarantined(cut),
             warnings=source.warnings(captured),
         ),
         start=start,

@@ -50,6 +50,11 @@ def needed_place(cursor: CursorState | None) -> NeededPlace | None:
     return NeededPlace(consumer=found.name, **LogPlace.of(found.position).model_dump())
 
 
+def quarantined(cut: Cut | None) -> dict[str, int]:
+    """Rows in the quarantine at a cut, by source table."""
+    return {} if cut is None else {table: count.rows for table, count in cut.quarantine.items()}
+
+
 class PlannedTarget(_Plain):
     """One target as it is recorded, or as the configuration will make it.
 
@@ -97,6 +102,7 @@ class CapturePlan(_Plain):
     suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still, by table (K4)
     # Delta features that readers must know, of the tables that are known: those that they have, or will get.
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
     warnings: tuple[str, ...] = ()  # changes of captured tables that the source does not log: cascades
 
 
@@ -104,6 +110,8 @@ class TableReport(_Plain):
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
+    rescued: dict[str, int] = Field(default_factory=dict)  # values that their Delta type cannot hold, by column
+    rescued_rows: int = 0
     delta_version: int = -1
     partial: bool = False
 
@@ -121,6 +129,7 @@ class CaptureReport(_Plain):
     tables: dict[str, TableReport] = Field(default_factory=dict)
     unfinished_transactions: int = 0  # cut off at the proved end of a journal: never committed, dropped (K5)
     ddl: tuple[DdlDecision, ...] = ()
+    quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there after the run, by source table
     notes: tuple[Note, ...] = ()  # recorded decisions that are no DDL: acceptances, suspensions, gaps
     suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still after the run (K4)
     cursor: CursorState | None = None

@@ -27,12 +27,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
-from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.value_text import text_of
 from cdc_pipeline.errors import ConfigError, IncompleteRowsError
 from cdc_pipeline.expressions import read_expression
 from cdc_pipeline.pipeline.masking import fingerprint, masked_type
+from cdc_pipeline.pipeline.rescue import shape_invalid
 from cdc_pipeline.pipeline.routes import Route
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.manifest import ComputedColumn, RecordedShape
@@ -210,12 +211,14 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
     layout = _layout(rows.schema, _Rule(route))
     added = len(layout.schema.columns) - len(layout.positions)
     images, bits = [], []
+    invalid: list[InvalidValue] = []
     both = (rows.before, rows.before_present, INSERT), (rows.after, rows.after_present, DELETE)
     for image, present, without in both:
         arrays = [
             _retyped(image.column(at), rows.schema.columns[at], type_)
             for at, type_ in zip(layout.positions, layout.types, strict=True)
         ]
+        invalid += shape_invalid(rows, arrays, layout.positions, image="before" if without == INSERT else "after")
         there = rows.op != without
         if rule.shard_column:
             shard = pa.repeat(pa.scalar(route.shard), len(rows))
@@ -232,6 +235,7 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
         after=images[1],
         before_present=bits[0],
         after_present=bits[1],
+        invalid=invalid,
     )
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
-from cdc_pipeline.pipeline.report import NeededPlace, needed_place
+from cdc_pipeline.pipeline.report import NeededPlace, needed_place, quarantined
 from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
 from cdc_pipeline.target_config import Mode
 
@@ -27,6 +27,7 @@ class TableStatus(BaseModel):
     key_reason: str = ""
     partial: bool
     suspended: Suspension | None = None
+    rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
 
 
 class SourceStatus(BaseModel):
@@ -55,6 +56,7 @@ class SourceStatus(BaseModel):
     published_at_us: int = -1
     lag_s: float = -1
     open_xa: tuple[OpenXa, ...] = ()
+    quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
     tables: dict[str, TableStatus] = Field(default_factory=dict)
 
 
@@ -86,6 +88,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
             key_reason=table.key_reason,
             partial=cut.cursor.targets[name].partial,
             suspended=cut.cursor.targets[name].suspended,
+            rescued={column: count for column, count in table.rescued_ever.items() if count},
         )
         for name, table in (cut.tables.items() if cut is not None else ())
         if cut is not None
@@ -111,5 +114,6 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         published_at_us=cut.published_at_us if cut is not None else -1,
         lag_s=time.time() - source_time_us / 1e6 if source_time_us >= 0 else -1,
         open_xa=cursor.open_xa,
+        quarantine=quarantined(cut),
         tables=tables,
     )

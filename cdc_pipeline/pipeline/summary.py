@@ -37,6 +37,8 @@ def table_reports(cuts: list[Cut]) -> dict[str, TableReport]:
                 rows_inserted=before.rows_inserted + table.rows_inserted,
                 rows_updated=before.rows_updated + table.rows_updated,
                 rows_deleted=before.rows_deleted + table.rows_deleted,
+                rescued=dict(Counter(before.rescued) + Counter(table.rescued)),
+                rescued_rows=before.rescued_rows + table.rescued_rows,
                 delta_version=table.delta_version,
                 partial=cut.cursor.targets[name].partial,
             )

@@ -26,6 +26,7 @@ class Target:
         replaces: of a new one, the app_id of the table in whose place it is made; "" else.
         key_reason: why it has this mode and key (`identity`).
         track: of a history, as its rule says.
+        rescued: columns of which values were rescued so far; None: the table has no rescue column (`sink/rescue.py`).
     """
 
     state: TargetState
@@ -38,6 +39,7 @@ class Target:
     replaces: str = ""
     key_reason: str = ""
     track: tuple[str, ...] = ()
+    rescued: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:

@@ -14,16 +14,19 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from uuid import uuid4
 
+from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.pipeline.followed import FollowedTargets
 from cdc_pipeline.pipeline.identity import Identity, identity_of
 from cdc_pipeline.pipeline.masking import Masks
+from cdc_pipeline.pipeline.rescue import RowPolicyTable, TablePolicy
 from cdc_pipeline.pipeline.route_checks import check_recorded, join_shard
 from cdc_pipeline.pipeline.routes import Route
 from cdc_pipeline.pipeline.shape_changes import shaped_change, unshaped
@@ -38,6 +41,7 @@ from cdc_pipeline.schema.steps import AddColumn, RenameColumn, WidenColumn
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedShape, RecordedSource
+from cdc_pipeline.sink.rescue import check_images, rescued_names
 from cdc_pipeline.target_config import TargetRule
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
@@ -69,6 +73,7 @@ class Targets(FollowedTargets):
         super().__init__(config, catching_up=catching_up)
         self.masks = Masks(self.routes_of)
         self._allowed = allowed(config.sink)
+        self._row_policies = RowPolicyTable(config, self.routes_of)
         self.has_lost_exactness = False
         self._confirmed: dict[tuple[str, str], TableSchema] = {}
         if cut is not None:
@@ -84,6 +89,7 @@ class Targets(FollowedTargets):
                     table.sources_of(name),
                     table.shape,
                     key_reason=table.key_reason,
+                    rescued=tuple(table.rescued_ever) if table.rescues else None,
                 )
             check_recorded(self._routes, cut)
             self._take_suspended(cut.cursor.targets)
@@ -134,6 +140,7 @@ class Targets(FollowedTargets):
             gone=of.gone,
             shared=bool(others),
             name=target.name,
+            by_key=_by_key(target, of),
         )
 
     def shaped_change(self, change: TableChange) -> TableChange:
@@ -241,10 +248,14 @@ class Targets(FollowedTargets):
             is_new=True,
             key_reason=found.why,
             track=route.rule.track,
+            rescued=self._first_rescued(route.rule),
         )
         self._targets[route.target] = target
         self._look_for_followers()
         return target
+
+    def _first_rescued(self, rule: TargetRule) -> tuple[str, ...] | None:
+        return () if self._row_policies.of_rule(rule).rescued_column == "always" else None
 
     def _change(self, change: TableChange) -> None:
         """Record what a DDL does to a target; the columns that it adds need what their types need."""
@@ -275,6 +286,14 @@ class Targets(FollowedTargets):
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
         """Another table has taken the source table's name: the target is made anew by the next batch."""
+        if target.mode != "mirror":
+            raise SchemaError(
+                f"another table takes the place of {source}, and its target keeps what was",
+                table=source,
+                expected="a mirror, which is made anew",
+                got=f"{target.name}, a {target.mode}",
+                next_step=f"give the rule of {target.name} another `name`: the new table's target is made there",
+            )
         found, shaped = _made(self._route_to(source, target.name), recorded)
         self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=source)
         app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
@@ -291,13 +310,14 @@ class Targets(FollowedTargets):
             replaces=old,
             key_reason=found.why,
             track=target.track,
+            rescued=None if target.rescued is None else (),
         )
         return made
 
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
         """A target's key after a DDL: the source's, where that is what finds its rows, else its own under new names."""
         before = target.sources[".".join(change.table)]
-        if target.key and target.key == before.key_in_target + shard_key(target.shape):
+        if _by_key(target, before):
             return tuple(change.known.target_name(name) for name in change.known.key) + shard_key(target.shape)
         renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
         return tuple(renamed.get(name, name) for name in target.key)
@@ -307,7 +327,7 @@ class Targets(FollowedTargets):
         recorded.
 
         Raises:
-            SchemaError: the table map contradicts what is recorded.
+            SchemaError: the table map contradicts what is recorded, or is of another table than a target keeps.
             KeylessTableError: a new table without a key.
             ConfigError: two tables lead to one target.
             FeatureNotAllowedError: a new table with a column that needs a Delta feature that is not permitted.
@@ -327,13 +347,40 @@ class Targets(FollowedTargets):
                 target = self._replace(target, source, of_source)
             elif self._confirmed.get((route.target, source)) != schema:
                 # Only a target that finds its rows by the source's own key depends on it.
-                by_its_key = bool(target.key) and target.key == recorded.key_in_target + shard_key(target.shape)
+                by_its_key = _by_key(target, recorded)
                 confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
                 if target.track != route.rule.track:
                     target = self._targets[route.target] = replace(target, track=route.rule.track)
             self._confirmed[route.target, source] = schema
             found.append(target)
         return found
+
+    def policy(self, schema: TableSchema) -> TablePolicy:
+        """What becomes of values and rows of a table that cannot be applied."""
+        keys = {name for target in self.following(schema.database, schema.table) for name in target.key}
+        hidden = {column.name for column in schema.columns if column.masked}
+        return TablePolicy(self._row_policies.of(schema), keys.union(schema.key_names), hidden)
+
+    def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
+        """The targets of some rows, with the rescue column that their values ask for (`sink/rescue.py`).
+
+        Raises:
+            IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
+        """
+        made = []
+        for target in found:
+            if rows.invalid or (target.rescued and not rows.all_present):
+                shaped = self.shaped(rows, target)
+                renamed = dict(target.sources[rows.schema.full_name].names)
+                names = {renamed.get(name, name) for name in rescued_names(shaped, target.mode)}
+                known = names.union(target.rescued or ())
+                if target.mode != "changelog":
+                    back = {new: name for name, new in renamed.items()}
+                    check_images(shaped, {back.get(name, name) for name in known})
+                if names and len(known) > len(target.rescued or ()):
+                    self._targets[target.name] = replace(target, rescued=tuple(sorted(known)))
+            made.append(self._targets[target.name])
+        return made
 
     def check(self, schema: TableSchema) -> None:
         """As `confirm`, for rows that may never count: a table without a record stays without one."""
@@ -353,6 +400,11 @@ class Targets(FollowedTargets):
                 self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="")
         self._take_suspended(cut.cursor.targets)
         self.has_lost_exactness = False
+
+
+def _by_key(target: Target, of: RecordedSource) -> bool:
+    """Whether a target finds its rows by the key that one of its source tables names."""
+    return bool(target.key) and target.key == of.key_in_target + shard_key(target.shape)
 
 
 def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:

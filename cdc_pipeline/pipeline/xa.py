@@ -224,7 +224,9 @@ class XaControl:
     def _stage_gathered(self) -> None:
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for schema, parts in gathered.items():
-            self._committer.stage(self._targets.confirm(schema), joined(parts), open_transaction=False)
+            rows = joined(parts)
+            targets = self._targets.with_rescued(self._targets.confirm(schema), rows)
+            self._committer.stage(targets, rows, open_transaction=False)
 
     def _ended(self, end: XaEnd, *, any_rows: bool) -> None:
         self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)

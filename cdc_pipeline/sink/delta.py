@@ -32,7 +32,9 @@ from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, pu
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
+from cdc_pipeline.sink.quarantine import publish_quarantine
 from cdc_pipeline.sink.read import read_one_row
+from cdc_pipeline.sink.rescue import summed
 from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_properties
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
@@ -207,7 +209,9 @@ class DeltaSink:
             failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
         self._on_joint("before_cut")
         self._register(record, failing)
-        cut = over_maintenance(self.paths, _cut_of(record, previous, logs, failing))
+        waiting = publish_quarantine(self.paths, record, previous, failing=failing)
+        made = _cut_of(record, previous, logs, failing).model_copy(update={"quarantine": waiting})
+        cut = over_maintenance(self.paths, made)
         if not put_if_absent(self.paths.cut(number), state.dump(cut)):
             return self.read_cut(number)
         return cut
@@ -377,7 +381,7 @@ def _cut_of(
 ) -> Cut:
     """The cut of a batch: its targets as they are now, all others as the previous cut has them. Who is suspended is in
     the record's cursor, and who fails now is added."""
-    unchanged = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0}
+    unchanged = {"rows_inserted": 0, "rows_updated": 0, "rows_deleted": 0, "rescued": {}, "rescued_rows": 0}
     tables: dict[str, CutTable] = {}
     states: dict[str, TargetState] = {}
     if previous is not None:
@@ -429,6 +433,10 @@ def _cut_of(
             key_reason=target.key_reason,
             sources=target.sources,
             shape=target.shape,
+            rescues=target.rescues,
+            rescued=target.rescued,
+            rescued_rows=target.rescued_rows,
+            rescued_ever=summed(tables[target.table].rescued_ever if target.table in tables else {}, target.rescued),
         )
         states[target.table] = TargetState(
             table=target.table,

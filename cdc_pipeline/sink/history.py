@@ -30,6 +30,7 @@ from cdc_pipeline.sink.mode_columns import (
     TS_COLUMN,
 )
 from cdc_pipeline.sink.reduce import Layout
+from cdc_pipeline.sink.rescue import RESCUED_COLUMN, comparable
 from cdc_pipeline.sink.sql import quoted, table_at
 from cdc_pipeline.sink.versions import ENDS, THERE, UPSERTS, differs, kept_operation, make_events, operation
 
@@ -72,8 +73,13 @@ def versions_sql(layout: Layout) -> str:
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
     so_far = f"{window[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     names = [column.name for column in layout.target.columns]
-    tracked = [f"c{names.index(name)}" for name in layout.target.track if name in names]
-    tracked = tracked or [f"c{position}" for position in layout.others]
+    named = [name for name in layout.target.track if name in names]
+    positions = [names.index(name) for name in named] or layout.others
+    if named and RESCUED_COLUMN in names:  # what is rescued of a tracked column is a value of it
+        positions = [*positions, names.index(RESCUED_COLUMN)]
+    tracked = [
+        comparable(f"c{position}", layout.target.columns[position].delta_type, names=named) for position in positions
+    ]
     image = f"struct({', '.join(tracked)})" if tracked else "NULL"
     return f"""
         SELECT * FROM (

@@ -119,6 +119,10 @@ class LakePaths:
         return self.state / "dump_errors.json"
 
     @property
+    def quarantine(self) -> Path:
+        return self.state / "quarantine"
+
+    @property
     def schema_history(self) -> Path:
         return self.state / "schema_history.json"
 

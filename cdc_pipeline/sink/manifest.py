@@ -28,6 +28,8 @@ __all__ = [
     "DdlDecision",
     "Interval",
     "Note",
+    "QuarantineCount",
+    "QuarantineMark",
     "RecordedShape",
     "RecordedSource",
     "RecordedTarget",
@@ -63,7 +65,7 @@ class Interval(_Plain):
     ignorable_events: dict[str, int] = Field(default_factory=dict)  # of types that are not known, flagged ignorable
 
 
-BatchKind = Literal["batch", "catch_up", "cursor_set"]
+BatchKind = Literal["batch", "catch_up", "cursor_set", "replay"]
 
 
 class Note(_Plain):
@@ -88,6 +90,29 @@ class StagedFile(_Plain):
     size_bytes: int
     rows: int
     sha256: str
+
+
+class QuarantineMark(_Plain):
+    """What became of one quarantined row (`sink/quarantine.py`)."""
+
+    entry: str  # its id: <batch number>.<place in the batch's files>
+    table: str  # source table
+    what: Literal["replayed", "discarded"]
+    who: str = ""
+    why: str = ""
+    at_us: int = -1
+
+
+class QuarantineCount(_Plain):
+    """Rows of a source table that wait in the quarantine, at a cut.
+
+    Attributes:
+        gone: rows that were deleted from its targets since the first of them came: one with the same key may be among
+            them, so that a replay could raise it from the dead (K18).
+    """
+
+    rows: int = 0
+    gone: int = 0
 
 
 class RecordedSource(_Plain):
@@ -166,14 +191,19 @@ class RecordedTarget(_Plain):
     exact: bool = False
     all_present: bool = True  # every image holds every column; else the general reduction of K10 is needed
     partial_key_updates: int = 0  # key updates whose new image lacks columns: those come from the old row (K10)
+    rescues: bool = False  # the table has `_cdc_rescued`, as the last of the staged columns (sink/rescue.py)
+    rescued: dict[str, int] = Field(default_factory=dict)  # values that became NULL in their column, by column
+    rescued_rows: int = 0  # rows with such values
+    rows_gone: int = 0  # keys that leave the target: deletes, and key updates
 
 
 class BatchRecord(_Plain):
     """Everything that batch `batch_number` will do, written before it does anything.
 
-    `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), and ``cursor_set``
-    where a person has moved the cursor (K3). `start_...` is the position where a target stands that the batch has to
-    leave behind: the interval's start, or before the begin of an XA transaction that was prepared and open there (K8).
+    `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), ``cursor_set`` where
+    a person has moved the cursor (K3), and ``replay`` for rows from the quarantine, where the cursor stands still.
+    `start_...` is the position where a target stands that the batch has to leave behind: the interval's start, or
+    before the begin of an XA transaction that was prepared and open there (K8).
     """
 
     version: Literal[1, 2] = 2
@@ -191,6 +221,8 @@ class BatchRecord(_Plain):
     start_offset: int = 4
     start_gtid_set: str = ""
     start_journal_created_s: int = 0
+    quarantine: tuple[StagedFile, ...] = ()  # rows that could not be applied (`sink/quarantine.py`)
+    quarantine_marks: tuple[QuarantineMark, ...] = ()
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()
 
@@ -208,6 +240,10 @@ class CutTable(_Plain):
     key: tuple[str, ...] = ()
     key_reason: str = ""
     sources: dict[str, RecordedSource] = Field(default_factory=dict)  # as in `RecordedTarget`
+    rescues: bool = False  # these three as in `RecordedTarget`
+    rescued: dict[str, int] = Field(default_factory=dict)
+    rescued_rows: int = 0
+    rescued_ever: dict[str, int] = Field(default_factory=dict)  # over all batches so far
     shape: RecordedShape | None = None
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:
@@ -233,5 +269,6 @@ class Cut(_Plain):
     cursor: CursorState
     # All targets of the source, changed by this batch or not.
     tables: dict[str, CutTable] = Field(default_factory=dict)
+    quarantine: dict[str, QuarantineCount] = Field(default_factory=dict)  # by source table; those with rows in it
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()

@@ -32,6 +32,7 @@ from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.modes import is_plain_mirror
 from cdc_pipeline.sink.modes import statement as modes_statement
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
+from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.shape import shaped_view
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
@@ -89,7 +90,7 @@ def apply_target(
         LakeStateError: the target's table is not the one that the record means.
         MergeError: Spark or Delta failed.
     """
-    path = paths.table(target.table)
+    path, target = paths.table(target.table), with_rescued_column(target)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
     # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
@@ -99,6 +100,7 @@ def apply_target(
         if target.create or target.replaces:
             create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)
+        add_rescued_column(session, path, there, target)
         if files and has_steps(target):
             raise StagingError("a batch both changes a target and has rows of it", table=target.table)
         run_steps(session, path, record, target, there)

@@ -10,9 +10,11 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +27,7 @@ from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.steps import Step
-from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
+from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
 from cdc_pipeline.sink.fitting import fitted
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
@@ -34,6 +36,7 @@ from cdc_pipeline.sink.manifest import (
     DdlDecision,
     Interval,
     Note,
+    QuarantineMark,
     RecordedShape,
     RecordedSource,
     RecordedTarget,
@@ -41,10 +44,13 @@ from cdc_pipeline.sink.manifest import (
     TargetColumn,
 )
 from cdc_pipeline.sink.modes import staged_rows
+from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
+
+_QUARANTINE: Final = "quarantine of "  # no target's name has a blank before its first dot
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,7 @@ class TargetPlan:
         partial: as recorded for a table that this batch creates (K19).
         mode: how the target follows the source.
         track, key_reason, sources, shape, exact: as in `manifest.RecordedTarget`.
+        rescued: columns of which values were rescued, those of this batch included; None: there is no rescue column.
         replaces: the app_id of the table in whose place this batch makes it anew; "" else.
     """
 
@@ -72,6 +79,7 @@ class TargetPlan:
     key_reason: str = ""
     sources: Mapping[str, RecordedSource] = field(default_factory=dict)
     shape: RecordedShape | None = None
+    rescued: tuple[str, ...] | None = None
     replaces: str = ""
     exact: bool = False
 
@@ -87,6 +95,9 @@ class _Part:
     deleted: int = 0
     partial: bool = False
     partial_key_updates: int = 0
+    gone: int = 0
+    rescued: Counter[str] = field(default_factory=Counter)
+    rescued_rows: int = 0
 
     @property
     def staged_bytes(self) -> int:
@@ -103,6 +114,9 @@ class _Part:
         self.deleted += other.deleted
         self.partial |= other.partial
         self.partial_key_updates += other.partial_key_updates
+        self.gone += other.gone
+        self.rescued += other.rescued
+        self.rescued_rows += other.rescued_rows
 
 
 @dataclass
@@ -205,7 +219,10 @@ class StagedBatch:
         source = plan.sources.get(rows.schema.full_name)
         if source is not None:
             rows = fitted(rows, plan.columns, source.names)
-        staged = staged_rows(rows, plan, transactions)
+        values, rows_with_values = counted(rows), rows_counted(rows)
+        rows = with_rescued(rows, plan.rescued, mode=plan.mode)
+        as_staged = plan if plan.rescued is None else replace(plan, columns=(*plan.columns, RESCUED))
+        staged = staged_rows(rows, as_staged, transactions)
         part = target.part
         if open_transaction:
             part = target.open = target.open or _Part()
@@ -223,7 +240,21 @@ class StagedBatch:
         part.deleted += staged.rows_deleted
         part.partial |= staged.partial
         part.partial_key_updates += staged.partial_key_updates
+        part.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
+        part.rescued += values
+        part.rescued_rows += rows_with_values
         self._on_joint("staging")
+
+    def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
+        """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
+        plan = TargetPlan(table=f"{_QUARANTINE}{table}", app_id="", columns=(), key=())
+        target = self._targets.setdefault(plan.table, _Target(plan))
+        part = target.part
+        if open_transaction:
+            part = target.open = target.open or _Part()
+        if part.writer is None:
+            part.writer = self._writer(target, entries.schema)
+        part.writer.write(entries)
 
     def undo_open(self, undone: NDArray[np.int64]) -> None:
         """Rows of the open transaction whose event ordinals are in `undone` never count (see `Savepoints.undone`).
@@ -249,8 +280,10 @@ class StagedBatch:
     def drop_open(self, table: str | None = None) -> None:
         """The open transaction was rolled back, or never ended: its pieces are removed; those of one table only, where
         it alone does not follow any more (K4)."""
+        sources = self._targets[table].plan.sources if table in self._targets else {}
+        dropped = {table, *(f"{_QUARANTINE}{source}" for source in (*sources, table))}
         for name, target in self._targets.items():
-            if target.open is not None and table in (None, name):
+            if target.open is not None and (table is None or name in dropped):
                 if target.open.writer is not None:
                     target.open.writer.discard()
                 for file in target.open.closed:
@@ -270,6 +303,7 @@ class StagedBatch:
         run_id: str = "",
         kind: BatchKind = "batch",
         dropped: tuple[str, ...] = (),
+        marks: tuple[QuarantineMark, ...] = (),
         start: Position | None = None,
     ) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be finished.
@@ -301,9 +335,16 @@ class StagedBatch:
             source_time_us=source_time_us,
             targets=tuple(
                 _recorded(target)
-                for _, target in sorted(self._targets.items())
-                if target.create or target.changed or target.part.closed
+                for name, target in sorted(self._targets.items())
+                if (target.create or target.changed or target.part.closed) and not name.startswith(_QUARANTINE)
             ),
+            quarantine=tuple(
+                file
+                for name, target in sorted(self._targets.items())
+                if name.startswith(_QUARANTINE)
+                for file in target.part.closed
+            ),
+            quarantine_marks=marks,
             dropped=dropped,
             start_journal=start.journal if start is not None else interval.start_journal,
             start_offset=start.offset if start is not None else interval.start_offset,
@@ -348,6 +389,7 @@ class StagedBatch:
             for group in range(staged.num_row_groups):
                 rows = staged.read_row_group(group)
                 gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
+                _uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
                 removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
                 if not gone.all():
                     writer = writer or self._writer(target, rows.schema)
@@ -371,6 +413,15 @@ class StagedBatch:
         if part.writer is not None:
             part.closed.append(part.writer.close(lake=self._paths.lake))
             part.writer = None
+
+
+def _uncount(part: _Part, gone: pa.Table, *, rescued: str) -> None:
+    """Take the rescued values of rows that never count out of the counts."""
+    if rescued in gone.column_names:
+        arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
+        rows, values = undone_counts(gone.filter(arriving).column(rescued))
+        part.rescued_rows -= rows
+        part.rescued -= values
 
 
 def _recorded(target: _Target) -> RecordedTarget:
@@ -397,4 +448,8 @@ def _recorded(target: _Target) -> RecordedTarget:
         rows_deleted=part.deleted,
         all_present=not part.partial,
         partial_key_updates=part.partial_key_updates,
+        rows_gone=part.gone,
+        rescues=plan.rescued is not None,
+        rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
+        rescued_rows=part.rescued_rows,
     )

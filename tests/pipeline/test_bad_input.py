@@ -97,6 +97,7 @@ def test_k4_what_fails_for_one_table_suspends_it_by_name(
     names = [f"{mysql_database}.{table}" for table in (*failures, "u")]
     stop = {"tables": [f"{mysql_database}.keyless"], "keyless": "stop"}
     config = make_config(live(mysql_server), include=names, start=here(mysql_server), targets=[stop])
+    config = config.model_copy(update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})})
     tables = [table for table in failures if table != "keyless"]
     connection = mysql_server.root_connection(database=mysql_database)
     with connection.cursor() as cursor:

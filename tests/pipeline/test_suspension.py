@@ -133,6 +133,7 @@ def shop(mysql_server: Server, mysql_database: str, make_config: MakeConfig, spa
         "targets": [{"tables": [f"{mysql_database}.k"], "keyless": "stop"}],
     }
     config = make_config(live(mysql_server), include=include, start=here(mysql_server), **sections)
+    config = config.model_copy(update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})})
     made = Shop(mysql_server, mysql_database, config, spark)
     made.execute(*(f"CREATE TABLE {table} (id INT PRIMARY KEY, d DATE NULL)" for table in COLUMNS))
     made.work()

@@ -1,0 +1,225 @@
+"""``cdc-pipeline quarantine list|show|replay|discard``: rows that could not be applied."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sys
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.settings import Settings, with_json
+
+if TYPE_CHECKING:
+    from cdc_pipeline.pipeline.quarantine_replay import Settled
+    from cdc_pipeline.sink.quarantine import Entry
+
+
+@click.group("quarantine")
+def command() -> None:
+    """Show rows that could not be applied, try them again, or give them up. Each command takes --json.
+
+    Exit codes: 0 done; 1 failed, or some rows could not be replayed; 2 wrong usage, or a change that nobody has
+    confirmed.
+    """
+
+
+@command.command("list")
+@click.argument("source")
+@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Of this source table only.")
+@click.option("--all", "settled", is_flag=True, help="Those that were replayed or discarded, too.")
+@with_json
+def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: bool) -> None:
+    """List the rows of SOURCE that wait in the quarantine. Asks no server and starts no JVM."""
+    config = settings.config_of(source)
+    from cdc_pipeline.pipeline.quarantine_replay import entries_of
+
+    entries = entries_of(config, tables=tables, only_open=not settled)
+    if settings.as_json:
+        emit_json([_document(entry) for entry in entries])
+        return
+    rows = table(f"Quarantine of {source}", "id", "table", "at", "error", "")
+    for entry in entries:
+        what = "" if entry.mark is None else f"{entry.mark.what} by {entry.mark.who}"
+        rows.add_row(entry.id, entry.table, f"{entry.journal}:{entry.offset}", f"{entry.error}: {entry.what}", what)
+    results().print(rows if entries else f"{source}: no row is in quarantine")
+
+
+@command.command("show")
+@click.argument("source")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@with_json
+def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
+    """Show rows of the quarantine of SOURCE whole: their images, and where they stand."""
+    config = settings.config_of(source)
+    from cdc_pipeline.pipeline.quarantine_replay import entries_of
+
+    entries = entries_of(config, ids=ids, only_open=False)
+    if settings.as_json:
+        emit_json([_document(entry, whole=True) for entry in entries])
+        return
+    out = results()
+    for entry in entries:
+        rows = table(f"{entry.id}: {entry.table}", "", "")
+        rows.show_header = False
+        for name, value in _document(entry, whole=True).items():
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            rows.add_row(name, text)
+        out.print(rows)
+        out.print()
+
+
+_tables = click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Rows of this source table.")
+_reason = click.option("--reason", default="", metavar="TEXT", help="Why, for the record.")
+_yes = click.option("--yes", is_flag=True, help="Do it without asking.")
+
+
+@command.command("replay")
+@click.argument("source")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@_tables
+@click.option(
+    "--even-if-deleted", is_flag=True, help="Rows have left the table since; the keys of these are not among them."
+)
+@_reason
+@_yes
+@with_json
+def replay(
+    settings: Settings,
+    *,
+    source: str,
+    ids: tuple[str, ...],
+    tables: tuple[str, ...],
+    even_if_deleted: bool,
+    reason: str,
+    yes: bool,
+) -> None:
+    """Try rows of SOURCE again with the settings and columns of today; all that wait, or those that are named.
+
+    A row that the table has got anew since stays as it is. Exit code 1 where some rows could not be replayed.
+    """
+    _settle(
+        settings, source, "replayed", ids=ids, tables=tables, even_if_deleted=even_if_deleted, reason=reason, yes=yes
+    )
+
+
+@command.command("discard")
+@click.argument("source")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@_tables
+@_reason
+@_yes
+@with_json
+def discard(
+    settings: Settings, *, source: str, ids: tuple[str, ...], tables: tuple[str, ...], reason: str, yes: bool
+) -> None:
+    """Give up rows of SOURCE: those that are named, or all of --table. That is recorded; their files stay."""
+    if not ids and not tables:
+        raise click.UsageError("name rows, or a table by --table: nothing is discarded by accident")
+    _settle(settings, source, "discarded", ids=ids, tables=tables, even_if_deleted=False, reason=reason, yes=yes)
+
+
+def _settle(
+    settings: Settings,
+    source: str,
+    what: Literal["replayed", "discarded"],
+    *,
+    ids: tuple[str, ...],
+    tables: tuple[str, ...],
+    even_if_deleted: bool,
+    reason: str,
+    yes: bool,
+) -> None:
+    config = settings.config_of(source)
+    from cdc_pipeline.orchestration.cursor_job import execute_cursor_change
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.pipeline.quarantine_replay import Settled, entries_of, settle
+    from cdc_pipeline.position.cursor import CursorStore
+
+    entries = entries_of(config, tables=tables, ids=ids)
+    settled = Settled()
+    if entries:
+        _confirm(settings, what, len(entries), yes=yes)
+
+        def work(cursors: CursorStore, run_id: str) -> None:
+            nonlocal settled
+            settled = settle(
+                config,
+                cursors=cursors,
+                what=what,
+                who=_who(),
+                why=reason,
+                tables=tables,
+                ids=ids,
+                even_if_deleted=even_if_deleted,
+                run_id=run_id,
+            )
+
+        with open_instance() as instance, quiet_streams(quiet=not settings.debug) as stream:
+            waiting = notes(stream)
+            execute_cursor_change(
+                load_source(settings.jobs_directory, source),
+                config,
+                kind="replay" if what == "replayed" else "discard",
+                instance=instance,
+                work=work,
+                log_level="DEBUG" if settings.debug else "CRITICAL",
+                on_waiting=lambda runs: waiting.print(f"waiting for the runs that hold this source: {', '.join(runs)}"),
+            )
+    _report(settings, source, what, settled)
+    if settled.left:
+        raise click.exceptions.Exit(1)
+
+
+def _confirm(settings: Settings, what: str, number: int, *, yes: bool) -> None:
+    if yes:
+        return
+    if settings.as_json or not sys.stdin.isatty():
+        raise click.UsageError(
+            f"nobody is there to confirm that {count_of(number, 'row')} will be {what}: give --yes to do it. "
+            "Nothing was changed."
+        )
+    click.confirm(f"{count_of(number, 'row')} will be {what}. Go on?", abort=True, err=True)
+
+
+def _report(settings: Settings, source: str, what: str, settled: Settled) -> None:
+    if settings.as_json:
+        emit_json({"source": source, what: settled.done, "left": settled.left, "batch_number": settled.batch_number})
+        return
+    out = results()
+    at = "" if settled.batch_number is None else f" in batch {settled.batch_number}"
+    out.print(f"{source}: {count_of(len(settled.done), 'row')} {what}{at}, {len(settled.left):,} left in quarantine")
+    for name, why in settled.left.items():
+        out.print(f"  {name}: {why}", markup=False, soft_wrap=True)
+
+
+def _document(entry: Entry, *, whole: bool = False) -> dict[str, object]:
+    """An entry as plain values; `whole` with its images and bytes."""
+    document: dict[str, object] = {
+        "id": entry.id,
+        "table": entry.table,
+        "journal": entry.journal,
+        "offset": entry.offset,
+        "gtid": entry.gtid,
+        "seq": entry.seq,
+        "error": entry.error,
+        "what": entry.what,
+    }
+    if entry.mark is not None:
+        document["mark"] = entry.mark.model_dump()
+    if whole:
+        document["change"] = json.loads(entry.change) if entry.change else None
+        document["raw_hex"] = entry.raw.hex()
+        document["schema"] = json.loads(entry.schema) if entry.schema else None
+    return document
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in a container
+        import os
+
+        return f"user id {os.getuid()}"
