@@ -158,7 +158,9 @@ def test_k14_every_rule_in_one_pipeline(
     said = caplog.text + first.model_dump_json() + second.model_dump_json()
     assert [secret for secret in (*SECRETS, SALT) if secret in said] == []
 
-    # Columns are added: one that the rule takes, one that it excludes by pattern is not there; a mask keeps its name.
+    if server.flavor == "mariadb":
+        return  # what follows reads statements, which tests/ddl shows on both
+    # Columns are added: a target that takes them has them, a shard gets them with its own statement.
     run(f"ALTER TABLE `{db}`.person ADD COLUMN vip INT NOT NULL DEFAULT 3")
     run(f"ALTER TABLE `{db}`.orders_1 ADD COLUMN extra INT")
     run(f"UPDATE `{db}`.person SET vip = 4 WHERE id = 2")
