@@ -74,7 +74,7 @@ class LakeUri:
     def __str__(self) -> str:
         return "/".join((f"{self.scheme}://{self.authority}", *self.parts))
 
-    as_posix = __str__
+    as_posix = as_uri = __str__
 
     def __truediv__(self, name: object) -> LakeUri:
         return self._at((*self.parts, *_names(str(name))))

@@ -173,6 +173,12 @@ class TargetRule(RowPolicies):
             raise ValueError("`track` is for mode: history")
         if self.key and self.mode == "changelog":
             raise ValueError("a changelog has no key: leave `key` out")
+        if self.filter and self.mode == "soft_delete":
+            raise ValueError("`filter` is not for mode: soft_delete, which keeps every row: use a mirror or a history")
+        if self.computed and self.keyless == "row_hash":
+            raise ValueError("keyless: row_hash finds rows by the source's values alone: leave `computed` out")
+        if self.filter and self.keyless == "row_hash":
+            raise ValueError("keyless: row_hash counts rows, which a `filter` cannot: use changelog or stop")
         if self.keyless == "row_hash" and self.mode not in ("mirror", "changelog"):
             raise ValueError(f"keyless: row_hash keeps a mirror, not a {self.mode}: use changelog or stop")
         return self

@@ -79,7 +79,7 @@ class Ours:
         before_s, own_before_s = cpu_s(self.pid), time.process_time()
         report = capture(config, cursors=MemoryCursorStore())
         found = {"jvm": cpu_s(self.pid) - before_s, "python": time.process_time() - own_before_s}
-        rows = sum(table.rows_inserted for cut in report.cuts for table in cut.tables.values())
+        rows = sum(table.rows_inserted for table in report.tables.values())
         assert rows == W1.changes, f"{rows} rows"
         shutil.rmtree(journals.parent)
         return found

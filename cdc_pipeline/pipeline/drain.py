@@ -34,6 +34,7 @@ from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.schemas import Schemas
+from cdc_pipeline.pipeline.shaping import shard_key
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.pipeline.xa import XaControl
@@ -244,8 +245,8 @@ class Drain:
     def _confirm(self, table: DecodedTable) -> list[Target]:
         """The targets of a table's changes; an error tells where they stand."""
         try:
-            self._targets.check_rows(table.rows)
             found = self._targets.confirm(table.rows.schema)
+            self._targets.check_rows(table.rows)
             self._committer.check_overlap(
                 found, table.rows.schema.full_name, first_us=int(table.rows.commit_ts_us.min())
             )
@@ -377,12 +378,25 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
     """Check that a target can find the rows that change.
 
     Raises:
-        IncompleteRowsError: the images lack columns that it finds rows by.
+        IncompleteRowsError: the images, or the table, lack columns that it finds rows by.
     """
     if target.mode == "changelog":
         return
+    recorded = target.sources.get(rows.schema.full_name)
+    names = dict(recorded.names) if recorded is not None else {}
+    here = {names.get(name, name): name for name in rows.schema.column_names}
+    key = [name for name in target.key if name not in shard_key(target.shape)]
+    gone = [name for name in key if name not in here]
+    if gone:
+        raise IncompleteRowsError(
+            f"the table has no column for the target's key any more: {', '.join(gone)}",
+            table=rows.schema.full_name,
+            setting="targets.key",
+            expected=f"the key ({', '.join(key)})",
+            next_step="give the target's rule another `key` and another `name`",
+        )
     try:
-        check_images(rows, target.key)
+        check_images(rows, tuple(here[name] for name in key))
     except StagingError as error:
         raise IncompleteRowsError(
             error.what,

@@ -171,7 +171,9 @@ class FollowedTargets:
         """
         for route in self.routes_of(rows.schema.database, rows.schema.table):
             if not self._stands(route.target):
-                check_rows(rows, route)
+                target = self._targets.get(route.target)
+                mode = route.rule.mode if target is None else target.mode
+                check_rows(rows, route, both_images=mode == "changelog")
 
     def _route_to(self, source: str, target: str) -> Route:
         return next(route for route in self.routes_of(*source.split(".", 1)) if route.target == target)

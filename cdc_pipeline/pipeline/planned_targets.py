@@ -46,6 +46,8 @@ def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
         key, reason = (), "a changelog needs no key"
     elif rule.key:
         key, reason = rule.key, "the rule's key; that it is unique is not checked"
+    if rule.shard_column:
+        reason += f"; with {rule.shard_column}, which tells its tables apart"
     return PlannedTarget(
         target=route.target, sources=sources, mode=rule.mode, key=key, reason=reason, is_recorded=False
     )
@@ -59,7 +61,7 @@ def _recorded(route: Route, table: CutTable) -> PlannedTarget:
             route.rule,
             target=route.target,
             mode=table.mode,
-            key=table.key,
+            key=tuple(name for name in table.key if table.shape is None or name != table.shape.shard_column),
             source=route.source,
             source_key=of_source.key,
         )

@@ -190,7 +190,9 @@ class _Steps:
             if (setting := _setting(self._rule, source)) is not None:
                 raise _stop(self._route, f"old rows get a new value of `{name}`, which is not kept as it is", setting)
             values.append((name, delta_type, value))
-        return FillColumns(values=tuple(values)) if values else None
+        kept = {name for name, _, _ in values}
+        defaults = tuple(name for name in step.defaults if name in kept)
+        return step.model_copy(update={"values": tuple(values), "defaults": defaults}) if values else None
 
     def _widen(self, step: WidenColumn) -> WidenColumn | None:
         source = self._source_of.get(step.name.lower(), step.name)

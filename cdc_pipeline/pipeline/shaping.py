@@ -239,8 +239,9 @@ def shape_rows(rows: DecodedRows, route: Route) -> DecodedRows:
     )
 
 
-def check_rows(rows: DecodedRows, route: Route) -> None:
-    """Nothing, if the images hold what the rule's expressions read.
+def check_rows(rows: DecodedRows, route: Route, *, both_images: bool = False) -> None:
+    """Nothing, if the images hold what the rule's expressions read; `both_images` where they are read before a change
+    as well as after it.
 
     Raises:
         IncompleteRowsError: they do not.
@@ -257,6 +258,8 @@ def check_rows(rows: DecodedRows, route: Route) -> None:
     there = _bits(rows.before_present, len(names)) & (rows.op == UPDATE)[:, np.newaxis]
     there |= _bits(rows.after_present, len(names))
     lacking = (~there & (rows.op != DELETE)[:, np.newaxis])[:, needed]
+    if both_images:
+        lacking |= (~_bits(rows.before_present, len(names)) & (rows.op != INSERT)[:, np.newaxis])[:, needed]
     if not lacking.any():
         return
     lacks = sorted({names[needed[at]] for at in np.flatnonzero(lacking.any(axis=0)).tolist()})

@@ -22,6 +22,7 @@ from uuid import uuid4
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.pipeline.followed import FollowedTargets
 from cdc_pipeline.pipeline.identity import Identity, identity_of
 from cdc_pipeline.pipeline.masking import Masks
@@ -139,6 +140,7 @@ class Targets(FollowedTargets):
             gone=of.gone,
             shared=bool(others),
             name=target.name,
+            by_key=_by_key(target, of),
         )
 
     def shaped_change(self, change: TableChange) -> TableChange:
@@ -284,6 +286,14 @@ class Targets(FollowedTargets):
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
         """Another table has taken the source table's name: the target is made anew by the next batch."""
+        if target.mode != "mirror":
+            raise SchemaError(
+                f"another table takes the place of {source}, and its target keeps what was",
+                table=source,
+                expected="a mirror, which is made anew",
+                got=f"{target.name}, a {target.mode}",
+                next_step=f"give the rule of {target.name} another `name`: the new table's target is made there",
+            )
         found, shaped = _made(self._route_to(source, target.name), recorded)
         self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=source)
         app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
@@ -307,7 +317,7 @@ class Targets(FollowedTargets):
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
         """A target's key after a DDL: the source's, where that is what finds its rows, else its own under new names."""
         before = target.sources[".".join(change.table)]
-        if target.key and target.key == before.key_in_target + shard_key(target.shape):
+        if _by_key(target, before):
             return tuple(change.known.target_name(name) for name in change.known.key) + shard_key(target.shape)
         renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
         return tuple(renamed.get(name, name) for name in target.key)
@@ -317,7 +327,7 @@ class Targets(FollowedTargets):
         recorded.
 
         Raises:
-            SchemaError: the table map contradicts what is recorded.
+            SchemaError: the table map contradicts what is recorded, or is of another table than a target keeps.
             KeylessTableError: a new table without a key.
             ConfigError: two tables lead to one target.
             FeatureNotAllowedError: a new table with a column that needs a Delta feature that is not permitted.
@@ -337,7 +347,7 @@ class Targets(FollowedTargets):
                 target = self._replace(target, source, of_source)
             elif self._confirmed.get((route.target, source)) != schema:
                 # Only a target that finds its rows by the source's own key depends on it.
-                by_its_key = bool(target.key) and target.key == recorded.key_in_target + shard_key(target.shape)
+                by_its_key = _by_key(target, recorded)
                 confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
                 if target.track != route.rule.track:
                     target = self._targets[route.target] = replace(target, track=route.rule.track)
@@ -390,6 +400,11 @@ class Targets(FollowedTargets):
                 self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="")
         self._take_suspended(cut.cursor.targets)
         self.has_lost_exactness = False
+
+
+def _by_key(target: Target, of: RecordedSource) -> bool:
+    """Whether a target finds its rows by the key that one of its source tables names."""
+    return bool(target.key) and target.key == of.key_in_target + shard_key(target.shape)
 
 
 def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:

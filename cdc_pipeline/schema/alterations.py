@@ -295,7 +295,7 @@ class _Alter:
     def _check_key(self, reading: _Reading) -> None:
         known = self._known
         new_key = [reading.renamed.get(name, name).lower() for name in known.key if name not in reading.dropped]
-        if reading.key is None and len(new_key) == len(known.key):
+        if not known.by_key or (reading.key is None and len(new_key) == len(known.key)):
             return
         policy = self._use("change_key")
         wanted = new_key if reading.key is None else [name.lower() for name in reading.key]

@@ -42,6 +42,7 @@ class KnownTable:
         gone: the source table was dropped: the target stands as it was left, and a table of that name begins anew.
         shared: other source tables have rows in the target.
         name: of the target, where the source table has several.
+        by_key: the target finds its rows by the source's key.
     """
 
     columns: tuple[TargetColumn, ...]
@@ -51,6 +52,7 @@ class KnownTable:
     gone: bool = False
     shared: bool = False
     name: str = ""
+    by_key: bool = True
 
     @property
     def target_columns(self) -> tuple[TargetColumn, ...]:

@@ -19,8 +19,9 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog import decoded as changes
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import ordinals
+from cdc_pipeline.schema.steps import FillColumns, columns_after
 from cdc_pipeline.sink.expand import (
     DELETE,
     INSERT,
@@ -44,7 +46,8 @@ from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import BEFORE_COLUMN, cdc_columns
 from cdc_pipeline.sink.sql import quoted, table_at, text_literal
 
-_OPS = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
+_COLUMN: Final = re.compile(r"`(?:[^`]|``)+`")
+_OPS: Final = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
 _NAMES_TYPE = pa.list_(pa.string())
 
 
@@ -140,21 +143,18 @@ def truncate_sql(path: Path, *, seq: int, ts_us: int, transaction: str) -> str:
     )
 
 
-def add_before_sql(path: Path, name: str, delta_type: str) -> str:
-    """The ALTER TABLE that adds a column to ``_cdc_before``."""
-    return f"ALTER TABLE {table_at(path)} ADD COLUMNS ({BEFORE_COLUMN}.{quoted(name)} {delta_type})"
+def filled_before(target: RecordedTarget, step: FillColumns) -> str:
+    """``_cdc_before`` with the values that a DDL makes of its own fields."""
+    made = {name: f"CAST({_COLUMN.sub(_in_before, value)} AS {kind})" for name, kind, value in step.values}
+    columns = target.columns_before
+    for other in target.schema_steps:
+        if isinstance(other, FillColumns):  # the columns as they are at this moment of the batch
+            break
+        columns = columns_after(columns, other)
+    names = [column.name for column in columns]
+    fields = ", ".join(f"{text_literal(name)}, {made.get(name, f'{BEFORE_COLUMN}.{quoted(name)}')}" for name in names)
+    return f"CASE WHEN {BEFORE_COLUMN} IS NOT NULL THEN named_struct({fields}) END"
 
 
-def rename_before_sql(path: Path, name: str, new_name: str) -> str:
-    """The ALTER TABLE that renames a column of ``_cdc_before``; needs column mapping."""
-    return f"ALTER TABLE {table_at(path)} RENAME COLUMN {BEFORE_COLUMN}.{quoted(name)} TO {quoted(new_name)}"
-
-
-def drop_before_sql(path: Path, name: str) -> str:
-    """The ALTER TABLE that drops a column of ``_cdc_before``; needs column mapping."""
-    return f"ALTER TABLE {table_at(path)} DROP COLUMN {BEFORE_COLUMN}.{quoted(name)}"
-
-
-def widen_before_sql(path: Path, name: str, delta_type: str) -> str:
-    """The ALTER TABLE that widens a column of ``_cdc_before``; needs type widening."""
-    return f"ALTER TABLE {table_at(path)} ALTER COLUMN {BEFORE_COLUMN}.{quoted(name)} TYPE {delta_type}"
+def _in_before(name: re.Match[str]) -> str:
+    return f"{BEFORE_COLUMN}.{name[0]}"

@@ -90,7 +90,6 @@ class _Lease:
         tag = self._store.create(self._path.key, self._content())
         if tag is None:
             tag = self._take_over()
-            began_s = _now_s() if tag is None else began_s
         if tag is None:
             raise self._held_by_other(*self._read())
         self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
@@ -99,7 +98,10 @@ class _Lease:
 
     def _take_over(self) -> Tag | None:
         """The tag of the lease, taken from who gave it back or lost it; None where another was faster."""
-        content, tag = self._read()
+        try:
+            content, tag = self._read()
+        except FileNotFoundError:  # somebody tidied up by hand, just now
+            return self._store.create(self._path.key, self._content())
         note = _parsed(content)
         if not note.get("released") and not is_gone(str(note.get("process", ""))):
             age_s = self._age_s()

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.schema.steps import FillColumns
 from cdc_pipeline.sink import changelog, history, row_hash, soft_delete
 from cdc_pipeline.sink.expand import StagedRows, expand
 from cdc_pipeline.sink.manifest import RecordedTarget
-from cdc_pipeline.sink.mode_columns import is_keyless_mirror
+from cdc_pipeline.sink.mode_columns import BEFORE_COLUMN, is_keyless_mirror, live_rows
 from cdc_pipeline.sink.reduce import Layout
 from cdc_pipeline.sink.shape import shaped_view
 from cdc_pipeline.sink.sql import quoted, table_at
@@ -70,6 +71,25 @@ def statement(
     equals = "<=>" if key_facts.has_null else "="
     merge_sql = history.merge_sql if target.mode == "history" else soft_delete.merge_sql
     return merge_sql(session, path, target, equals=equals, within=within)
+
+
+def fill_sql(path: Path, target: RecordedTarget, step: FillColumns) -> str:
+    """The UPDATE of a DDL that gives columns new values.
+
+    A default is what the rows have that the source has now; rows that tell of the past keep what they have. What is
+    made of other columns holds for all rows, and in a changelog for the rows before a change too.
+    """
+    live = live_rows(target.mode)
+    settings = []
+    for name, kind, value in step.values:
+        made = f"CAST({value} AS {kind})"
+        if live and name in step.defaults:
+            made = f"CASE WHEN {live} THEN {made} ELSE {quoted(name)} END"
+        settings.append(f"{quoted(name)} = {made}")
+    if target.mode == "changelog":
+        settings.append(f"{BEFORE_COLUMN} = {changelog.filled_before(target, step)}")
+    where = f" WHERE {live}" if live and {name for name, _, _ in step.values} <= set(step.defaults) else ""
+    return f"UPDATE {table_at(path)} SET {', '.join(settings)}{where}"  # noqa: S608 - names are quoted
 
 
 def truncate_sql(path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:

@@ -25,6 +25,7 @@ from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import OP_COLUMN, ROW_NUMBER_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.rescue import comparable
 from cdc_pipeline.sink.sql import quoted, table_at, text_literal
+from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.versions import operation
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ _ENDS = f"({DELETE}, {LEAVE})"
 
 def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]) -> str:
     """The MERGE of the view ``staged`` into the target; makes further views in `session`."""
-    staged = {name for file in files for name in pq.read_schema(file).names}
+    staged = {name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names}
+    if target.shape is not None:
+        names = [column.name for column in target.columns]
+        staged |= {f"c{names.index(column.name)}" for column in target.shape.computed}
     # Columns that the source has dropped and the target keeps say nothing of which row is meant.
     at = [position for position in range(len(target.columns)) if f"c{position}" in staged]
     columns = [target.columns[position] for position in at]

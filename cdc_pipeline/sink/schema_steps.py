@@ -33,7 +33,7 @@ from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.features import PROPERTIES
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.mode_columns import BEFORE_COLUMN, live_rows
-from cdc_pipeline.sink.modes import truncate_sql
+from cdc_pipeline.sink.modes import fill_sql, truncate_sql
 from cdc_pipeline.sink.sql import quoted, table_at
 from cdc_pipeline.sink.transactions import STEPS_PER_BATCH, run_once, transaction_version
 
@@ -110,11 +110,12 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
 
 def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
     """The steps and the columns before them; records of earlier versions hold added columns instead. The rows of a
-    changelog tell of changes: no value of them is filled in or checked."""
+    changelog tell of changes: no default is filled into them, and nothing is checked."""
     if not target.add_columns:
         steps_of = target.schema_steps
         if live_rows(target.mode) is None:
-            steps_of = tuple(step for step in steps_of if not isinstance(step, FillColumns | CheckRows))
+            made = [_made_of_columns(step) if isinstance(step, FillColumns) else step for step in steps_of]
+            steps_of = tuple(step for step in made if step is not None and not isinstance(step, CheckRows))
         return target.columns_before, steps_of
     added = {column.name for column in target.add_columns}
     steps: list[Step] = [AddColumn(name=c.name, delta_type=c.delta_type) for c in target.add_columns]
@@ -124,6 +125,12 @@ def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
     if values:
         steps.append(FillColumns(values=values))
     return tuple(column for column in target.columns if column.name not in added), tuple(steps)
+
+
+def _made_of_columns(step: FillColumns) -> FillColumns | None:
+    """What a fill makes of columns that were there; None where it only gives defaults to new ones."""
+    values = tuple(value for value in step.values if value[0] not in step.defaults)
+    return step.model_copy(update={"values": values}) if values else None
 
 
 def _path(before: _Columns, steps: tuple[Step, ...]) -> list[_Columns]:
@@ -223,12 +230,10 @@ def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -
 
 def _dml_sql(path: Path, record: BatchRecord, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:
     if isinstance(step, RemoveRows):
-        transaction = f"{record.interval.start_journal}:{record.interval.start_offset}"
+        begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
+        transaction = step.transaction or begin
         return truncate_sql(path, target, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction)
-    settings = ", ".join(f"{quoted(name)} = CAST({value} AS {kind})" for name, kind, value in step.values)
-    # Rows that tell of the past stay as they were: the source's had no such value.
-    live = live_rows(target.mode)
-    return f"UPDATE {table_at(path)} SET {settings}" + (f" WHERE {live}" if live else "")
+    return fill_sql(path, target, step)
 
 
 def _check(session: SparkSession, path: Path, target: RecordedTarget, step: CheckRows) -> None:

@@ -4,7 +4,10 @@ Rules:
 - Computed columns are staged as nulls; here their values take their places, computed from the row's own columns.
 - A row that does not pass the filter becomes the DELETE of its key: an update that leaves the filter deletes, one that
   enters upserts, and an insert that does not pass says that there is no such row. NULL does not pass.
-- Expressions are evaluated only for rows that say what a row is now: deletes carry their key alone.
+- Expressions are evaluated only for rows that say what a row is now: deletes carry their key alone (those of a
+  soft_delete all values).
+- A changelog has both images: a change that leaves the filter is there as a delete, one that enters as an insert, and
+  one that was outside and stays there not at all. Computed columns are in both images.
 - What Spark says of an expression holds: one that it calls not deterministic, or that holds a query, is refused before
   the table is created.
 """
@@ -49,7 +52,7 @@ def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> 
     named = [
         f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.columns) if column.name not in computed
     ]
-    says = f"{row}._op IN {_UPSERTS}"
+    says = f"{row}._op IN {_UPSERTS}" if target.mode != "soft_delete" else "true"
     selected = []
     for name in staged_columns:
         value = f"{row}.{name}"
@@ -70,7 +73,57 @@ def shaped_view(session: SparkSession, target: RecordedTarget, frame: Any, view:
         frame.createOrReplaceTempView(view)
         return
     frame.createOrReplaceTempView(f"{view}_unshaped")
-    session.sql(shaped_sql(target, f"{view}_unshaped", frame.columns)).createOrReplaceTempView(view)
+    of_mode = changes_sql if target.mode == "changelog" else shaped_sql
+    session.sql(of_mode(target, f"{view}_unshaped", frame.columns)).createOrReplaceTempView(view)
+
+
+def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
+    """As `shaped_sql` for a changelog: columns ``c0 ... cN`` are the row after, or the deleted row, ``b0 ... bN`` the
+    row before."""
+    shape = target.shape
+    assert shape is not None
+    computed = {column.name: column for column in shape.computed}
+    numbers = [at for at, column in enumerate(target.columns) if column.name in computed]
+    source = f"SELECT struct({', '.join(staged_columns)}) AS _cdc_row FROM {view}"
+    carried = ["_cdc_row"]
+    for image in "cb":
+        named = [
+            f"_cdc_row.{image}{at} AS {quoted(column.name)}"
+            for at, column in enumerate(target.columns)
+            if column.name not in computed
+        ]
+        source = f"SELECT {', '.join([*carried, *named])} FROM ({source})"
+        # NULL where there is no such image: then the change is not in it.
+        there = f"_cdc_row._op <> {DELETE if image == 'c' else INSERT}"
+        passes = f"coalesce(CAST((\n{shape.filter}\n) AS boolean), false)" if shape.filter else "true"
+        made = [f"CASE WHEN {there} THEN {passes} ELSE false END AS _cdc_{image}"]
+        for at in numbers:
+            column = computed[target.columns[at].name]
+            # The plain columns hold the deleted row: they have values in every change.
+            when = "true" if image == "c" else there
+            value = f"CAST((\n{column.expression}\n) AS {column.delta_type})"
+            made.append(f"CASE WHEN {when} THEN {value} END AS _cdc_{image}{at}")
+        source = f"SELECT {', '.join([*carried, *made])} FROM ({source})"
+        carried += [f"_cdc_{image}", *(f"_cdc_{image}{at}" for at in numbers)]
+    leaves = f"(_cdc_row._op = {UPDATE} AND NOT _cdc_c)"
+    selected = []
+    for name in staged_columns:
+        value = f"_cdc_row.{name}"
+        if name[:1] in "cb" and name[1:].isdigit():
+            image, at = name[0], int(name[1:])
+            value, before = (f"_cdc_{i}{at}" if at in numbers else f"_cdc_row.{i}{at}" for i in (image, "b"))
+            value = f"IF({leaves}, {before}, {value})"
+        elif name == "_op":
+            ops = f"WHEN _cdc_c AND _cdc_b THEN {UPDATE} WHEN _cdc_c THEN {INSERT} ELSE {DELETE}"
+            value = f"CAST(CASE {ops} END AS tinyint)"
+        elif name == "_seq":
+            value = f"CAST({value} - IF({leaves}, 1, 0) AS decimal(38,0))"  # of the image before, as any delete
+        elif name == "_absent":
+            value = f"IF({leaves}, _cdc_row._before_absent, {value})"
+        elif name == "_before_absent":
+            value = f"IF(_cdc_b, {value}, NULL)"
+        selected.append(f"{value} AS {name}")
+    return f"SELECT {', '.join(selected)} FROM ({source}) WHERE _cdc_c OR _cdc_b"
 
 
 def check_expressions(session: SparkSession, target: RecordedTarget) -> None:

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 ROWS_MAX: Final = 500_000
 BYTES_MAX: Final = 64 << 20
 
-_NOWHERE: Final = pa.table({"_row": pa.array([], pa.int64()), "file": pa.array([], pa.string())})
-
 # Equal as bytes exactly where Spark calls them equal.
 _KEY_TYPES: Final = re.compile(
     r"tinyint|smallint|int|bigint|string|binary|boolean|date|timestamp|timestamp_ntz|decimal\(.*\)"
@@ -148,7 +146,7 @@ def _places(
     """Where the target has the rows' keys: ``_row`` (index in `rows`), ``file``, ``index`` (of the row in it), and with
     `with_seq` ``seq``."""
     if frame is None:
-        return _NOWHERE
+        return pa.table({"_row": pa.array([], pa.int64()), "file": pa.array([], pa.string())})
     layout = Layout(target)
     keys = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))
     there = [f"{quoted(name)} AS k{at}" for at, name in enumerate(target.key)]

@@ -52,6 +52,9 @@ class Lake:
         changes = self.rows("item_changelog", ["_cdc_seq", "_cdc_op", "_cdc_before", "_cdc_absent", *COLUMNS])
         there: dict[int, tuple[Any, ...]] = {}
         for _, op, before, absent, *values in changes:
+            if op == "truncate":
+                there.clear()
+                continue
             old = there.pop(before["id"]) if before is not None else ()
             if op != "delete":
                 lacks = absent or []
@@ -80,7 +83,6 @@ def test_k10_all_modes_of_one_table(
         "CREATE TABLE loose (a INT)",
         "CREATE TABLE coded (id INT PRIMARY KEY, code VARCHAR(5) NOT NULL)",
         "CREATE TABLE marked (a INT, mark INT NOT NULL, UNIQUE KEY u (mark))",
-        "INSERT INTO marked VALUES (1, 1)",
     )
     include = [f"{fresh_database}.*"]
     config = make_config(live(server), include=include, start=here(server), targets=targets(fresh_database))
@@ -93,6 +95,7 @@ def test_k10_all_modes_of_one_table(
     run.execute("INSERT INTO bag VALUES (1,'x'),(1,'x'),(1,NULL),(2,'y')")
     run.execute("INSERT INTO loose VALUES (1),(1)")
     run.execute("INSERT INTO coded VALUES (1,'p'),(2,'q')")
+    run.execute("INSERT INTO marked VALUES (NULL,1)")
     connection.commit()
     run.execute("INSERT INTO item VALUES (99,'ghost',0)")
     connection.rollback()
@@ -161,3 +164,27 @@ def test_k10_all_modes_of_one_table(
         "coded": ("soft_delete", ("code",)),
         "marked": ("mirror", ("mark",)),
     }
+
+    # DDL: a constant default belongs to the rows that the source has, TRUNCATE is told in each mode's own way (K13).
+    server.execute_all(
+        f"USE `{fresh_database}`",
+        "ALTER TABLE item ADD COLUMN grade INT NOT NULL DEFAULT 7",
+        "UPDATE item SET grade = 8 WHERE id = 1",
+        "TRUNCATE TABLE item",
+        "INSERT INTO item VALUES (1,'new',1,1)",
+    )
+    report = capture(config, cursors=cursors)
+    assert not report.suspended
+    columns = [*COLUMNS, "grade"]
+    last = shown(server, fresh_database, "item", columns)
+    assert as_text(lake.rows("item", columns)) == last
+    assert as_text(lake.rows("item_soft", columns, "NOT _cdc_deleted")) == last
+    assert as_text(lake.rows("item_history", columns, "__END_AT IS NULL")) == last
+    assert as_text(lake.folded()) == shown(server, fresh_database, "item", COLUMNS)
+    (truncate,) = lake.rows("item_changelog", ["_cdc_seq", "id", "_cdc_transaction"], "_cdc_op = 'truncate'")
+    assert truncate[1] is None
+    ended = lake.rows("item_history", ["id", "grade"], f"__END_AT = {truncate[0]}")
+    assert ended == sorted((row[0], 8 if row[0] == 1 else 7) for row in now)
+    assert {row[0] for row in lake.rows("item_history", ["grade"], f"__END_AT <= {at}")} == {None}
+    assert lake.rows("item_changelog", ["_cdc_before.grade", "grade"], "_cdc_op = 'update' AND grade = 8") == [(7, 8)]
+    assert len(lake.rows("item_soft", ["id"], f"_cdc_deleted AND _cdc_seq = {truncate[0]}")) == len(now) - 1

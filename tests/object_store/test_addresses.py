@@ -65,6 +65,7 @@ def test_a_job_file_takes_a_path_or_an_address(tmp_path: Path, monkeypatch: pyte
 
 def test_an_address_is_a_value() -> None:
     lake = LakeUri("s3a", "bucket", ("lake",))
+    assert lake.as_uri() == str(lake) == "s3a://bucket/lake"
     assert lake / "a/b" == LakeUri("s3a", "bucket", ("lake", "a", "b"))
     assert [str(parent) for parent in (lake / "a").parents] == ["s3a://bucket/lake", "s3a://bucket"]
     assert lake == LakeUri("s3a", "bucket", ("lake",), StorageConfig(region="x"))
@@ -106,3 +107,17 @@ def test_the_settings_of_all_three_users_agree() -> None:
         value = library_settings("s3a", "b", config)[name]
         assert delta_options(lake)[f"aws_{name}"] == value
         assert spark[f"spark.hadoop.fs.s3a.{'endpoint.region' if name == 'region' else name}"] == value
+
+
+def test_dagsters_pages_load_while_the_store_is_away(tmp_path: Path) -> None:
+    from cdc_pipeline.orchestration.definitions import build_definitions
+
+    job = tmp_path / "shop.yaml"
+    job.write_text(
+        "source: {kind: archive, directory: .}\ntables: {include: [shop.orders]}\n"
+        "sink:\n  lake_path: s3a://bucket/lake\n  storage: {endpoint: 'http://127.0.0.1:9', retry_s: 0.2}\n"
+    )
+    definitions = build_definitions(tmp_path)
+    specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
+    (uri,) = {spec.metadata["dagster/uri"].value for spec in specs.values() if "dagster/uri" in spec.metadata}
+    assert uri == "s3a://bucket/lake/shop/orders"

@@ -46,20 +46,19 @@ PERSON = ["id", "phone", "note", "status", "amount", "born", "level", "cents", "
 
 def rules(database: str) -> list[dict[str, Any]]:
     hashed = {"hash": {"salt": SALT}}
-    return [
-        {
-            "tables": [f"{database}.person"],
-            "name": "crm.people",
-            "columns": {"exclude": ["fax"]},
-            "masks": {"EMAIL": hashed, "phone": {"truncate": 3}, "note": {"fixed": "x"}, "secret": "drop"},
-            "computed": {
-                "cents": {"expression": "CAST(amount * 100 AS BIGINT)", "type": "bigint"},
-                "born_on": {"expression": "date(born)", "type": "date"},
-            },
-            "filter": "status <> 'draft'",
-            "types": {"level": "string", "amount": "decimal(20,4)"},
-            "partition_by": ["born_on"],
+    person = {
+        "tables": [f"{database}.person"],
+        "columns": {"exclude": ["fax"]},
+        "masks": {"EMAIL": hashed, "phone": {"truncate": 3}, "note": {"fixed": "x"}, "secret": "drop"},
+        "computed": {
+            "cents": {"expression": "CAST(amount * 100 AS BIGINT)", "type": "bigint"},
+            "born_on": {"expression": "date(born)", "type": "date"},
         },
+        "filter": "status <> 'draft'",
+        "types": {"level": "string", "amount": "decimal(20,4)"},
+    }
+    return [
+        {**person, "name": "crm.people", "partition_by": ["born_on"]},
         {"tables": [f"{database}.login"], "masks": {"email": hashed}, "name": "crm.{table}"},
         {
             "tables": [f"{database}.orders_*"],
@@ -69,6 +68,8 @@ def rules(database: str) -> list[dict[str, Any]]:
             "masks": {"email": hashed},
             "cluster_by": ["shard", "id"],
         },
+        {**person, "name": "crm.changes", "mode": "changelog"},
+        {**person, "name": "crm.versions", "mode": "history"},
     ]
 
 
@@ -135,6 +136,20 @@ def test_k14_every_rule_in_one_pipeline(
     prepared.commit()
     second = capture(config, cursors=cursors, observer=Watching())
     assert_as_configured(server, db, spark, lake)
+    changes = lake_rows(spark, lake, "crm", "changes", ["_cdc_seq", "_cdc_op", "id", "cents", "_cdc_before"])
+    assert [(op, id_, cents, before and (before["id"], before["cents"])) for _, op, id_, cents, before in changes] == [
+        ("insert", 1, 150, None),
+        ("insert", 3, None, None),
+        ("insert", 2, -5, None),
+        ("delete", 1, 150, (1, 150)),
+        ("delete", 3, None, (3, None)),
+        ("insert", 40, 700, None),
+        ("insert", 9, 500, None),
+    ]
+    versions = lake_rows(spark, lake, "crm", "versions", ["id", "cents", "__END_AT"])
+    assert sorted((id_, end is None) for id_, _, end in versions) == [
+        (1, False), (2, True), (3, False), (9, True), (40, True),
+    ]  # fmt: skip
     assert not list((lake / "_cdc" / "bank" / "xa").rglob("*.arrow"))
     assert not leaks(lake)
     said = caplog.text + first.model_dump_json() + second.model_dump_json()
@@ -166,7 +181,8 @@ def test_k14_every_rule_in_one_pipeline(
     assert lake_rows(spark, lake, db, "plain", ["id", "v"]) == server_rows(server, db, "plain", ["id", "v"])
 
     changed = [dict(rule) for rule in rules(db)]
-    changed[0]["filter"] = "status = 'open'"
+    for at in (0, 3, 4):
+        changed[at]["filter"] = "status = 'open'"
     changed[1]["masks"] = {"email": {"hash": {"salt": "another salt, as long as the first"}}}
     other = make_config(live(server), include=[f"{db}.*"], targets=changed)
     with pytest.raises(ConfigError) as found:

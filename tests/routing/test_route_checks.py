@@ -21,13 +21,12 @@ from tests.sink.build import cursor_at, interval_of
 COLUMNS = target_columns(PERSON)
 
 
-def cut_of(rule: dict[str, Any], *, mode: str = "mirror") -> Cut:
+def cut_of(rule: dict[str, Any]) -> Cut:
     """A cut that holds shop.person as a rule made it."""
     (route,) = routes_of(rule).of("shop", "person")
     shaped = shape_table(route, COLUMNS, ("id",))
     table = CutTable(
         delta_version=1,
-        mode=mode,
         columns=shaped.columns,
         key=shaped.key,
         sources={"shop.person": RecordedSource(columns=COLUMNS, key=("id",))},
@@ -64,7 +63,6 @@ def test_a_rule_that_has_not_changed() -> None:
         ({"types": {"id": "string"}}, "types"),
         ({"computed": {"y": {"expression": "id", "type": "int"}}}, "computed"),
         ({"partition_by": ["id"], "cluster_by": []}, "partition_by"),
-        ({"mode": "soft_delete"}, "mode"),
     ],
 )
 def test_k14_a_rule_that_the_rows_were_not_made_by(change: dict[str, Any], settings: str) -> None:

@@ -34,7 +34,7 @@ APPLIED: Final = frozenset(
     }
 )
 MAY_STOP: Final = frozenset({"modify", "convert_charset", "change_key", "partition"})
-FEATURES: Final[frozenset[str]] = frozenset()
+FEATURES: Final = frozenset({"modes", "keyless"})
 
 # Kinds of DDL after which the twins of the other modes still know every row.
 MODE_KINDS: Final = frozenset(

@@ -19,7 +19,7 @@ from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.servers import Server
-from tests.torture_sink.capabilities import KINDS
+from tests.torture_sink.capabilities import FEATURES, KINDS
 from tests.torture_sink.changes import read_changes
 from tests.torture_sink.oracle import Place
 from tests.torture_sink.verify import Lake, Verdict, verify
@@ -193,10 +193,12 @@ class Group:
 
 def rules_of(pack: Pack) -> list[dict[str, Any]]:
     """The pipeline's rules for a pack's tables: one for each of its modes."""
-    if pack.modes == ("mirror",):
+    own: dict[str, dict[str, Any]] = {"soft_delete": {"name": "{schema}.{table}_soft"}}  # beside a mirror
+    if "keyless" in FEATURES:
+        own["mirror"] = {"keyless": "row_hash"}
+    elif pack.modes == ("mirror",):
         return []
-    names = {"soft_delete": {"name": "{schema}.{table}_soft"}}  # beside a mirror
-    return [{"tables": [f"{pack.database}.*"], "mode": mode, **names.get(mode, {})} for mode in pack.modes]
+    return [{"tables": [f"{pack.database}.*"], "mode": mode, **own.get(mode, {})} for mode in pack.modes]
 
 
 def run_once(

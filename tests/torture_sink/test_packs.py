@@ -24,16 +24,17 @@ WAYS = {
     "mysql": Way(stepwise=False, archive=False, merge_rows=5_000_000, runs=1, crashes=True),
     "mariadb": Way(stepwise=False, archive=True, merge_rows=100, runs=1, crashes=False),
 }
-SEEDS = {"mysql": range(9001, 9006), "mariadb": range(9101, 9106)}
+# The last of each is kept in all modes, the others as mirrors.
+SEEDS = {"mysql": [9007, 9009, 9010, 9015, 9014], "mariadb": [9101, 9103, 9104, 9105, 9110]}
 
 
 def test_k13_every_cut_is_what_the_server_had(server: Server, tmp_path: Path, spark: Any) -> None:
     """K2, K10, K11, K13: whatever the workload, its DDL, the crash in between, and the way in which it is captured."""
-    group = Group(server, list(SEEDS[server.flavor]), tmp_path, SPARK, size=SIZE, way=WAYS[server.flavor])
+    group = Group(server, SEEDS[server.flavor], tmp_path, SPARK, size=SIZE, way=WAYS[server.flavor])
     try:
         verdict = group.play()
         assert not verdict.findings, "\n".join(map(str, verdict.findings))
-        assert verdict.compared >= 5
+        assert verdict.modes.keys() == {"mirror", "soft_delete", "history", "changelog"}
         _assert_spark_agrees(Lake(group.lake, SOURCE), spark)
     finally:
         group.drop()
