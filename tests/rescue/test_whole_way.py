@@ -31,7 +31,7 @@ def _server_view(server: Server, database: str, table: str) -> dict[int, dict[st
         f"SELECT id, {listed}, CONVERT(n USING utf8mb4), HEX(n) FROM `{database}`.`{table}`"
     ):
         values = {c: text for c, text in zip("dts", texts, strict=True) if text and "-00" in text}
-        if name and set(name) == {"?"}:
+        if name and set(name) == {"?"} and "3F" not in raw:  # which the server has stored itself
             values["n"] = f"0x{raw}"
         found[key] = values
     return found
