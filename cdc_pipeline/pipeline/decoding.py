@@ -29,15 +29,15 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import CdcError, DamagedJournalError, IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
-from cdc_pipeline.pipeline.masking import Masks
 from cdc_pipeline.pipeline.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.pipeline.rescue import RowPolicy, TablePolicy, judged, without_hidden
-from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # reading a log needs none of these
+    from cdc_pipeline.pipeline.masking import Masks
     from cdc_pipeline.pipeline.raw_staging import RawStaging, RawTable
+    from cdc_pipeline.pipeline.targets import Targets
 
 
 @dataclass(frozen=True, slots=True)

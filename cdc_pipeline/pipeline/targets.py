@@ -384,14 +384,9 @@ class Targets(FollowedTargets):
 
     def check(self, schema: TableSchema) -> None:
         """As `confirm`, for rows that may never count: a table without a record stays without one."""
-        if self.known(schema.database, schema.table) is not None:
-            saved = self.snapshot()
-            self.confirm(schema)
-            self.restore(saved)
-        else:
-            saved = self.snapshot()
-            self.confirm(schema)
-            self.restore(saved)
+        saved = self.snapshot()
+        self.confirm(schema)
+        self.restore(saved)
 
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""
