@@ -79,6 +79,7 @@ def _decode(
 ) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
+    session = session.newSession()  # these settings are none of the target's
     for name, value in _BATCH.items():
         session.conf.set(name, value)
     # Images are whole: no presence columns.
