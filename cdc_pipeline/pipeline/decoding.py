@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +29,14 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import CdcError, DamagedJournalError, IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
-from cdc_pipeline.pipeline.masking import Masks
 from cdc_pipeline.pipeline.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.pipeline.rescue import RowPolicy, TablePolicy, judged, without_hidden
-from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
+
+if TYPE_CHECKING:  # reading a log needs neither
+    from cdc_pipeline.pipeline.masking import Masks
+    from cdc_pipeline.pipeline.targets import Targets
 
 
 @dataclass(frozen=True, slots=True)
