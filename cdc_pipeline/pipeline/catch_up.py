@@ -250,6 +250,7 @@ class CatchUpCommitter(Committer):
     """Commits batches of one suspended target: its own position moves, that of the cursor does not."""
 
     _kind: ClassVar[BatchKind] = "catch_up"
+    may_stage_raw: ClassVar[bool] = False  # a value that executors could not decode is decoded here
 
     def catch_up(self, name: str, *, end: Position, source_time_us: int) -> None:
         """Say which target, where its suspension ends, and what the last cut tells of the source's time."""
