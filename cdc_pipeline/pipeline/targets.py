@@ -116,7 +116,10 @@ class Targets(FollowedTargets):
         """What is recorded of a source table, or None."""
         source = f"{database}.{table}"
         following = self.following(database, table)
-        recorded = [*following, *(target for target in self._targets.values() if source in target.sources)]
+        # One that came to the name by RENAME and whose table is gone has nothing to do with a later table of that name.
+        led_to = {route.target for route in self.routes_of(database, table)}
+        others = (target for target in self._targets.values() if source in target.sources)
+        recorded = [*following, *(one for one in others if one.name in led_to or not one.sources[source].gone)]
         if not recorded:
             return None
         return self._known(recorded[0], source)

@@ -91,6 +91,24 @@ def test_plan_says_mode_key_and_why(tmp_path: Path) -> None:
     assert planned[0].reason.startswith(SOURCE_KEY)
 
 
+def test_plan_names_the_tables_that_a_target_of_another_name_is_made_of(tmp_path: Path) -> None:
+    document = {
+        "name": "shop",
+        "source": {"kind": "archive", "directory": tmp_path},
+        "sink": {"lake_path": tmp_path / "lake"},
+        "targets": [
+            {"tables": ["shop_*.part"], "name": "all.part", "shard_column": "shard"},
+            {"tables": ["shop_1.part"], "mode": "soft_delete", "name": "shop.kept"},
+        ],
+    }
+    planned = planned_targets(PipelineConfig.model_validate(document), ["shop_1.part", "shop_2.part", "shop.x"], None)
+    assert {one.target: one.kind_text for one in planned} == {
+        "all.part": "mirror of shop_1.part, shop_2.part",
+        "shop.kept": "soft delete of shop_1.part",
+        "shop.x": "mirror",
+    }
+
+
 def test_k10_rows_found_by_values_come_and_go_whole() -> None:
     schema = table_schema("shop.bag", SCHEMA.columns)
     names = SCHEMA.column_names
