@@ -223,7 +223,7 @@ class BatchConfig(Section):
     get_bytes: int = Field(default=16 << 20, ge=1)
     merge_staged_bytes: int = Field(default=256 << 20, ge=1)
     merge_rows: int = Field(default=5_000_000, ge=1)
-    decode: Literal["auto", "driver", "executors"] = "auto"
+    decode: Literal["auto", "driver", "executors"] = "driver"
     executors_bytes_min: int = Field(default=4 << 30, ge=0)
 
 
