@@ -116,7 +116,9 @@ class Targets(FollowedTargets):
         """What is recorded of a source table, or None."""
         source = f"{database}.{table}"
         following = self.following(database, table)
-        recorded = [*following, *(target for target in self._targets.values() if source in target.sources)]
+        # A dropped table whose target came along with a rename has nothing that follows its name any more.
+        others = [t for t in self._targets.values() if source in t.sources and not _is_left(t, t.sources[source])]
+        recorded = [*following, *others]
         if not recorded:
             return None
         return self._known(recorded[0], source)
@@ -400,6 +402,11 @@ class Targets(FollowedTargets):
                 self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="")
         self._take_suspended(cut.cursor.targets)
         self.has_lost_exactness = False
+
+
+def _is_left(target: Target, of: RecordedSource) -> bool:
+    """Whether a renamed table is gone for good: another one of its name has the target that the configuration names."""
+    return of.gone and target.state.origin is not None
 
 
 def _by_key(target: Target, of: RecordedSource) -> bool:
