@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NoReturn
 
 import numpy as np
@@ -84,6 +84,70 @@ class _Sums:
     after_bytes: NDArray[np.int64]
     before_nulls: NDArray[np.int64]
     after_nulls: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRows:
+    """What is known of some rows events without their values.
+
+    Attributes:
+        inserted, updated, deleted: changes of each kind.
+        all_present: True where every image that an op has holds every column.
+        has_invalid: a column that was looked at holds a value that its Arrow type cannot hold.
+    """
+
+    inserted: int
+    updated: int
+    deleted: int
+    all_present: bool
+    has_invalid: bool
+
+
+def count_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, look_at: Sequence[int] = ()) -> CountedRows:
+    """The changes that rows events of one table hold, counted: the walk of `decode_rows` alone.
+
+    Args:
+        look_at: indexes of columns whose values are looked at; of all others no value is gathered.
+
+    Raises:
+        as `decode_rows`.
+    """
+    _scratch.reset()
+    rules = width_rules(schema)
+    pieces = _joined_pieces(pieces)
+    columns = len(rules)
+    sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
+    counts = np.zeros(256, np.int64)
+    blocks: list[Block] = []
+    all_present = True
+    rows = 0
+    placed = [_place(piece, schema) for piece in pieces]
+    has_before = any(bool((one.ops != INSERT).any()) for one in placed)
+    has_after = any(bool((one.ops != DELETE).any()) for one in placed)
+    for piece, place in zip(pieces, placed, strict=True):
+        one = _walk(piece, place, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
+        for block in one.blocks:
+            counts += np.bincount(one.ops[block.events], minlength=256)
+        rows += sum(block.rows for block in one.blocks)
+        blocks += one.blocks
+        befores, afters = one.before_bits[one.ops != INSERT], one.after_bits[one.ops != DELETE]
+        all_present &= _is_full(befores, columns) and _is_full(afters, columns)
+    invalid: list[InvalidValue] = []
+    chosen = list(look_at)
+    if rows and chosen:
+        part = replace(schema, columns=tuple(schema.columns[index] for index in chosen), primary_key=())
+        of_part = [replace(block, before=block.before[chosen], after=block.after[chosen]) for block in blocks]
+        for image, present, value_bytes, nulls in (
+            ("before", has_before, sums.before_bytes, sums.before_nulls),
+            ("after", has_after, sums.after_bytes, sums.after_nulls),
+        ):
+            build_columns(
+                part, of_part, image=image, rows=rows, present=present, value_bytes=value_bytes[chosen],
+                nulls=nulls[chosen], rules=rules[chosen], is_mariadb=pieces[0].chunk.journal_format.is_mariadb,
+                invalid=invalid,
+            )  # fmt: skip
+    inserted, updated, deleted = (int(counts[op]) for op in (INSERT, UPDATE, DELETE))
+    return CountedRows(inserted, updated, deleted, all_present, bool(invalid))
 
 
 def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: int) -> DecodedRows:

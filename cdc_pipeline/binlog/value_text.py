@@ -60,20 +60,21 @@ def hashed(array: pa.Array, states: tuple[NDArray[np.uint64], NDArray[np.uint64]
         array: of a type that has a text.
         states: of the key, from `hmac_kernel.hmac_states`.
     """
+    if array.null_count:
+        # Whole images are NULL where an operation has none: only values cost anything.
+        valid = array.is_valid().to_numpy(zero_copy_only=False)
+        places = pa.array(np.cumsum(valid) - 1, mask=~valid)
+        return hashed(array.drop_null(), states).take(places)
     text: Any = text_of(array, canonical=True).cast(pa.large_binary())
     count = len(text)
+    if count * HEX_BYTES > np.iinfo(np.int32).max:
+        raise ValueError("too many values for one array")
     _, offsets, data = text.buffers()
     ends = np.frombuffer(offsets, np.int64)[text.offset : text.offset + count + 1] if count else np.zeros(1, np.int64)
     values = np.frombuffer(data, np.uint8) if data is not None else np.empty(0, np.uint8)
     hexes = hmac_hex(values, ends, states)
-    valid = None
-    if text.null_count:
-        bits = np.packbits(text.is_valid().to_numpy(zero_copy_only=False), bitorder="little")
-        valid = pa.py_buffer(bits.tobytes())
-    if count * HEX_BYTES > np.iinfo(np.int32).max:
-        raise ValueError("too many values for one array")
-    places = pa.py_buffer(np.arange(0, (count + 1) * HEX_BYTES, HEX_BYTES, dtype=np.int32))
-    return pa.StringArray.from_buffers(count, places, pa.py_buffer(hexes), valid, text.null_count)
+    starts = pa.py_buffer(np.arange(0, (count + 1) * HEX_BYTES, HEX_BYTES, dtype=np.int32))
+    return pa.StringArray.from_buffers(count, starts, pa.py_buffer(hexes))
 
 
 def _decimal_text(array: pa.Array, scale: int, *, canonical: bool) -> pa.Array:

@@ -59,7 +59,7 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
     for number, line in enumerate(feature_lines(plan.features)):
         rows.add_row("features" if number == 0 else "", line)
     for target in plan.targets:
-        rows.add_row("target", f"{target.target}: {target.mode}, key {target.key_text} ({target.reason})")
+        rows.add_row("target", f"{target.target}: {target.kind_text}, key {target.key_text} ({target.reason})")
     if plan.oldest_needed is not None:
         rows.add_row("needed", f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}")
     if plan.partial_tables:

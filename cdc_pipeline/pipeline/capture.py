@@ -19,13 +19,9 @@ from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.pipeline.catch_up import CatchUp
 from cdc_pipeline.pipeline.commit import Committer, before_begin, cursor_metadata, cursor_state
-from cdc_pipeline.pipeline.decoding import decoder_of
-from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.pipeline.overlap import history_writer, overlap_of
-from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source, build_store, slice_events_max
-from cdc_pipeline.pipeline.place import Place
+from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source
 from cdc_pipeline.pipeline.planning import ResolvedRun, resolve
-from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import (
     CaptureObserver,
@@ -37,18 +33,16 @@ from cdc_pipeline.pipeline.report import (
 )
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.schemas import schemas_of
+from cdc_pipeline.pipeline.stages import Stages
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, counted
-from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.summary import reason_of, table_reports, whole_interval
-from cdc_pipeline.pipeline.suspension import Suspender, publish_standing, standing_plan, suspended_error
+from cdc_pipeline.pipeline.suspension import publish_standing, standing_plan, suspended_error
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
-from cdc_pipeline.pipeline.xa import XaControl
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
 from cdc_pipeline.position.start import StartDecision
-from cdc_pipeline.schema.ddl_session import canonical_xid
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.sink.suspending import suspension
@@ -334,97 +328,39 @@ class _Run:
 
     def read_and_drain(self, resolved: ResolvedRun) -> None:
         """Reader and drain, two threads around the store."""
-        config = self._config
-        identity = self._source.identity
-        tables = TableFilter(config.tables)
-        cursor = self._reconciled.cursor
-        targets = Targets(config, self._cut, shadows=cursor.shadows if cursor is not None else {})
-        is_mariadb, followed = identity.flavor == "mariadb", targets.followed_sources()
-        rules = StatementRules(tables, is_mariadb=is_mariadb, config=config, followed=followed)
-        captured = targets.or_followed(tables.captured)
-        store = build_store(config, on_joint=self._observer.reached)
-        store.start()
-        reader = Reader(
-            run=resolved,
+        config, cursor = self._config, self._reconciled.cursor
+        stages = Stages(
+            config,
+            resolved=resolved,
             source=self._source,
-            store=store,
-            rules=rules,
-            slice_events_max=slice_events_max(config),
-            accepted_ends=config.accept.unproved_journal_ends,
-            on_position=self._positions.persist,
-            on_joint=self._observer.reached,
-        )
-        place = Place(resolved.start, identity.flavor, keeps_gtids=self._source.uses_gtids)
-        parking = self._sink.parking(epoch=resolved.epoch, open_xa=cursor.open_xa if cursor is not None else ())
-        committer = Committer(
-            source=config.name,
-            identity=identity,
-            cursor=cursor,
-            limits=config.batch,
             sink=self._sink,
             cursors=self._cursors,
-            store=store,
-            targets=targets,
-            place=place,
             observer=self._observer,
-            xa=parking,
             run_id=self._run_id,
-            epoch=resolved.epoch,
+            tables=TableFilter(config.tables),
+            targets=Targets(config, self._cut, shadows=cursor.shadows if cursor is not None else {}),
+            cursor=cursor,
+            committing=Committer,
+            suspends=True,
             start_reasons=resolved.plan.start_reasons,
+            open_xa=cursor.open_xa if cursor is not None else (),
+            on_position=self._positions.persist,
         )
-        xa = XaControl(
-            parking,
-            targets=targets,
-            committer=committer,
-            place=place,
-            epoch=resolved.epoch,
-            captured=captured,
-            accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
-        )
-        suspender = Suspender(
-            captured=captured,
-            known=resolved.plan.tables,
-            targets=targets,
-            committer=committer,
-            place=place,
-            epoch=resolved.epoch,
-        )
-        committer.history = history_writer(config, start=resolved.start, end=resolved.end, flavor=identity.flavor)
-        committer.schemas = schemas = schemas_of(
-            config, source=self._source, run=resolved, cursor=cursor, recorded=targets.known, follows=targets.follows
-        )
+        committer, flavor = stages.committer, self._source.identity.flavor
+        committer.history = history_writer(config, start=resolved.start, end=resolved.end, flavor=flavor)
         if resolved.decision is not None:
             committer.hold(resolved.decision.overlap_until_us, accepted=config.accept.overlap)
-        drain = Drain(
-            config=config,
-            store=store,
-            reader=reader,
-            rules=rules,
-            decoder=decoder_of(targets, captured=captured, epoch=resolved.epoch, schemas=schemas),
-            targets=targets,
-            place=place,
-            committer=committer,
-            xa=xa,
-            observer=self._observer,
-            resolved=resolved,
-            suspends=suspender,
-            schemas=schemas,
-        )
-        reader.start()
         try:
-            drain.run()
+            stages.run()
         finally:
             self._cuts = committer.cuts
             self._idle = committer.idle_intervals
             self._idle_ddl = committer.idle_ddl
             self._idle_notes = committer.idle_notes
-            self._unfinished = len(reader.dropped)
-            self._limit_reached = reader.limit_reached
+            self._unfinished = len(stages.reader.dropped)
+            self._limit_reached = stages.reader.limit_reached
             self._cursor = committer.cursor
             self._cut = committer.cuts[-1] if committer.cuts else self._cut
-            store.stop()
-            self._source.close()
-            reader.join()
 
     def hold_start(self, resolved: ResolvedRun) -> None:
         """Nothing to read. A first run keeps its start all the same: `latest` must not move on until the next run. So

@@ -29,26 +29,19 @@ from cdc_pipeline.errors import (
     UnknownXaError,
 )
 from cdc_pipeline.pipeline.commit import Committer, before_begin
-from cdc_pipeline.pipeline.decoding import RunDecoder
-from cdc_pipeline.pipeline.drain import Drain
-from cdc_pipeline.pipeline.parts import build_source, build_store, slice_events_max
-from cdc_pipeline.pipeline.place import Place
+from cdc_pipeline.pipeline.parts import build_source
 from cdc_pipeline.pipeline.planning import ResolvedRun
-from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.routes import Routes
-from cdc_pipeline.pipeline.schemas import schemas_of
+from cdc_pipeline.pipeline.stages import Stages
 from cdc_pipeline.pipeline.starting import start_rules
-from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.suspension import publish_standing, standing, standing_plan
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
-from cdc_pipeline.pipeline.xa import XaControl
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start import StartDecision, resolve_start
-from cdc_pipeline.schema.ddl_session import canonical_xid
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchKind, Cut, Interval, Note
 from cdc_pipeline.sink.suspending import restated, suspension
@@ -180,87 +173,33 @@ class CatchUp:
         )
 
     def _read_and_drain(self, name: str, source: Source, decision: StartDecision, end: Position) -> None:
-        config, identity, start = self._config, source.identity, decision.position
+        config, start, epoch = self._config, decision.position, self.cursor.epoch
         routes = Routes(config)
-        tables = TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source])))
-        plan = standing_plan(config, self.cursor, identity=str(identity), catching_up=name, start=start)
-        epoch = self.cursor.epoch
-        resolved = ResolvedRun(
-            plan=plan, decision=decision, epoch=epoch, start=start, end=end, limit=None, ends_anywhere=False
-        )
-        targets = Targets(config, self.cut, catching_up=name, shadows=self.cursor.shadows)
-        rules = StatementRules(
-            tables, is_mariadb=identity.flavor == "mariadb", config=config, followed=targets.followed_sources()
-        )
-        captured = targets.or_followed(tables.captured)
-        store = build_store(config, on_joint=self._observer.reached)
-        store.start()
-        reader = Reader(
-            run=resolved,
+        plan = standing_plan(config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
+        stages = Stages(
+            config,
+            resolved=ResolvedRun(
+                plan=plan, decision=decision, epoch=epoch, start=start, end=end, limit=None, ends_anywhere=False
+            ),
             source=source,
-            store=store,
-            rules=rules,
-            slice_events_max=slice_events_max(config),
-            accepted_ends=config.accept.unproved_journal_ends,
-            on_joint=self._observer.reached,
-        )
-        place = Place(start, identity.flavor, keeps_gtids=source.uses_gtids)
-        # Prepared transactions of this stretch, with rows of the target alone: none of them is in the cursor.
-        parking = self._sink.parking(epoch=epoch)
-        committer = CatchUpCommitter(
-            source=config.name,
-            identity=identity,
-            cursor=self.cursor,
-            limits=config.batch,
             sink=self._sink,
             cursors=self._cursors,
-            store=store,
-            targets=targets,
-            place=place,
             observer=self._observer,
-            xa=parking,
             run_id=self._run_id,
-            epoch=epoch,
-            start_reasons=(),
+            tables=TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source]))),
+            targets=Targets(config, self.cut, catching_up=name, shadows=self.cursor.shadows),
+            cursor=self.cursor,
+            committing=CatchUpCommitter,
+            suspends=False,
+            # Prepared transactions of this stretch, with rows of the target alone: none of them is in the cursor.
+            open_xa=(),
         )
-        committer.schemas = schemas = schemas_of(
-            config, source=source, run=resolved, cursor=self.cursor, recorded=targets.known, follows=targets.follows
-        )
-        committer.catch_up(name, end=self.cursor.position, source_time_us=self.cut.source_time_us)
-        drain = Drain(
-            config=config,
-            store=store,
-            reader=reader,
-            rules=rules,
-            decoder=RunDecoder(
-                captured=captured, epoch=epoch, schemas=schemas, masks=targets.masks, policies=targets.policy
-            ),
-            targets=targets,
-            place=place,
-            committer=committer,
-            xa=XaControl(
-                parking,
-                targets=targets,
-                committer=committer,
-                place=place,
-                epoch=epoch,
-                captured=captured,
-                accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
-            ),
-            observer=self._observer,
-            resolved=resolved,
-            suspends=lambda _error: False,
-            schemas=schemas,
-        )
-        reader.start()
+        stages.committer.catch_up(name, end=self.cursor.position, source_time_us=self.cut.source_time_us)
         try:
-            drain.run()
+            stages.run()
         finally:
-            for cut in committer.cuts:
+            for cut in stages.committer.cuts:
                 self._take(cut)
-            store.stop()
-            source.close()
-            reader.join()
 
     def _remains(self, name: str, error: CdcError) -> None:
         """The target stays suspended where it stands now; a new cause is recorded."""
@@ -311,6 +250,7 @@ class CatchUpCommitter(Committer):
     """Commits batches of one suspended target: its own position moves, that of the cursor does not."""
 
     _kind: ClassVar[BatchKind] = "catch_up"
+    may_stage_raw: ClassVar[bool] = False  # a value that executors could not decode is decoded here
 
     def catch_up(self, name: str, *, end: Position, source_time_us: int) -> None:
         """Say which target, where its suspension ends, and what the last cut tells of the source's time."""

@@ -32,6 +32,7 @@ from cdc_pipeline.schema.changes import TableChange
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note, RecordedSource
 from cdc_pipeline.sink.mode_columns import keeps_every_change
+from cdc_pipeline.sink.raw_files import RawRows
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
 from cdc_pipeline.sink.suspending import note_of
 from cdc_pipeline.sink.xa import XaParking, oldest_begin
@@ -126,6 +127,15 @@ class Committer:
             named = self.names.of(rows.seq) if target.mode == "changelog" else None
             shaped = self._targets.shaped(rows, target)
             self._batch().add(shaped, plan_of(target), open_transaction=open_transaction, transactions=named)
+        self._in_doubt = False
+
+    def stage_raw(self, targets: Sequence[Target], rows: RawRows) -> None:
+        """Add changes of one table, in whole transactions, to each of its targets, for executors to decode."""
+        self._in_doubt = True
+        for target in targets:
+            if target.is_new and target.name not in self._created:
+                self.create(target)
+            self._batch().add_raw(rows, plan_of(target))
         self._in_doubt = False
 
     def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
@@ -296,6 +306,7 @@ class Committer:
     # What a catch-up does otherwise (`catch_up.CatchUpCommitter`).
 
     _kind: ClassVar[BatchKind] = "batch"
+    may_stage_raw: ClassVar[bool] = True
 
     def _has_work(self, *, final: bool) -> bool:  # noqa: ARG002
         """Whether there is a batch to record: changes of targets, targets that are suspended from here on (K4), or that

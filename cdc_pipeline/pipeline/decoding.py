@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +29,15 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.xa import parse_prepare
 from cdc_pipeline.errors import CdcError, DamagedJournalError, IncompleteRowsError, UnrepresentableValueError
 from cdc_pipeline.pipeline.controls import Undone
-from cdc_pipeline.pipeline.masking import Masks
 from cdc_pipeline.pipeline.quarantine import BadRows, bad_event, bad_rows
 from cdc_pipeline.pipeline.rescue import RowPolicy, TablePolicy, judged, without_hidden
-from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.transaction.savepoints import is_undone
 from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
+
+if TYPE_CHECKING:  # reading a log needs none of these
+    from cdc_pipeline.pipeline.masking import Masks
+    from cdc_pipeline.pipeline.raw_staging import RawStaging, RawTable
+    from cdc_pipeline.pipeline.targets import Targets
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class DecodedRun:
         prepared: in the order of the log; of whole transactions only.
         row_events_suspended: rows events of captured tables that are suspended (K4).
         bad: rows that cannot be applied, for the quarantine; not among `tables`.
+        raw: changes that executors will decode; not among `tables`.
     """
 
     tables: tuple[DecodedTable, ...]
@@ -85,6 +90,7 @@ class DecodedRun:
     prepared: tuple[PreparedGroup, ...] = ()
     row_events_suspended: int = 0
     bad: tuple[BadRows, ...] = ()
+    raw: tuple[RawTable, ...] = ()
 
 
 class RunDecoder:
@@ -115,10 +121,15 @@ class RunDecoder:
         self._maps.reset()
 
     def decode(
-        self, slices: Sequence[EventSlice], undone: Undone | None = None, *, may_leave_out: bool = True
+        self,
+        slices: Sequence[EventSlice],
+        undone: Undone | None = None,
+        *,
+        may_leave_out: bool = True,
+        raw: RawStaging | None = None,
     ) -> DecodedRun:
         """Changes of `slices`, but for what ROLLBACK TO undid (see `Controls.undone`), and for rows that cannot be
-        applied, where their policies and `may_leave_out` allow it.
+        applied, where their policies and `may_leave_out` allow it. What `raw` takes is not decoded.
 
         Raises:
             BinlogError, SchemaError: with journal and offset; nothing of `slices` counts then.
@@ -157,7 +168,12 @@ class RunDecoder:
                 applied.update((piece.chunk.journal, int(at)) for at in np.unique(events["tx_offset"][rows]))
         tables = []
         bad: list[BadRows] = []
+        undecoded: list[RawTable] = []
         for schema, parts in selections.items():
+            taken = None if raw is None else raw.take(schema, parts)
+            if taken is not None:
+                undecoded.append(taken)
+                continue
             first = parts[0]
             offset = int(first.chunk.events["offset"][first.rows[0]])
             of_table = self._decoded(parts, schema, bad=bad if may_leave_out else None)
@@ -167,7 +183,8 @@ class RunDecoder:
             for key, table in _by_transaction(self._decoded(parts, schema, bad=None), parts):
                 group_of = prepared[key]
                 prepared[key] = replace(group_of, tables=(*group_of.tables, table))
-        return DecodedRun(tuple(tables), ignored, len(applied), tuple(prepared.values()), left, tuple(bad))
+        held_back = tuple(prepared.values())
+        return DecodedRun(tuple(tables), ignored, len(applied), held_back, left, tuple(bad), tuple(undecoded))
 
     def _decoded(
         self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None

@@ -31,6 +31,7 @@ from cdc_pipeline.pipeline.overlap import decide_in_overlap
 from cdc_pipeline.pipeline.parts import get_size
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
+from cdc_pipeline.pipeline.raw_staging import raw_staging
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.schemas import Schemas
@@ -80,6 +81,7 @@ class Drain:
         self._observer = observer
         self._suspends = suspends
         self._schemas = schemas
+        self._raw = raw_staging(config, targets, resolved) if committer.may_stage_raw else None
         self._end = resolved.end
         self._epoch = resolved.epoch
         self._bytes_done = 0
@@ -157,8 +159,9 @@ class Drain:
         try:
             stated = self._decide_statements(run)
             controls = self._controls.read(stated)
-            decoded = self._decoder.decode(run, controls.undone)
+            decoded = self._decoder.decode(run, controls.undone, raw=self._raw)
             confirmed = [self._confirm(table) for table in decoded.tables]
+            confirmed_raw = [self._confirm(raw.as_decoded, first_us=raw.first_us) for raw in decoded.raw]
             steps = self._xa.plan(decoded.prepared, controls.xa_ends)
         except CdcError as error:
             self._targets.restore(saved)
@@ -173,6 +176,8 @@ class Drain:
                 self._apply(one.decision)
             for targets, table in zip(confirmed, decoded.tables, strict=True):
                 self._committer.stage(targets, table.rows, open_transaction=False)
+            for targets, raw in zip(confirmed_raw, decoded.raw, strict=True):
+                self._committer.stage_raw(targets, raw.rows)
             self._committer.quarantine(decoded.bad, open_transaction=False)
             self._xa.apply(steps)
             self._advance(run, decoded)
@@ -242,13 +247,16 @@ class Drain:
             )
         return int(self._open_is_applied)
 
-    def _confirm(self, table: DecodedTable) -> list[Target]:
-        """The targets of a table's changes; an error tells where they stand."""
+    def _confirm(self, table: DecodedTable, *, first_us: int | None = None) -> list[Target]:
+        """The targets of a table's changes; an error tells where they stand. `first_us` is the commit time of the first
+        of them; None for that of the rows."""
         try:
             found = self._targets.confirm(table.rows.schema)
             self._targets.check_rows(table.rows)
             self._committer.check_overlap(
-                found, table.rows.schema.full_name, first_us=int(table.rows.commit_ts_us.min())
+                found,
+                table.rows.schema.full_name,
+                first_us=int(table.rows.commit_ts_us.min()) if first_us is None else first_us,
             )
             for target in found:
                 check_rows(target, table.rows)
@@ -360,6 +368,7 @@ class Drain:
         if self._committer.history is not None:
             self._committer.history.add(run)
         self._take_notes()
+        self._rows += sum(len(raw.rows) for raw in decoded.raw)
         self._rows += sum(len(table.rows) for table in decoded.tables) + self._xa.take_rows_applied()
         self._transactions += decoded.transactions_applied
 

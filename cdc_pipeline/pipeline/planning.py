@@ -117,8 +117,12 @@ def resolve(
     """Start, end and tables of a run over `source`, which has passed its check.
 
     Raises:
+        ConfigError: rules of targets contradict each other, or what is recorded.
         SourceError: the start is gone, the cursor belongs to another server, or the end lies before the start.
     """
+    tables = TableFilter(config.tables)
+    captured = _table_names(tables, source.tables(), reconciled.cursor, cut)
+    check_routes(config, captured, cut)
     decision = resolve_start(
         cursor=reconciled.cursor,
         start=config.start,
@@ -140,9 +144,6 @@ def resolve(
         )
     reasons = (*decision.reasons, *source.reasons(decision.read_from))
     journals = [info for info in source.journals() if _within(info.journal, start, end)]
-    tables = TableFilter(config.tables)
-    captured = _table_names(tables, source.tables(), reconciled.cursor, cut)
-    check_routes(config, captured, cut)
     return ResolvedRun(
         plan=CapturePlan(
             source=config.name,

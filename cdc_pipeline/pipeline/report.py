@@ -77,6 +77,12 @@ class PlannedTarget(_Plain):
             return "found in the log"
         return ", ".join(self.key) or ("none" if self.mode == "changelog" else "all values")
 
+    @property
+    def kind_text(self) -> str:
+        """The mode in words, and the tables that the target is made of where its name does not tell them."""
+        mode = self.mode.replace("_", " ")
+        return mode if self.sources == (self.target,) else f"{mode} of {', '.join(self.sources)}"
+
 
 class CapturePlan(_Plain):
     """What a run would do; made without writing anything."""

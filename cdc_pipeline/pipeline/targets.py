@@ -116,9 +116,10 @@ class Targets(FollowedTargets):
         """What is recorded of a source table, or None."""
         source = f"{database}.{table}"
         following = self.following(database, table)
-        # A dropped table whose target came along with a rename has nothing that follows its name any more.
-        others = [t for t in self._targets.values() if source in t.sources and not _is_left(t, t.sources[source])]
-        recorded = [*following, *others]
+        # One that came to the name by RENAME and whose table is gone has nothing to do with a later table of that name.
+        led_to = {route.target for route in self.routes_of(database, table)}
+        others = (target for target in self._targets.values() if source in target.sources)
+        recorded = [*following, *(one for one in others if one.name in led_to or not one.sources[source].gone)]
         if not recorded:
             return None
         return self._known(recorded[0], source)
@@ -386,14 +387,9 @@ class Targets(FollowedTargets):
 
     def check(self, schema: TableSchema) -> None:
         """As `confirm`, for rows that may never count: a table without a record stays without one."""
-        if self.known(schema.database, schema.table) is not None:
-            saved = self.snapshot()
-            self.confirm(schema)
-            self.restore(saved)
-        else:
-            saved = self.snapshot()
-            self.confirm(schema)
-            self.restore(saved)
+        saved = self.snapshot()
+        self.confirm(schema)
+        self.restore(saved)
 
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""
@@ -402,11 +398,6 @@ class Targets(FollowedTargets):
                 self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="")
         self._take_suspended(cut.cursor.targets)
         self.has_lost_exactness = False
-
-
-def _is_left(target: Target, of: RecordedSource) -> bool:
-    """Whether a renamed table is gone for good: another one of its name has the target that the configuration names."""
-    return of.gone and target.state.origin is not None
 
 
 def _by_key(target: Target, of: RecordedSource) -> bool:

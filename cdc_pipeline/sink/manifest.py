@@ -30,6 +30,7 @@ __all__ = [
     "Note",
     "QuarantineCount",
     "QuarantineMark",
+    "RawFile",
     "RecordedShape",
     "RecordedSource",
     "RecordedTarget",
@@ -90,6 +91,14 @@ class StagedFile(_Plain):
     size_bytes: int
     rows: int
     sha256: str
+
+
+class RawFile(StagedFile):
+    """Rows events of one table at one schema version, to be decoded on executors (`sink/raw_files.py`); `rows` counts
+    events."""
+
+    source_schema: str  # `TableSchema` as JSON
+    epoch: int  # K1
 
 
 class QuarantineMark(_Plain):
@@ -184,6 +193,7 @@ class RecordedTarget(_Plain):
     schema_steps: tuple[Step, ...] = ()
     replaces: str = ""  # the app_id of the table that this one takes the place of, empty (a table created anew)
     files: tuple[StagedFile, ...] = ()
+    raw_files: tuple[RawFile, ...] = ()
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
@@ -194,7 +204,8 @@ class RecordedTarget(_Plain):
     rescues: bool = False  # the table has `_cdc_rescued`, as the last of the staged columns (sink/rescue.py)
     rescued: dict[str, int] = Field(default_factory=dict)  # values that became NULL in their column, by column
     rescued_rows: int = 0  # rows with such values
-    rows_gone: int = 0  # keys that leave the target: deletes, and key updates
+    # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may be one.
+    rows_gone: int = 0
 
 
 class BatchRecord(_Plain):

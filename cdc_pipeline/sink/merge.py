@@ -31,6 +31,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.modes import is_plain_mirror
 from cdc_pipeline.sink.modes import statement as modes_statement
+from cdc_pipeline.sink.raw_decode import with_decoded
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
@@ -68,7 +69,7 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     if there is None or (target.replaces and there.app_id == target.replaces):
         return False
     check_owner(there, target.table, target.app_id, path=path)
-    if target.files:
+    if target.files or target.raw_files:
         return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
     return are_done(there, record, target)
 
@@ -90,8 +91,9 @@ def apply_target(
         LakeStateError: the target's table is not the one that the record means.
         MergeError: Spark or Delta failed.
     """
-    path, target = paths.table(target.table), with_rescued_column(target)
+    path, recorded, target = paths.table(target.table), target, with_rescued_column(target)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
+    has_rows = bool(files or target.raw_files)
     # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
     session = spark.newSession()
@@ -101,10 +103,13 @@ def apply_target(
             create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)
         add_rescued_column(session, path, there, target)
-        if files and has_steps(target):
+        if has_rows and has_steps(target):
             raise StagingError("a batch both changes a target and has rows of it", table=target.table)
         run_steps(session, path, record, target, there)
-        if files and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
+        if has_rows and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
+            if target.raw_files:
+                target = with_rescued_column(with_decoded(session, record, recorded, paths=paths))
+                files = [paths.lake / file.path for file in target.files]
             _apply_rows(session, path, record, target, there, files, settings=MergeSettings(session, fixed))
     except CdcError:
         raise

@@ -44,6 +44,8 @@ from cdc_pipeline.sink.manifest import (
     TargetColumn,
 )
 from cdc_pipeline.sink.modes import staged_rows
+from cdc_pipeline.sink.raw_files import SCHEMA as RAW_SCHEMA
+from cdc_pipeline.sink.raw_files import RawParts, RawRows
 from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.sink.storage import storage_of
@@ -98,14 +100,16 @@ class _Part:
     gone: int = 0
     rescued: Counter[str] = field(default_factory=Counter)
     rescued_rows: int = 0
+    raw: RawParts = field(default_factory=RawParts)
 
     @property
     def staged_bytes(self) -> int:
-        return sum(file.size_bytes for file in self.closed) + (self.writer.staged_bytes if self.writer else 0)
+        written = self.raw.staged_bytes + (self.writer.staged_bytes if self.writer else 0)
+        return sum(file.size_bytes for file in self.closed) + written
 
     @property
     def staged_rows(self) -> int:
-        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0)
+        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0) + self.raw.rows
 
     def join(self, other: _Part) -> None:
         self.closed += other.closed
@@ -229,12 +233,7 @@ class StagedBatch:
         try:
             self._write(target, part, staged)
         except OSError as error:
-            raise SinkError(
-                f"batch {self.number} cannot be staged in {self._folder}",
-                table=plan.table,
-                got=f"{type(error).__name__}: {error.strerror or error}",
-                next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
-            ) from error
+            raise self._cannot_stage(plan, error) from error
         part.inserted += staged.rows_inserted
         part.updated += staged.rows_updated
         part.deleted += staged.rows_deleted
@@ -243,6 +242,26 @@ class StagedBatch:
         part.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
         part.rescued += values
         part.rescued_rows += rows_with_values
+        self._on_joint("staging")
+
+    def add_raw(self, rows: RawRows, plan: TargetPlan) -> None:
+        """Stage rows events that executors will decode (`sink/raw_decode.py`); every image is whole.
+
+        Raises:
+            StagingError, SinkError: as `add`.
+        """
+        target, part = self._target(plan), self._target(plan).part
+        if target.changed or self.has_open:
+            raise StagingError("rows come where they cannot be staged", table=plan.table)
+        try:
+            part.raw.write(rows, lambda: self._new_file(RAW_SCHEMA, key_columns=[]))
+        except OSError as error:
+            raise self._cannot_stage(plan, error) from error
+        counts = rows.counts
+        part.inserted += counts.inserted
+        part.updated += counts.updated
+        part.deleted += counts.deleted
+        part.gone += counts.deleted + counts.updated
         self._on_joint("staging")
 
     def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
@@ -323,6 +342,7 @@ class StagedBatch:
             )
         for target in self._targets.values():
             self._close(target.part)
+            target.part.raw.close(lake=self._paths.lake)
         sync_folder(self._folder)
         sync_folder(self._folder.parent)
         record = BatchRecord(
@@ -336,7 +356,8 @@ class StagedBatch:
             targets=tuple(
                 _recorded(target)
                 for name, target in sorted(self._targets.items())
-                if (target.create or target.changed or target.part.closed) and not name.startswith(_QUARANTINE)
+                if (target.create or target.changed or target.part.closed or target.part.raw.closed)
+                and not name.startswith(_QUARANTINE)
             ),
             quarantine=tuple(
                 file
@@ -402,11 +423,19 @@ class StagedBatch:
 
     def _writer(self, target: _Target, schema: pa.Schema) -> StagedFileWriter:
         names = [column.name for column in target.plan.columns]
+        return self._new_file(schema, key_columns=[f"c{names.index(name)}" for name in target.plan.key])
+
+    def _new_file(self, schema: pa.Schema, *, key_columns: list[str]) -> StagedFileWriter:
         self._files += 1
-        return StagedFileWriter(
-            self._folder / storage_of(self._folder).unique(f"{self._files:06d}.parquet"),
-            schema,
-            key_columns=[f"c{names.index(name)}" for name in target.plan.key],
+        path = self._folder / storage_of(self._folder).unique(f"{self._files:06d}.parquet")
+        return StagedFileWriter(path, schema, key_columns=key_columns)
+
+    def _cannot_stage(self, plan: TargetPlan, error: OSError) -> SinkError:
+        return SinkError(
+            f"batch {self.number} cannot be staged in {self._folder}",
+            table=plan.table,
+            got=f"{type(error).__name__}: {error.strerror or error}",
+            next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
         )
 
     def _close(self, part: _Part) -> None:
@@ -443,6 +472,7 @@ def _recorded(target: _Target) -> RecordedTarget:
         schema_steps=target.steps,
         replaces=plan.replaces,
         files=tuple(part.closed),
+        raw_files=tuple(part.raw.closed),
         rows_inserted=part.inserted,
         rows_updated=part.updated,
         rows_deleted=part.deleted,

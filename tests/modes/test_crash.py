@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +18,29 @@ from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.delta_log import read_table_log
 from tests.modes.test_end_to_end import COLUMNS, Lake, as_text, shown, targets
+from tests.pipeline.conftest import SPARK
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.slow]
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_k2_k3_killed_between_the_merges_of_all_modes(
-    mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig], spark: Any, tmp_path: Path
+    mariadb_server: Server, mariadb_database: str, spark: Any, tmp_path: Path
 ) -> None:
-    include = [f"{mysql_database}.item", f"{mysql_database}.bag"]
-    rules = targets(mysql_database)[:-1]
-    config = make_config(live(mysql_server), include=include, start=here(mysql_server), targets=rules)
-    mysql_server.execute_all(
-        f"USE `{mysql_database}`",
+    document = {
+        "name": "bank",
+        "source": live(mariadb_server),
+        "tables": {"include": [f"{mariadb_database}.item", f"{mariadb_database}.bag"]},
+        "start": here(mariadb_server),
+        "targets": targets(mariadb_database)[:-1],
+        "sink": {"lake_path": str(tmp_path / "lake"), "spark": SPARK},
+    }
+    config = PipelineConfig.model_validate(document)
+    mariadb_server.execute_all(
+        f"USE `{mariadb_database}`",
         "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(8,2))",
         "CREATE TABLE bag (a INT, b VARCHAR(5))",
         "INSERT INTO item VALUES (1,'a',1),(2,'b',2),(3,'c',3)",
@@ -45,8 +51,6 @@ def test_k2_k3_killed_between_the_merges_of_all_modes(
         "DELETE FROM bag WHERE a = 1 LIMIT 1",
     )
     file = tmp_path / "config.json"
-    document = config.model_dump(mode="json", by_alias=True)
-    document["source"]["password"] = config.source.password.get_secret_value()  # type: ignore[union-attr]
     file.write_text(json.dumps(document), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "tests.modes.crash_child", str(file), "between_merges", "3"],
@@ -58,15 +62,15 @@ def test_k2_k3_killed_between_the_merges_of_all_modes(
         timeout=300,
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
-    lake_path = config.sink.lake_path / mysql_database
+    lake_path = config.sink.lake_path / mariadb_database
     logs = [read_table_log(folder) for folder in lake_path.iterdir()]
     applied = [log is not None and log.transaction_version >= 0 for log in logs]
     assert sum(applied) >= 3
 
     report = capture(config, cursors=MemoryCursorStore())
     assert report.recovered_batch is not None
-    lake = Lake(spark, config, mysql_database)
-    now = shown(mysql_server, mysql_database, "item", COLUMNS)
+    lake = Lake(spark, config, mariadb_database)
+    now = shown(mariadb_server, mariadb_database, "item", COLUMNS)
     assert as_text(lake.rows("item", COLUMNS)) == now
     assert as_text(lake.rows("item_soft", COLUMNS, "NOT _cdc_deleted")) == now
     assert as_text(lake.rows("item_history", COLUMNS, "__END_AT IS NULL")) == now
@@ -77,4 +81,4 @@ def test_k2_k3_killed_between_the_merges_of_all_modes(
         "update": 3,
         "delete": 1,
     }
-    assert lake.rows("bag", ["a", "b"]) == shown(mysql_server, mysql_database, "bag", ["a", "b"])
+    assert lake.rows("bag", ["a", "b"]) == shown(mariadb_server, mariadb_database, "bag", ["a", "b"])

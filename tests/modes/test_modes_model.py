@@ -97,6 +97,7 @@ def bag_changes(rng: random.Random, bag: Bag, *, partial: bool) -> list[Change]:
     return changes
 
 
+@pytest.mark.timeout(900)
 def test_k10_k11_every_mode_equals_its_twin(open_sink: Callable[[str], DeltaSink]) -> None:
     rng = random.Random(20)
     sink = open_sink("lake")
@@ -109,9 +110,9 @@ def test_k10_k11_every_mode_equals_its_twin(open_sink: Callable[[str], DeltaSink
     from tests.sink.test_merge_model import Model, lines_of
 
     model, bag = Model(), Bag()
-    stories = [Story(number, rng, model.rows) for number in range(40)]
+    stories = [Story(number, rng, model.rows) for number in range(30)]
     place = 10
-    for number in (1, 2, 3):
+    for number in (1, 2):
         changes: list[Change] = []
         first_place = place
         for _ in range(12):

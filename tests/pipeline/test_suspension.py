@@ -402,6 +402,7 @@ def test_k4_purged_journals_are_named(start_server: Any, make_config: MakeConfig
     server = start_server("mysql")
     server.execute("CREATE DATABASE p")
     config = make_config(live(server), include=["p.*"], start=here(server))
+    config = config.model_copy(update={"sink": config.sink.model_copy(update={"on_invalid_value": "fail"})})
     shop = Shop(server, "p", config, spark)
     shop.execute(*(f"CREATE TABLE {table} (id INT PRIMARY KEY, d DATE NULL)" for table in COLUMNS))
     shop.execute("SET sql_mode = ''", "INSERT INTO t VALUES (9001, '0000-00-00')")

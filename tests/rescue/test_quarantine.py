@@ -13,10 +13,14 @@ import pytest
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.rows import RowsSelection
+from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import DamagedJournalError, LakeStateError
+from cdc_pipeline.pipeline import decoding
+from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.quarantine import BadRows, bad_rows
+from cdc_pipeline.pipeline.rescue import RowPolicy, TablePolicy
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, QuarantineMark
 from cdc_pipeline.sink.quarantine import Entry, read_entries
@@ -184,3 +188,33 @@ def test_marks_settle_rows_once_and_count_from_their_cut_on(tmp_path: Path) -> N
     file.write_text("{", encoding="utf-8")
     with pytest.raises(LakeStateError, match="damaged"):
         _entries(sink)
+
+
+def test_an_event_that_cannot_be_decoded_is_one_row_and_the_others_are_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bounds are known; by default it stops the run, as before."""
+    chunk = _chunk(3)
+    parts = [RowsSelection(chunk, np.array([0, 1, 2]))]
+
+    def decode(given: list[RowsSelection], schema: Any, *, epoch: int) -> Any:
+        offsets = [int(offset) for part in given for offset in part.chunk.events["offset"][part.rows]]
+        if 104 in offsets:
+            raise DamagedJournalError("it ends inside a column", journal=chunk.journal, offset=104)
+        assert (offsets, epoch) == ([4, 204], 3)
+        return decoded(schema, [insert(d=1, n="a"), insert(d=2, n="b")], first_place=1)
+
+    monkeypatch.setattr(decoding, "decode_rows", decode)
+    policy = TablePolicy(RowPolicy(on_bad_row="quarantine"), ("d",))
+    lenient = RunDecoder(captured=lambda *_: True, epoch=3, policies=lambda _: policy)
+    bad: list[BadRows] = []
+    assert len(lenient._decoded(parts, SCHEMA, bad=bad)) == 2
+    sink = _sink(tmp_path / "lake")
+    _put(sink, 1, *bad)
+    (entry,) = _entries(sink)
+    assert (entry.offset, entry.error, entry.rows()) == (104, "DamagedJournalError", None)
+    assert entry.raw == bytes(range(7, 14))
+    assert int(entry.seq) == pack_seq(3, 1, 4, 0, 0, 0)
+    for decoder, given in ((lenient, None), (RunDecoder(captured=lambda *_: True, epoch=3), [])):
+        with pytest.raises(DamagedJournalError):
+            decoder._decoded(parts, SCHEMA, bad=given)

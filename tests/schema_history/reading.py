@@ -12,7 +12,7 @@ from cdc_pipeline.binlog.chunk import EventSlice, Role
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.query import parse_query
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config import TablesConfig
+from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.decoding import RunDecoder
 from cdc_pipeline.pipeline.schemas import Schemas
 from cdc_pipeline.pipeline.statements import StatementRules
@@ -41,7 +41,14 @@ class Reading:
     def __init__(self, server: Server, database: str, folder: Path, *, asks: bool = True) -> None:
         self._server = server
         self._file = SchemaHistoryFile(folder / "schema_history.json")
-        self._filter = TableFilter(TablesConfig(include=(f"{database}.*",)))
+        document = {
+            "name": "reading",
+            "source": {"kind": "archive", "directory": folder},
+            "tables": {"include": [f"{database}.*"]},
+            "sink": {"lake_path": folder / "lake"},
+        }
+        self._config = PipelineConfig.model_validate(document)
+        self._filter = TableFilter(self._config.tables)
         self._asks = asks
         self.recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None
         self.rows: list[tuple[str, dict[str, Any]]] = []
@@ -89,7 +96,7 @@ class Reading:
 
     def _read(self, chunks: Any, schemas: Schemas) -> None:
         is_mariadb = self._server.flavor == "mariadb"
-        rules = StatementRules(self._filter, is_mariadb=is_mariadb)
+        rules = StatementRules(self._filter, is_mariadb=is_mariadb, config=self._config, followed=())
         slices: list[EventSlice] = []
 
         def take(pieces: Sequence[EventSlice]) -> bool:
