@@ -1,0 +1,28 @@
+"""K13: a table under the name that another one had after a RENAME."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.schema.changes import decide
+
+
+def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_target_of_its_own() -> None:
+    source = {"kind": "archive", "directory": Path("journals")}
+    targets = Targets(
+        PipelineConfig.model_validate({"name": "bank", "source": source, "sink": {"lake_path": "lake"}}), None
+    )
+    for sql in (
+        "CREATE TABLE t (a INT PRIMARY KEY)",
+        "ALTER TABLE t RENAME TO u",
+        "DROP TABLE u",
+        "CREATE TABLE u (a INT PRIMARY KEY, b INT)",
+    ):
+        targets.decided(decide(sql, "d", captured=lambda *_: True, known=targets.known))
+    assert [target.name for target in targets.following("d", "u")] == ["d.u"]
+    assert [column.name for column in targets.named("d.u").columns] == ["a", "b"]
+    old = targets.named("d.t")
+    assert [column.name for column in old.columns] == ["a"]
+    assert old.sources["d.u"].gone
