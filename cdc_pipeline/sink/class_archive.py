@@ -57,7 +57,10 @@ def archive_path() -> Path:
     release = home / "release"
     said = release.read_bytes() if release.is_file() else (home / "bin" / "java").read_bytes()
     names = "\n".join(str(path) for path in (home, Path(pyspark.__file__).parent, *jar_paths()))
-    key = hashlib.sha256(said + names.encode() + pyspark.__version__.encode()).hexdigest()[:16]
+    # Java refuses an archive whose jars were written anew, as by another installation in the same place.
+    jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    times = "\n".join(f"{jar.name} {jar.stat().st_mtime_ns}" for jar in jars)
+    key = hashlib.sha256(said + names.encode() + times.encode() + pyspark.__version__.encode()).hexdigest()[:16]
     return cache_folder() / "java" / f"classes-{key}.jsa"
 
 

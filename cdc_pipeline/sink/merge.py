@@ -31,7 +31,6 @@ from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.modes import is_plain_mirror
 from cdc_pipeline.sink.modes import statement as modes_statement
-from cdc_pipeline.sink.raw_decode import with_decoded
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
@@ -108,6 +107,9 @@ def apply_target(
         run_steps(session, path, record, target, there)
         if has_rows and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
             if target.raw_files:
+                # it brings the decoder, which nobody who only asks for a target's state shall load
+                from cdc_pipeline.sink.raw_decode import with_decoded
+
                 target = with_rescued_column(with_decoded(session, record, recorded, paths=paths))
                 files = [paths.lake / file.path for file in target.files]
             _apply_rows(session, path, record, target, there, files, settings=MergeSettings(session, fixed))

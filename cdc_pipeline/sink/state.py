@@ -20,9 +20,9 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink.delta_log import is_maintenance, is_of_batch, read_commit, read_table_log
 from cdc_pipeline.sink.lake import LakePaths, list_numbers, read_json
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable
-from cdc_pipeline.sink.merge import STEPS_PER_BATCH
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.tables import check_owner
+from cdc_pipeline.sink.transactions import STEPS_PER_BATCH
 
 _Document = TypeVar("_Document", Cut, BatchRecord)
 
