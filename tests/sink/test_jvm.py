@@ -15,6 +15,8 @@ from tests.sink.in_a_child import run_in_a_child
 
 
 def _die_and_go_on() -> None:
+    archive = class_archive.make_archive()  # `make setup` has made it
+    assert archive is not None
     provider = SparkProvider(SparkConfig(master="local[1]", driver_memory="512m"))
     session: Any = provider.session()
     beans = session._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
@@ -22,8 +24,6 @@ def _die_and_go_on() -> None:
     assert code >= CODE_CACHE_MB << 20, f"{code} bytes for compiled code: Spark's classes fill the default of 48 MiB"
     context: Any = SparkContext
     process = context._gateway.proc
-    archive = class_archive.make_archive()  # `make setup` has made it
-    assert archive is not None
     assert archive.name in Path(f"/proc/{process.pid}/maps").read_text(), "Java did not take the archive of classes"
     process.kill()
     process.wait()
