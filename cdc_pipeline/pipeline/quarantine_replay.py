@@ -23,13 +23,13 @@ from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError
-from cdc_pipeline.pipeline.commit import cursor_metadata, plan_of
+from cdc_pipeline.pipeline.commit import plan_of
 from cdc_pipeline.pipeline.decoding import incomplete_inserts
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
 from cdc_pipeline.pipeline.rescue import judged
-from cdc_pipeline.pipeline.suspension import standing
+from cdc_pipeline.pipeline.suspension import finish_standing, standing
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
@@ -149,12 +149,7 @@ def settle(
             start=cursor.position,
             marks=marks,
         )
-        made = sink.finish(record)
-        observer.published(made)
-        observer.reached("before_cursor")
-        cursors.write(made.cursor, cursor_metadata(made.interval, made))
-        observer.reached("before_ack")
-        sink.cleanup(made)
+        finish_standing(record, sink=sink, cursors=cursors, observer=observer)
         settled.batch_number = number
         return settled
 

@@ -29,7 +29,7 @@ from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, Interval, Note
+from cdc_pipeline.sink.manifest import BatchRecord, Cut, Interval, Note
 from cdc_pipeline.sink.suspending import is_retryable, note_of, suspension, way_out
 
 _OF_ONE_TABLE = (SchemaError, UnrepresentableValueError, IncompleteRowsError, UnknownColumnTypeError)
@@ -134,6 +134,11 @@ def publish_standing(
         dropped=tuple(dropped),
         start=cursor.position,
     )
+    return finish_standing(record, sink=sink, cursors=cursors, observer=observer)
+
+
+def finish_standing(record: BatchRecord, *, sink: DeltaSink, cursors: CursorStore, observer: CaptureObserver) -> Cut:
+    """From the record of a batch that moves no cursor to its end: merge, cut, cursor, clean-up (K2)."""
     made = sink.finish(record)
     observer.published(made)
     observer.reached("before_cursor")

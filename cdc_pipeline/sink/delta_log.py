@@ -98,7 +98,7 @@ def open_delta(path: Path) -> DeltaTable:
     """The Delta table in `path`, wherever that lies. Raises what `deltalake` raises: see `unreadable_log`."""
     from deltalake import DeltaTable
 
-    return DeltaTable(str(path), storage_options=delta_options(path) if is_object(path) else None)
+    return DeltaTable(str(path), storage_options=log_options(path))
 
 
 def unreadable_log(path: Path, error: Exception) -> CdcError:

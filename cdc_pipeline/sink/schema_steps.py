@@ -101,9 +101,10 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
         else:
             structure += 1
             if structure > reached:
-                if target.mode == "changelog":
-                    _change_before(session, path, step)
-                _change(session, path, step, states[structure - 1], present)
+                if target.mode == "changelog" and not _is_changed_before(session, path, step):
+                    _change(session, path, step, present, within=f"{BEFORE_COLUMN}.")
+                last = states[structure - 1][-1:]
+                _change(session, path, step, present, place=f" AFTER {quoted(last[0].name)}" if last else " FIRST")
     if not structure and not dml:
         session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{CHECKED_PROPERTY}' = '{record.batch_number}')")
 
@@ -173,44 +174,37 @@ def _dml_done(there: TableLog, record: BatchRecord, steps: tuple[Step, ...]) -> 
 # -- one step ---------------------------------------------------------------------------------------------------------
 
 
-def _change(session: SparkSession, path: Path, step: Step, before: _Columns, present: list[TargetColumn]) -> None:
-    table = table_at(path)
+def _change(
+    session: SparkSession, path: Path, step: Step, present: list[TargetColumn], *, within: str = "", place: str = ""
+) -> None:
+    """One step of structure: on the table's columns, or on the fields `within` one (``name.``)."""
+    table, name = table_at(path), f"{within}{quoted(getattr(step, 'name', ''))}"
     if isinstance(step, AddColumn):
         if "timestamp_ntz" in step.delta_type:
             _allow_ntz(session, path, present)
-        place = f"AFTER {quoted(before[-1].name)}" if before else "FIRST"
-        session.sql(f"ALTER TABLE {table} ADD COLUMNS ({quoted(step.name)} {step.delta_type} {place})")
+        session.sql(f"ALTER TABLE {table} ADD COLUMNS ({name} {step.delta_type}{place})")
     elif isinstance(step, DropColumn):
         _switch_on(session, path, "columnMapping")
-        session.sql(f"ALTER TABLE {table} DROP COLUMN {quoted(step.name)}")
+        session.sql(f"ALTER TABLE {table} DROP COLUMN {name}")
     elif isinstance(step, RenameColumn):
         _switch_on(session, path, "columnMapping")
-        session.sql(f"ALTER TABLE {table} RENAME COLUMN {quoted(step.name)} TO {quoted(step.new_name)}")
+        session.sql(f"ALTER TABLE {table} RENAME COLUMN {name} TO {quoted(step.new_name)}")
     elif isinstance(step, WidenColumn):
         _switch_on(session, path, "typeWidening")
         if step.delta_type == "timestamp_ntz":
             _allow_ntz(session, path, present)
-        session.sql(f"ALTER TABLE {table} ALTER COLUMN {quoted(step.name)} TYPE {step.delta_type}")
+        session.sql(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {step.delta_type}")
 
 
-def _change_before(session: SparkSession, path: Path, step: Step) -> None:
-    """The same step on the images before the change. It comes first, and looks at what is there: it may come again."""
+def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:
+    """Whether the images before the change, which a step changes first, have it behind them: it may come again."""
     fields = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
     there = {field.name: field.dataType.simpleString() for field in cast("StructType", fields).fields}
-    table, at = table_at(path), f"{BEFORE_COLUMN}."
-    if isinstance(step, AddColumn) and step.name not in there:
-        if "timestamp_ntz" in step.delta_type:
-            _switch_on(session, path, "timestampNtz")
-        session.sql(f"ALTER TABLE {table} ADD COLUMNS ({at}{quoted(step.name)} {step.delta_type})")
-    elif isinstance(step, DropColumn) and step.name in there:
-        _switch_on(session, path, "columnMapping")
-        session.sql(f"ALTER TABLE {table} DROP COLUMN {at}{quoted(step.name)}")
-    elif isinstance(step, RenameColumn) and step.name in there:
-        _switch_on(session, path, "columnMapping")
-        session.sql(f"ALTER TABLE {table} RENAME COLUMN {at}{quoted(step.name)} TO {quoted(step.new_name)}")
-    elif isinstance(step, WidenColumn) and there.get(step.name) != step.delta_type:
-        _switch_on(session, path, "typeWidening")
-        session.sql(f"ALTER TABLE {table} ALTER COLUMN {at}{quoted(step.name)} TYPE {step.delta_type}")
+    if isinstance(step, AddColumn):
+        return step.name in there
+    if isinstance(step, WidenColumn):
+        return there.get(step.name) == step.delta_type
+    return isinstance(step, DropColumn | RenameColumn) and step.name not in there
 
 
 def _switch_on(session: SparkSession, path: Path, feature: str) -> None:

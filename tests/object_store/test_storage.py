@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -32,23 +31,12 @@ from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.storage_settings import delta_options
 from tests.object_store.server import READ_KEY, SECRET
 from tests.object_store.store import Store
+from tests.sink.writers import texts_that_won
 
 
 def test_k16_of_many_writers_one_puts_its_object(lake: Path) -> None:
     path = numbered(lake / "cuts", 7)
-    start = threading.Barrier(8)
-    won: list[str] = []
-
-    def put(text: str) -> None:
-        start.wait()
-        if put_if_absent(path, text):
-            won.append(text)
-
-    threads = [threading.Thread(target=put, args=(f'"{number}"',)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    won = texts_that_won(path)
     assert won == [read_json(path)]
     assert put_if_absent(path, won[0]), "an answer that was lost: the same content counts as written"
     assert not put_if_absent(path, '"other"')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -15,11 +14,11 @@ from cdc_pipeline.sink.lake import (
     folder_name,
     list_numbers,
     numbered,
-    put_if_absent,
     read_json,
     remove_tree,
     source_name,
 )
+from tests.sink.writers import texts_that_won
 
 
 @given(st.text(min_size=1, max_size=20))
@@ -43,20 +42,7 @@ def test_a_name_too_long_for_a_folder_is_refused() -> None:
 
 def test_k16_of_many_writers_one_puts_its_file(tmp_path: Path) -> None:
     path = numbered(tmp_path / "cuts", 7)
-    start = threading.Barrier(8)
-    won: list[str] = []
-
-    def put(text: str) -> None:
-        start.wait()
-        if put_if_absent(path, text):
-            won.append(text)
-
-    threads = [threading.Thread(target=put, args=(f'"{number}"',)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert won == [path.read_text()]
+    assert texts_that_won(path) == [path.read_text()]
     assert [file.name for file in path.parent.iterdir()] == ["00000000000000000007.json"]
     assert list_numbers(path.parent) == [7]
     assert list_numbers(tmp_path / "absent") == []
