@@ -25,7 +25,9 @@ from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Told, note, ok, 
 from cdc_pipeline.position.cursor import CursorStore
 
 _KEY_FORMAT: Final = "%Y-%m-%dT%H:%M:%S%z"
-_LOOK_AHEAD: Final = (timedelta(days=8), timedelta(days=800))
+# The first holds the longest gap of whatever comes back each week; the second, of whatever comes back each year.
+_LOOK_AHEAD: Final = (timedelta(days=15), timedelta(days=800))
+_EVERY_DAY: Final = timedelta(days=2)  # enough where all days are alike: ticks are not cheap
 _DAEMON_SILENT_S: Final = 300.0
 
 
@@ -88,7 +90,8 @@ def longest_gap_s(schedule: ScheduleConfig) -> float | None:
     windows = dg.TimeWindowPartitionsDefinition(
         start=now, fmt=_KEY_FORMAT, cron_schedule=schedule.cron, timezone=schedule.timezone
     )
-    for ahead in _LOOK_AHEAD:
+    is_daily = schedule.cron.split()[2:] == ["*"] * 3
+    for ahead in (*([_EVERY_DAY] if is_daily else []), *_LOOK_AHEAD):
         keys = windows.get_partition_keys(current_time=now + ahead)
         if len(keys) > 1:
             ticks = [datetime.fromisoformat(key) for key in keys]

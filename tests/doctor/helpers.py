@@ -18,7 +18,9 @@ def live(server: Server, **changes: Any) -> dict[str, Any]:
     """The section `source`, with an account that may capture unless one is given."""
     found: dict[str, Any] = {"kind": "live", "host": server.host, "port": server.port, "read_timeout_s": 20}
     if "user" not in changes:
-        found["user"], found["password"] = server.create_replication_user()
+        found["user"], found["password"] = "cdc", "cdc-Secret-1"
+        if not server.query("SELECT 1 FROM mysql.user WHERE User = 'cdc'"):
+            server.create_replication_user()
     return found | changes
 
 
