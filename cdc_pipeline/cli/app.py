@@ -17,6 +17,7 @@ from cdc_pipeline.errors import CdcError, ConfigError
 # Command -> its line in --help. Each is the object `command` in the module of its name, loaded when it is called.
 COMMANDS: Final = {
     "validate": "Check configuration files; every mistake is shown at once.",
+    "doctor": "Examine server, grants, lake and this machine; say what mends each finding.",
     "plan": "Show what a run would do, and why; writes nothing.",
     "run": "Capture a source once, as a run of its Dagster job.",
     "status": "Show where sources stand.",

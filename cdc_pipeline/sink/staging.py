@@ -37,6 +37,7 @@ from cdc_pipeline.sink.manifest import (
     Interval,
     Note,
     QuarantineMark,
+    RecordedContent,
     RecordedShape,
     RecordedSource,
     RecordedTarget,
@@ -130,6 +131,7 @@ class _Target:
     changed: bool = False
     before: tuple[TargetColumn, ...] = ()
     steps: tuple[Step, ...] = ()
+    content: RecordedContent | None = None
     part: _Part = field(default_factory=_Part)
     open: _Part | None = None
 
@@ -159,7 +161,7 @@ class StagedBatch:
     @property
     def has_work(self) -> bool:
         """Whether the batch changes any target (open pieces do not count)."""
-        return any(t.create or t.changed or t.part.staged_rows for t in self._targets.values())
+        return any(t.create or t.changed or t.content or t.part.staged_rows for t in self._targets.values())
 
     @property
     def staged_bytes(self) -> int:
@@ -195,6 +197,17 @@ class StagedBatch:
             )
         self._targets[plan.table] = _Target(plan, changed=True, before=before, steps=steps)
 
+    def replace(self, plan: TargetPlan, content: RecordedContent) -> None:
+        """The batch puts the rows of a side table in the place of all that the target holds; see `replacement` for the
+        plan.
+
+        Raises:
+            StagingError: the batch does something else to this target.
+        """
+        if plan.table in self._targets:
+            raise StagingError("a target is replaced in a batch that also changes it", table=plan.table)
+        self._targets[plan.table] = _Target(plan, content=content)
+
     def add(
         self,
         rows: DecodedRows,
@@ -214,7 +227,7 @@ class StagedBatch:
         if not len(rows):
             return
         target = self._target(plan)
-        if target.changed or (not open_transaction and self.has_open):
+        if target.changed or target.content or (not open_transaction and self.has_open):
             raise StagingError(
                 "rows come where they cannot be staged",
                 table=plan.table,
@@ -252,7 +265,7 @@ class StagedBatch:
             StagingError, SinkError: as `add`.
         """
         target, part = self._target(plan), self._target(plan).part
-        if target.changed or self.has_open:
+        if target.changed or target.content or self.has_open:
             raise StagingError("rows come where they cannot be staged", table=plan.table)
         try:
             part.raw.write(rows, lambda: self._new_file(RAW_SCHEMA, key_columns=[]))
@@ -358,7 +371,7 @@ class StagedBatch:
             targets=tuple(
                 _recorded(target)
                 for name, target in sorted(self._targets.items())
-                if (target.create or target.changed or target.part.closed or target.part.raw.closed)
+                if (target.create or target.changed or target.content or target.part.closed or target.part.raw.closed)
                 and not name.startswith(_QUARANTINE)
             ),
             quarantine=tuple(
@@ -483,7 +496,7 @@ def _recorded(target: _Target) -> RecordedTarget:
         replaces=plan.replaces,
         files=tuple(part.closed),
         raw_files=tuple(part.raw.closed),
-        rows_inserted=part.inserted,
+        rows_inserted=part.inserted if target.content is None else max(target.content.rows, 0),
         rows_updated=part.updated,
         rows_deleted=part.deleted,
         all_present=not part.partial,
@@ -492,4 +505,5 @@ def _recorded(target: _Target) -> RecordedTarget:
         rescues=plan.rescued is not None,
         rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
         rescued_rows=part.rescued_rows,
+        content=target.content,
     )
