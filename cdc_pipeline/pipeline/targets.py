@@ -325,6 +325,11 @@ class Targets(FollowedTargets):
         renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
         return tuple(renamed.get(name, name) for name in target.key)
 
+    def created(self, sources: Collection[str]) -> None:
+        """All rows of these source tables come, as if each had been created in the log: a target that is made of them
+        is not partial (K17, K19)."""
+        self._created_in_log.update(sources)
+
     def confirm(self, schema: TableSchema) -> list[Target]:
         """The targets of a table map's table that follow the source; created from it, and partial, where nothing is
         recorded.
