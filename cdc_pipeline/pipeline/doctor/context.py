@@ -133,8 +133,16 @@ class Context:
 
     @property
     def base_tables(self) -> list[str]:
-        """Names of those that have rows of their own in the log."""
-        return [table.name for table in self.tables if table.has_rows]
+        """Names of those that have rows of their own in the log; at least one."""
+        return [table.name for table in self.tables_with_rows]
+
+    @property
+    def tables_with_rows(self) -> list[TableFacts]:
+        """Captured tables that have rows of their own in the log; at least one."""
+        found = [table for table in self.tables if table.has_rows]
+        if not found:
+            raise NotThereError("a captured table")
+        return found
 
     # -- the lake -----------------------------------------------------------------------------------------------------
 
