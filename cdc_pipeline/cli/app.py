@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "status": "Show where sources stand.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
+    "backfill": "Replay old journals for some tables into a lake of its own.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "maintain": "Compact and vacuum a source's tables where it pays.",
     "demo": "Run the embedded demo and verify its tables.",
