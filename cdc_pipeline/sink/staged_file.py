@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,20 +75,22 @@ class StagedFileWriter:
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
 
-class HashingFile:
-    """The part of a new binary file that an Arrow writer uses; hashes and counts what passes."""
+class HashedStream(ABC):
+    """What an Arrow writer sees of a new binary file; hashes and counts what passes."""
 
     closed = False
 
-    def __init__(self, path: Path) -> None:
-        self._storage = storage_of(path)
-        self._stream = self._storage.create(path)
+    def __init__(self) -> None:
         self._hash = hashlib.sha256()
         self.size_bytes = 0
 
+    @abstractmethod
+    def _put(self, data: Any) -> None:
+        """Write bytes on."""
+
     def write(self, data: Any) -> int:
         count = memoryview(data).nbytes
-        self._stream.write(data)
+        self._put(data)
         self._hash.update(data)
         self.size_bytes += count
         return count
@@ -95,14 +98,29 @@ class HashingFile:
     def tell(self) -> int:
         return self.size_bytes
 
-    def flush(self) -> None:
-        self._stream.flush()
+    def flush(self) -> None:  # noqa: B027  (nothing to do)
+        """Written through when the file is finished."""
 
     def writable(self) -> bool:
         return True
 
-    def close(self) -> None:
-        """Called by Arrow; the file itself is closed in `finish`."""
+    def close(self) -> None:  # noqa: B027  (nothing to do)
+        """Called by Arrow; the file itself is closed when it is finished."""
+
+
+class HashingFile(HashedStream):
+    """A new file as an Arrow writer sees it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._storage = storage_of(path)
+        self._stream = self._storage.create(path)
+
+    def _put(self, data: Any) -> None:
+        self._stream.write(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
 
     def finish(self) -> str:
         self._storage.finish(self._stream)
