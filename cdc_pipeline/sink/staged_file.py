@@ -53,12 +53,12 @@ class StagedFileWriter:
         """Finish the file and make it durable."""
         self._flush()
         self._writer.close()
-        sha256 = self._sink.finish()
+        self._sink.finish()
         return StagedFile(
             path=self.path.relative_to(lake).as_posix(),
             size_bytes=self._sink.size_bytes,
             rows=self.rows,
-            sha256=sha256,
+            sha256=self._sink.hexdigest(),
         )
 
     def discard(self) -> None:
@@ -74,21 +74,19 @@ class StagedFileWriter:
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
 
-class HashingFile:
-    """The part of a new binary file that an Arrow writer uses; hashes and counts what passes."""
+class CountingFile:
+    """The part of a new binary file that an Arrow writer uses; counts what passes."""
 
     closed = False
 
     def __init__(self, path: Path) -> None:
         self._storage = storage_of(path)
         self._stream = self._storage.create(path)
-        self._hash = hashlib.sha256()
         self.size_bytes = 0
 
     def write(self, data: Any) -> int:
         count = memoryview(data).nbytes
         self._stream.write(data)
-        self._hash.update(data)
         self.size_bytes += count
         return count
 
@@ -104,8 +102,24 @@ class HashingFile:
     def close(self) -> None:
         """Called by Arrow; the file itself is closed in `finish`."""
 
-    def finish(self) -> str:
+    def finish(self) -> None:
+        """The file is whole and durable."""
         self._storage.finish(self._stream)
+
+
+class HashingFile(CountingFile):
+    """Hashes what passes, too."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._hash = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self._hash.update(data)
+        return super().write(data)
+
+    def hexdigest(self) -> str:
+        """SHA-256 of all that was written."""
         return self._hash.hexdigest()
 
 
