@@ -153,7 +153,7 @@ def _apply_rows(
     facts = KeyFacts(target, files)
     version = transaction_version(record.batch_number, MERGE_STEP)
     if not facts.has_null and may_append(record, target, there):
-        append(session, path, target, files, settings=settings, app_id=there.app_id, version=version)
+        append(session, path, target, files, settings=settings, there=there, version=version)
         return
     if not facts.has_null and suits(target, there):
         upsert(
@@ -163,7 +163,7 @@ def _apply_rows(
             files,
             settings=settings,
             predicate=facts.predicate,
-            app_id=there.app_id,
+            there=there,
             version=version,
         )
         return
