@@ -11,6 +11,7 @@ export DAGSTER_DISABLE_TELEMETRY := yes
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 TORTURE_ARGS ?=
+MUTATIONS_ARGS ?=
 PACKS ?= 200
 SEED ?= 1
 TEST_WORKERS ?= 2
@@ -43,6 +44,11 @@ torture: setup ## every type and event at its edges, on both real servers
 torture-sink: setup ## random workloads with random DDL into lakes, every cut compared: PACKS=200 SEED=1
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.torture_sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
+
+.PHONY: mutations
+mutations: setup ## take something out of each rule that keeps the data right, and see a test fail
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.mutations $(MUTATIONS_ARGS)
 
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
