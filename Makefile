@@ -44,6 +44,11 @@ torture-sink: setup ## random workloads with random DDL into lakes, every cut co
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.torture_sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-load
+torture-load: setup ## loads under constant writes and DDL, killed at random: TORTURE_ARGS="--rounds 10 --seed 1 --rows 4000"
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.load.torture $(TORTURE_ARGS)
+
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
 	@$(BIN)/python -m tools.types_page
