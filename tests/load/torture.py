@@ -1,7 +1,8 @@
 """Loads under constant writes, killed at random: ``python -m tests.load.torture [--rounds N] [--seed S] [--rows N]``.
 
-Each round has a seed of its own, a database, three tables in five modes, somebody who writes all the time, and DDL. A load is killed again and again at joints of the seed's choice, then goes on to its end, and every table is
-compared with the server's SELECT. Exits with 1 at the first round that differs; the seed plays it again.
+Each round has a seed, a database, three tables in five modes, somebody who writes all the time, and DDL among that. A
+load is killed again and again at joints of the seed's choice, then goes on to its end, and every table is compared with
+the server's SELECT. Exits with 1 at the first round that differs; the seed plays it again.
 """
 
 from __future__ import annotations
