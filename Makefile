@@ -50,6 +50,11 @@ mutations: setup ## take something out of each rule that keeps the data right, a
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.mutations $(MUTATIONS_ARGS)
 
+.PHONY: torture-load
+torture-load: setup ## loads under constant writes and DDL, killed at random: TORTURE_ARGS="--rounds 10 --seed 1 --rows 4000"
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.load.torture $(TORTURE_ARGS)
+
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
 	@$(BIN)/python -m tools.types_page
