@@ -36,9 +36,7 @@ def leads_back(schema: TableSchema, columns: Sequence[str], delta_types: Mapping
         schema: the source table's, with its masks (`Masks.schema`).
     """
     by_name = {column.name: column for column in schema.columns}
-    return bool(columns) and all(
-        name in by_name and _leads_back(by_name[name], delta_types[name]) for name in columns
-    )
+    return bool(columns) and all(name in by_name and _leads_back(by_name[name], delta_types[name]) for name in columns)
 
 
 def _leads_back(column: Column, kind: str) -> bool:
@@ -63,7 +61,9 @@ def conditions(schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.Ch
         some = rows[first : first + KEYS_PER_STATEMENT]
         if any(None in row for row in some):
             yield " OR ".join(
-                "(" + " AND ".join(f"{name} <=> {value or 'NULL'}" for name, value in zip(names, row, strict=True)) + ")"
+                "("
+                + " AND ".join(f"{name} <=> {value or 'NULL'}" for name, value in zip(names, row, strict=True))
+                + ")"
                 for row in some
             )
         elif len(names) == 1:

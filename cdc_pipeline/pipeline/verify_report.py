@@ -75,7 +75,8 @@ class TableVerified(_Plain):
             ``unsettled``: some keys changed whenever they were looked at, no key is known to differ.
         proves: what a status of equal means for this table's mode.
         cut, place: the last cut that was compared, and its place in the source's log.
-        rows_source, rows_lake: that were compared at first.
+        rows_source, rows_lake: that were compared at first; keys that changed meanwhile come later.
+        rows_equal: rows of the source that the lake has as they are.
         ranges: key ranges that were read, each in one view.
         parts, parts_differing: of the first comparison, by checksum.
         counts: keys by kind of difference.
@@ -97,6 +98,7 @@ class TableVerified(_Plain):
     place: LogPlace | None = None
     rows_source: int = 0
     rows_lake: int = 0
+    rows_equal: int = 0
     ranges: int = 0
     parts: int = 0
     parts_differing: int = 0
@@ -114,12 +116,6 @@ class TableVerified(_Plain):
     repaired: dict[str, int] = Field(default_factory=dict)
     repair_batches: tuple[int, ...] = ()
     seconds: float = 0.0
-
-    @property
-    def rows_equal(self) -> int:
-        """Rows of the source that the lake has as they are."""
-        on_source = sum(self.counts.get(kind, 0) for kind in ("missing", "different", "duplicate", "ambiguous"))
-        return max(0, self.rows_source - on_source - self.unsettled)
 
 
 class VerifyReport(_Plain):

@@ -70,8 +70,6 @@ class SourceRows:
         """
         good = self._judged(self._targets.masks.apply(rows))
         found = [one for one in self._targets.confirm(good.schema) if one.name == self._name]
-        if not len(good):
-            return None
         found = self._targets.with_rescued(found, good)
         target = found[0]
         shaped = self._targets.shaped(good, target)
@@ -81,6 +79,8 @@ class SourceRows:
             shaped = fitted(shaped, plan.columns, source.names)
         shaped = with_rescued(shaped, plan.rescued)
         self.told = shaped.schema.column_names
+        if not len(shaped):
+            return None
         columns = plan.columns if plan.rescued is None else (*plan.columns, RESCUED)
         return staged_rows(shaped, replace(plan, columns=columns, mode="mirror"), None)
 

@@ -66,7 +66,7 @@ class Interval(_Plain):
     ignorable_events: dict[str, int] = Field(default_factory=dict)  # of types that are not known, flagged ignorable
 
 
-BatchKind = Literal["batch", "catch_up", "cursor_set", "replay"]
+BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "repair"]
 
 
 class Note(_Plain):
@@ -206,13 +206,15 @@ class RecordedTarget(_Plain):
     rescued_rows: int = 0  # rows with such values
     # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may be one.
     rows_gone: int = 0
+    restores: int = -1  # the Delta version whose rows the batch puts back (`sink/foreign.py`); there are no rows or steps
 
 
 class BatchRecord(_Plain):
     """Everything that batch `batch_number` will do, written before it does anything.
 
     `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), ``cursor_set`` where
-    a person has moved the cursor (K3), and ``replay`` for rows from the quarantine, where the cursor stands still.
+    a person has moved the cursor (K3), and ``replay`` for rows from the quarantine, where the cursor stands still. A ``repair`` brings rows that a comparison
+    with the source found, or puts a table's own rows back: the cursor stands still.
     `start_...` is the position where a target stands that the batch has to leave behind: the interval's start, or
     before the begin of an XA transaction that was prepared and open there (K8).
     """

@@ -130,6 +130,7 @@ class _Target:
     changed: bool = False
     before: tuple[TargetColumn, ...] = ()
     steps: tuple[Step, ...] = ()
+    restores: int = -1
     part: _Part = field(default_factory=_Part)
     open: _Part | None = None
 
@@ -193,6 +194,33 @@ class StagedBatch:
                 expected="a DDL alone in its batch",
             )
         self._targets[plan.table] = _Target(plan, changed=True, before=before, steps=steps)
+
+    def restore(self, plan: TargetPlan, version: int) -> None:
+        """The batch puts the rows of an earlier Delta version of the target back (`sink/foreign.py`).
+
+        Raises:
+            StagingError: the batch does something else to this target.
+        """
+        if plan.table in self._targets:
+            raise StagingError("a target is put back in a batch that also changes it", table=plan.table)
+        self._targets[plan.table] = _Target(plan, changed=True, restores=version)
+
+    def add_staged(self, staged: StagedRows, plan: TargetPlan) -> None:
+        """Stage rows that are in the staged layout already, shaped, `_cdc_rescued` last where the plan has it.
+
+        Raises:
+            SinkError: the lake's file system is full.
+        """
+        target = self._target(plan)
+        try:
+            self._write(target, target.part, staged)
+        except OSError as error:
+            raise self._cannot_stage(plan, error) from error
+        target.part.inserted += staged.rows_inserted
+        target.part.updated += staged.rows_updated
+        target.part.deleted += staged.rows_deleted
+        target.part.gone += staged.rows_deleted
+        self._on_joint("staging")
 
     def add(
         self,
@@ -482,4 +510,5 @@ def _recorded(target: _Target) -> RecordedTarget:
         rescues=plan.rescued is not None,
         rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
         rescued_rows=part.rescued_rows,
+        restores=target.restores,
     )

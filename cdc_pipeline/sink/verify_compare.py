@@ -22,6 +22,8 @@ import pyarrow as pa
 
 from cdc_pipeline.errors import CdcError, MergeError
 from cdc_pipeline.sink.merge_settings import MergeSettings
+from cdc_pipeline.sink.mode_columns import SEQ_COLUMN
+from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.sql import quoted, text_literal
 from cdc_pipeline.sink.verify_sides import Sides, checksums, make_sides
 
@@ -99,11 +101,13 @@ def compare(
     folder: Path,
     changed: Changed,
     wanted: Wanted | None = None,
+    sampled: bool = False,
     fixed: Mapping[str, str] | None = None,
 ) -> Found:
     """Compare; what differs, and what is left out, is written to `folder`, which is new.
 
     Args:
+        sampled: the source's rows are some of the table's: rows of the lake count only where they have these keys.
         fixed: settings that the configuration names: they stay as they are.
 
     Raises:
@@ -114,7 +118,7 @@ def compare(
     buckets = min(_BUCKETS_MAX, max(1, source_rows // ROWS_PER_BUCKET))
     try:
         make_sides(session, sides, source_files, buckets=buckets)
-        return _compare(session, sides, folder, changed, wanted, buckets)
+        return _compare(session, sides, folder, changed, wanted, buckets, sampled=sampled)
     except CdcError:
         raise
     except Exception as error:
@@ -128,9 +132,15 @@ def compare(
 
 
 def _compare(
-    session: SparkSession, sides: Sides, folder: Path, changed: Changed, wanted: Wanted | None, buckets: int
+    session: SparkSession,
+    sides: Sides,
+    folder: Path,
+    changed: Changed,
+    wanted: Wanted | None,
+    buckets: int,
+    *,
+    sampled: bool,
 ) -> Found:
-    keys = ", ".join(sides.keys)
     sides_in = {"side_source": "side_source", "side_lake": "side_lake"}
     if wanted is not None:
         raw = [f"{sides.exact(f'c{at}', at)} AS {k}" for k, at in zip(sides.keys, sides.key_positions, strict=True)]
@@ -142,6 +152,10 @@ def _compare(
             session.sql(f"SELECT s.* FROM {side} AS s LEFT SEMI JOIN wanted AS o ON {_same(sides)}"
                         ).createOrReplaceTempView(f"{side}_wanted")  # fmt: skip
             sides_in[side] = f"{side}_wanted"
+    if sampled:
+        session.sql(f"SELECT s.* FROM {sides_in['side_lake']} AS s LEFT SEMI JOIN {sides_in['side_source']} AS o "
+                    f"ON {_same(sides)}").createOrReplaceTempView("side_lake_sampled")  # fmt: skip
+        sides_in["side_lake"] = "side_lake_sampled"
     all_sides = dict(sides_in)
     if not changed.is_empty:
         session.sql(_changed_sql(session, sides, changed, all_sides["side_lake"])).createOrReplaceTempView("changed")
@@ -172,7 +186,6 @@ def _compare(
     found.write.parquet(str(folder))
     counted = session.read.parquet(str(folder)).groupBy("_kind").count().collect()
     counts = {row["_kind"]: int(row["count"]) for row in counted}
-    assert keys
     return Found(folder, rows_source, rows_lake, buckets, len(differing), counts)
 
 
@@ -293,8 +306,6 @@ def read_found(
 
 def count_strays(spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]) -> int:
     """Rows of a merged table whose shard column says none of `values`."""
-    from cdc_pipeline.sink.read import old_commits_readable, table_frame
-
     session = spark.newSession()
     with old_commits_readable(session):
         table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")
@@ -302,3 +313,15 @@ def count_strays(spark: SparkSession, path: Path, version: int, column: str, val
     name = quoted(column)
     rows = session.sql(f"SELECT count(*) FROM lake_rows WHERE {name} IS NULL OR {name} NOT IN ({listed})").collect()
     return int(rows[0][0])
+
+
+def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> int | None:
+    """The highest ``_cdc_seq`` of the table within [low, high]; None where there is none."""
+    session = spark.newSession()
+    with old_commits_readable(session):
+        table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")
+    rows = session.sql(
+        f"SELECT max({SEQ_COLUMN}) FROM lake_rows WHERE {SEQ_COLUMN} BETWEEN CAST('{low}' AS decimal(38,0)) "
+        f"AND CAST('{high}' AS decimal(38,0))"
+    ).collect()
+    return None if rows[0][0] is None else int(rows[0][0])

@@ -1,4 +1,4 @@
-"""The scratch folder of one verification: source rows and keys as Parquet, in the lake, so that executors can read them.
+"""The scratch folder of one verification: source rows and keys as Parquet in the lake, where executors can read them.
 
 Rules:
 - It lies at ``_cdc/<source>/verify/<id>/`` and is removed at the end; what a killed verification left is removed by the
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from cdc_pipeline.sink.expand import StagedRows
 from cdc_pipeline.sink.lake import LakePaths, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
-from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
+from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.reduce import Layout
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.sink.storage import storage_of
@@ -96,7 +96,7 @@ class Scratch:
         writer.write(table)
         writer.close(lake=self.lake)
 
-    def add_touched(self, name: str, record: BatchRecord, target: RecordedTarget, key: Sequence[str]) -> None:
+    def add_touched(self, name: str, target: RecordedTarget, key: Sequence[str]) -> None:
         """Keep the keys (``k0 ...``) of every change that a recorded batch has staged for a target.
 
         Args:

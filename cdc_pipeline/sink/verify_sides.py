@@ -1,4 +1,4 @@
-"""The two sides of a comparison as SQL: rows of the source from a scratch folder, rows of the lake as they stand for it.
+"""The two sides of a comparison as SQL: rows of the source from a scratch folder, rows of the lake that stand for it.
 
 A side has the columns ``k0 ...`` (what tells a row apart), ``c0 ...`` (values as the target has them, by the column's
 place in the target), ``v0 ...`` (the same as they are compared), ``_seq`` and ``_absent`` (NULL at the source) and
@@ -46,6 +46,7 @@ class Sides:
         columns: names of the target's columns that the source tells.
         key: names among them that tell a row apart; () for all of them, with multiplicity.
         path, version: the Delta table, and the version of it.
+        source_version: an earlier version of the Delta table that stands in the source's place.
         shard: column and value of the rows of the lake that belong to this source table; None for all.
     """
 
@@ -55,6 +56,7 @@ class Sides:
     path: Path
     version: int
     shard: tuple[str, str] | None = None
+    source_version: int | None = None
 
     @property
     def positions(self) -> list[int]:
@@ -91,26 +93,38 @@ class Sides:
 
 def make_sides(session: SparkSession, sides: Sides, source_files: Sequence[Path], *, buckets: int) -> None:
     """Make the views ``side_source`` and ``side_lake``."""
+    if sides.source_version is None:
+        source = _from_files(session, sides, source_files)
+    else:
+        source = _from_table(session, sides, sides.source_version, "source_rows")
+    lake = _from_table(session, sides, sides.version, "lake_rows")
+    for name, rows in (("side_source", source), ("side_lake", lake)):
+        session.sql(_side(sides, rows, buckets)).createOrReplaceTempView(name)
+
+
+def _from_files(session: SparkSession, sides: Sides, files: Sequence[Path]) -> str:
     plain = sides.target.model_copy(update={"mode": "mirror", "all_present": True})
     schema = Layout(plain).read_schema()
-    if source_files:
-        frame: Any = session.read.schema(schema).parquet(*[str(file) for file in source_files])
+    if files:
+        frame: Any = session.read.schema(schema).parquet(*[str(file) for file in files])
     else:
         from pyspark.sql.types import StructType
 
         frame = session.createDataFrame([], StructType.fromDDL(schema))
     shaped_view(session, plain, frame, "staged_source")
     values = ", ".join(f"c{at}" for at in sides.positions)
-    source = (
+    return (
         f"SELECT {values}, CAST(NULL AS decimal(38,0)) AS _seq, CAST(NULL AS array<string>) AS _absent "
         f"FROM staged_source WHERE _op = {INSERT}"
     )
+
+
+def _from_table(session: SparkSession, sides: Sides, version: int, view: str) -> str:
     with old_commits_readable(session):
-        lake = table_frame(session, sides.path, version=sides.version)
-    lake.createOrReplaceTempView("lake_rows")
-    of_mode = _last_images(sides, lake.columns) if sides.target.mode == "changelog" else _live(sides, lake.columns)
-    for name, rows in (("side_source", source), ("side_lake", of_mode)):
-        session.sql(_side(sides, rows, buckets)).createOrReplaceTempView(name)
+        frame = table_frame(session, sides.path, version=version)
+    frame.createOrReplaceTempView(view)
+    of_mode = _last_images if sides.target.mode == "changelog" else _live
+    return of_mode(sides, view, frame.columns)
 
 
 def checksums(sides: Sides) -> tuple[str, str]:
@@ -122,9 +136,7 @@ def checksums(sides: Sides) -> tuple[str, str]:
 
 
 def _side(sides: Sides, rows: str, buckets: int) -> str:
-    keys = [
-        f"{sides.exact(f'c{at}', at)} AS {key}" for key, at in zip(sides.keys, sides.key_positions, strict=True)
-    ]
+    keys = [f"{sides.exact(f'c{at}', at)} AS {key}" for key, at in zip(sides.keys, sides.key_positions, strict=True)]
     values = [f"{sides.exact(f'c{at}', at)} AS v{at}" for at in sides.value_positions]
     marked = ", ".join(f"{key} IS NULL, {key}" for key in sides.keys)
     return (
@@ -148,13 +160,13 @@ def _of_shard(sides: Sides) -> str:
     return f"{quoted(sides.shard[0])} = {text_literal(sides.shard[1])}" if sides.shard is not None else "true"
 
 
-def _live(sides: Sides, there: Sequence[str]) -> str:
+def _live(sides: Sides, view: str, there: Sequence[str]) -> str:
     live = live_rows(sides.target.mode) or "true"
     listed = ", ".join([*_named(sides, there), f"{SEQ_COLUMN} AS _seq", "CAST(NULL AS array<string>) AS _absent"])
-    return f"SELECT {listed} FROM lake_rows WHERE {live} AND {_of_shard(sides)}"
+    return f"SELECT {listed} FROM {view} WHERE {live} AND {_of_shard(sides)}"
 
 
-def _last_images(sides: Sides, there: Sequence[str]) -> str:
+def _last_images(sides: Sides, view: str, there: Sequence[str]) -> str:
     """Of a changelog the last image of each key, where that is no delete; without a key the rows that no delete has
     taken cannot be told, and there are none."""
     listed = ", ".join([*_named(sides, there), f"{SEQ_COLUMN} AS _seq", f"{ABSENT_COLUMN} AS _absent"])
@@ -164,15 +176,15 @@ def _last_images(sides: Sides, there: Sequence[str]) -> str:
         f"{f'{BEFORE_COLUMN}.{quoted(sides.target.columns[at].name)}' if at in sides.key_positions else 'NULL'}"
         for at in sides.positions
     )
-    since = f"coalesce((SELECT max({SEQ_COLUMN}) FROM lake_rows WHERE {OP_COLUMN} = 'truncate'), -1)"
+    since = f"coalesce((SELECT max({SEQ_COLUMN}) FROM {view} WHERE {OP_COLUMN} = 'truncate'), -1)"
     rank = f"PARTITION BY {', '.join(f'c{at}' for at in sides.key_positions)} ORDER BY _seq DESC"
     values = ", ".join(f"c{at}" for at in sides.positions)
     of_shard = _of_shard(sides)
     return f"""
         SELECT {values}, _seq, _absent FROM (SELECT *, row_number() OVER ({rank}) AS _rank FROM (
-            SELECT {listed}, {OP_COLUMN} = 'delete' AS _gone FROM lake_rows
+            SELECT {listed}, {OP_COLUMN} = 'delete' AS _gone FROM {view}
             WHERE {OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {since} AND {of_shard}
             UNION ALL
-            SELECT {nulls}, CAST({SEQ_COLUMN} - 1 AS decimal(38,0)), NULL, true FROM lake_rows
+            SELECT {nulls}, CAST({SEQ_COLUMN} - 1 AS decimal(38,0)), NULL, true FROM {view}
             WHERE {OP_COLUMN} = 'update' AND {SEQ_COLUMN} > {since} AND NOT ({moved}) AND {of_shard}))
         WHERE _rank = 1 AND NOT _gone"""
