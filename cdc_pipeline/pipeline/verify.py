@@ -7,7 +7,7 @@ Rules:
   writes to its scratch folder; it changes a table only with `repair`, by recorded batches.
 - *Equal* is said of a table only where every key was compared at a known place. What could not be compared is named,
   with the reason, and is never equal.
-- A table that another program has written to is told by its own versions, and put back by `repair`, before anything else.
+- A table that another program has written to is told by its own versions; `repair` puts it back before anything else.
 - One table after the other: the scratch folder holds the rows of one.
 """
 
@@ -50,7 +50,7 @@ _PROVES: Final = {
     "mirror": "every row of the source is in the lake with the same values, and no other row",
     "soft_delete": "every row of the source is a living row of the lake with the same values, and no other row lives",
     "history": "the current versions are the rows of the source; versions of a key do not overlap",
-    "changelog": "the last image of each key is the source's row, and each key without a row ends with a delete; nothing "
+    "changelog": "the last image of each key is the source's row, and a key without a row ends with a delete; nothing "
     "is said of earlier changes",
 }
 _PROVES_KEYLESS: Final = "the same rows, as often as the source has them"
@@ -206,9 +206,7 @@ class _Verification:
         """Tables that others have written to: told, and put back where that is asked for."""
         found = find_foreign(self._sink, self._names(cut))
         told = {
-            name: describe(
-                self._config, self._sink, one, scratch=self._scratch, keys_shown=self._asked.keys_shown
-            )
+            name: describe(self._config, self._sink, one, scratch=self._scratch, keys_shown=self._asked.keys_shown)
             for name, one in found.items()
         }
         back = [name for name, one in found.items() if one.is_restorable] if self._asked.repair else []
@@ -228,7 +226,7 @@ class _Verification:
         if reason:
             return self._not_compared(cut, name, foreign, reason)
         table = cut.tables[name]
-        parts = []
+        parts: list[Settled] = []
         repaired = Repaired()
         sources = [source for source, recorded in table.sources_of(name).items() if not recorded.gone]
         for source in sources:
@@ -238,13 +236,11 @@ class _Verification:
             comparison = TableComparison(
                 self._config, reading, sink=self._sink, scratch=self._scratch, name=f"{len(parts)}-{name}"
             )
-            parts.append(self._source_table(name, table, comparison, repaired))
+            parts.append(self._source_table(table, comparison, repaired))
         made = self._joined(name, table, sources, parts, repaired)
         return made.model_copy(update={"foreign": foreign.get(name)}) if name in foreign else made
 
-    def _source_table(
-        self, name: str, table: CutTable, comparison: TableComparison, repaired: Repaired
-    ) -> Settled:
+    def _source_table(self, table: CutTable, comparison: TableComparison, repaired: Repaired) -> Settled:
         asked = self._asked
         what = What(rows_per_range=asked.rows_per_range, share=asked.share, seed=asked.seed)
         by_key = not is_keyless_mirror(table.mode, table.key)
@@ -255,16 +251,14 @@ class _Verification:
         for _ in range(REPAIRS_MAX):
             if repairable(table.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
                 break
-            self._repair(name, comparison, settled.different, by_key, repaired)
+            self._repair(comparison, settled.different, by_key, repaired)
             settled = comparison.settle(what, by_key=by_key)
             if not settled.different:
                 break
         settled.rounds += first.rounds
         return settled
 
-    def _repair(
-        self, name: str, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired
-    ) -> None:
+    def _repair(self, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired) -> None:
         """The keys of these pieces are read again, and what is proved of them then is applied."""
         for piece in pieces[:1] if not by_key else pieces:
             for _ in range(REPAIRS_MAX):
@@ -304,9 +298,7 @@ class _Verification:
                 return "a partial changelog (K19): it does not tell the rows that have not changed"
         return ""
 
-    def _not_compared(
-        self, cut: Cut, name: str, foreign: dict[str, ForeignChange], reason: str = ""
-    ) -> TableVerified:
+    def _not_compared(self, cut: Cut, name: str, foreign: dict[str, ForeignChange], reason: str = "") -> TableVerified:
         table = cut.tables.get(name)
         change = foreign.get(name)
         return TableVerified(
@@ -325,7 +317,6 @@ class _Verification:
     def _joined(
         self, name: str, table: CutTable, sources: Sequence[str], parts: Sequence[Settled], repaired: Repaired
     ) -> TableVerified:
-        session = self._sink.spark.session
         counts: Counter[str] = Counter()
         differences: list[Difference] = []
         unsettled: list[Difference] = []
@@ -334,17 +325,14 @@ class _Verification:
         reading = last[0]
         for part in parts:
             counts.update(part.counts)
-            for pieces, into in ((part.different, differences), ([part.unsettled] if part.unsettled else [], unsettled)):
-                for piece in pieces:
-                    room = self._asked.keys_shown - len(into)
-                    if room > 0 and piece.found.folder is not None:
-                        rows = read_found(session(), piece.sides, piece.found, piece.kinds, limit=room)
-                        into += shown(piece.sides, rows)
+            for piece in part.different:
+                differences += self._shown(piece, len(differences))
+            if part.unsettled is not None:
+                unsettled += self._shown(part.unsettled, len(unsettled))
         sides = reading.sides
         strays = 0
         if sides.shard is not None and self._asked.share >= 1:
-            routes = reading.shards
-            strays = count_strays(session(), sides.path, sides.version, sides.shard[0], routes)
+            strays = count_strays(self._sink.spark.session(), sides.path, sides.version, sides.shard[0], reading.shards)
         intervals = None
         if table.mode == "history":
             intervals = check_intervals(self._sink, name, version=sides.version).found
@@ -382,9 +370,15 @@ class _Verification:
             repair_batches=tuple(repaired.batches),
         )
 
+    def _shown(self, piece: Piece, already: int) -> tuple[Difference, ...]:
+        room = self._asked.keys_shown - already
+        if room <= 0 or piece.found.folder is None:
+            return ()
+        rows = read_found(self._sink.spark.session(), piece.sides, piece.found, piece.kinds, limit=room)
+        return shown(piece.sides, rows)
+
     def _reason(self, table: CutTable, counts: Counter[str], open_keys: int) -> str:
         if counts and self._asked.repair:
             why = repairable(table.mode, [kind for kind in DIFFERENCES if counts[kind]])
             return f"not repaired: {why}" if why else "some keys differ again"
         return "these keys changed whenever they were looked at" if open_keys else ""
-

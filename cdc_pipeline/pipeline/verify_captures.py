@@ -12,10 +12,10 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
 
-from cdc_pipeline.config import PipelineConfig, PositionConfig
+from cdc_pipeline.config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import LakeStateError, TargetSuspendedError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.parts import build_sink
@@ -25,8 +25,6 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.schema_steps import has_steps
 from cdc_pipeline.sink.state import read_record
-
-END_OF_LOG: Final = "end_of_log"
 
 
 @dataclass(frozen=True)
@@ -110,11 +108,11 @@ class Captures:
             CdcError: as `capture`; but not where tables stand still.
             LakeStateError: nothing was captured yet.
         """
-        bound = END_OF_LOG if upto is None else PositionConfig(journal=upto.journal, offset=upto.offset)
-        try:
-            capture(self._config, cursors=self._cursors, bound=bound, observer=self.changes, run_id=self._run_id)  # type: ignore[arg-type]
-        except TargetSuspendedError:
-            pass  # each table says so itself
+        bound: Bound = "end_of_log"
+        if upto is not None:
+            bound = PositionConfig(journal=upto.journal, offset=upto.offset)
+        with suppress(TargetSuspendedError):  # each table says so itself
+            capture(self._config, cursors=self._cursors, bound=bound, observer=self.changes, run_id=self._run_id)
         return self.standing()
 
     def standing(self) -> Standing:

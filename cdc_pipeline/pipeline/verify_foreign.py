@@ -45,9 +45,7 @@ def describe(
     config: PipelineConfig, sink: DeltaSink, foreign: Foreign, *, scratch: Scratch, keys_shown: int
 ) -> ForeignChange:
     """What was changed, key by key where the rows of the cut are still there. Starts Spark then."""
-    made = ForeignChange(
-        versions=dict(foreign.versions), what=_in_words(foreign), restorable=foreign.is_restorable
-    )
+    made = ForeignChange(versions=dict(foreign.versions), what=_in_words(foreign), restorable=foreign.is_restorable)
     cut = sink.last_cut()
     if not foreign.is_restorable or cut is None:
         return made

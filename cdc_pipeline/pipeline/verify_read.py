@@ -3,8 +3,8 @@
     main capture -> cut C0, proved committed -> views, each opened behind C0 -> main capture -> cut C1, behind all views
 
 Rules:
-- A whole reading goes range by range, each in a view of its own; one at an exact place in a single view, and the capture
-  behind it ends there, so that rows and cut are of one moment.
+- A whole reading goes range by range, each in a view of its own; one at an exact place in a single view. The capture
+  behind that ends there, so that rows and cut are of one moment.
 - Between C0 and C1 keys may change: those are told to the comparison (`Changed`), never compared.
 - A DDL of the table between C0 and C1 makes the reading void (`DisturbedError`): it is done again.
 - Without a key at the source only a view at an exact place serves.
@@ -85,8 +85,8 @@ class Reading:
 
     @property
     def proved(self) -> tuple[Kind, ...]:
-        """Differences that are real. The lake's own row tells by its seq that it did not change; that a key is missing is
-        proved only where every change is known: it may have come and gone."""
+        """Differences that are real. The lake's own row tells by its seq that it did not change. That a key is missing
+        is proved only where every change is known: it may have come and gone."""
         return DIFFERENCES if self.is_whole else tuple(kind for kind in DIFFERENCES if kind != "missing")
 
     @property
@@ -152,6 +152,8 @@ class TableReading:
             with TableReader(self._server) as reader:
                 count, ranges, place = self._read_rows(reader, schema, rows, what)
             after, exact = self._bracket(before, place)
+            if what.exact == "always" and not exact:
+                raise DisturbedError("another run captured past the view", table=self._name)
         finally:
             self._captures.keep(None)
         self._check_undisturbed(before, after)
@@ -254,7 +256,7 @@ class TableReading:
         if in_view or not key:
             yield None, ""
             return
-        chosen = random.Random(what.seed)
+        chosen = random.Random(what.seed)  # noqa: S311 - a sample of ranges
         for number, bounds in enumerate(plan_ranges(reader, schema, key, what.rows_per_range)):
             # Of a sample the first range is always read, so that there is one.
             if what.share >= 1 or number == 0 or chosen.random() < what.share:
@@ -292,7 +294,7 @@ class TableReading:
 
     def _keep(self, record: BatchRecord, target: Target) -> None:
         for recorded in record.targets:
-            if recorded.table == self._name:
+            if recorded.table == self._name and compared_key(target, self._source_table):
                 self._scratch.add_touched("changed", recorded, compared_key(target, self._source_table))
 
     def _check_undisturbed(self, before: Standing, after: Standing) -> None:
@@ -306,14 +308,16 @@ class TableReading:
         target = rows.target
         recorded = recorded_of(target)
         told = set(rows.told)
-        shape = target.shape
+        shape, shard = target.shape, None
+        if shape is not None and shape.shard_column:
+            shard = shape.shard_column, self._shard(self._source_table, target)
         return Sides(
             target=recorded,
             columns=tuple(column.name for column in recorded.columns if column.name in told),
             key=compared_key(target, self._source_table),
             path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(self._name),
             version=after.cut.tables[self._name].delta_version,
-            shard=(shape.shard_column, self._shard(self._source_table, target)) if shape is not None and shape.shard_column else None,
+            shard=shard,
         )
 
     def _shard(self, source_table: str, target: Target) -> str:

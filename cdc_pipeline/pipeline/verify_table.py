@@ -1,8 +1,8 @@
 """One source table against one Delta table, until every key is settled or the rounds are over (K17).
 
 Rules:
-- The first round reads all rows in ranges. Keys that changed meanwhile are looked at again in further rounds, in one view
-  at an exact place where the server gives one.
+- The first round reads all rows in ranges. Keys that changed meanwhile are looked at again in further rounds, each in
+  one view at an exact place where the server gives one.
 - A difference counts only where its key did not change between the cuts that bracket the view. *Different* and *extra*
   are told by the lake's own row, whose seq would be later; *missing* only where every change between the cuts is known.
 - What never settles is unsettled, never equal.

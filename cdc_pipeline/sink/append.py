@@ -3,6 +3,7 @@
 Rules:
 - Inserts alone, into a target that is *exact*: what the source inserted was not there, so that it is not here either.
   `RecordedTarget.exact` says so; who clears it, and why, is in `position.cursor.TargetState` and `pipeline.targets`.
+- The rows of a load are such inserts where its plan calls the target exact: each of its keys is read once.
 - Any batch of whole images into a table that has had nothing but its own CREATE: there is no row at all.
 - One commit with the batch's transaction id, as the MERGE's would be: after a crash it is not done twice.
 """
@@ -32,9 +33,9 @@ def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> 
     """Whether no row of the target can have a key of the batch's rows."""
     if target.mode != "mirror" or not target.all_present or target.partial_key_updates:
         return False
-    if there.version == CREATED_VERSION:
+    if there.version == CREATED_VERSION and there.transaction_version < 0:
         return True
-    return target.exact and record.kind == "batch" and not target.rows_updated and not target.rows_deleted
+    return target.exact and record.kind in ("batch", "load") and not target.rows_updated and not target.rows_deleted
 
 
 def append(

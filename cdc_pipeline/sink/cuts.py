@@ -42,7 +42,7 @@ class CutSummary(BaseModel):
 
     Attributes:
         number: of the cut; `read` and `as_of` take it.
-        kind: ``batch``, ``catch_up`` or ``cursor_set``.
+        kind: of its batch, as `manifest.BatchRecord` lists them.
         source_time: commit time of its last transaction at the source; None where that is not known.
         tables: number of tables in it, suspended ones included.
         row_changes: what its own batch changed.
@@ -332,7 +332,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
     path, version = paths.table(table), cut.tables[table].delta_version
     there = read_table_log(path)
     target = cut.cursor.targets[table]
-    if there is None or there.app_id != target.app_id:
+    if there is None or (there.app_id != target.app_id and not _was_at(path, version, target.app_id)):
         raise TableNotInCutError(
             f"the table that cut {cut.batch_number} means is gone" + ("" if there is None else ": it was made anew"),
             table=table,
@@ -350,6 +350,15 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
         for file in files_of(path, name):
             if not storage_of(file).exists(file):
                 raise _removed(table, cut, f"its file {file.name} is gone")
+
+
+def _was_at(path: Path, version: int, app_id: str) -> bool:
+    """Whether the table had this application id at a version: a load gives it another one, and keeps what was."""
+    try:
+        there = read_table_log(path, version=version)
+    except LakeStateError:  # the log does not reach back
+        return False
+    return there is not None and there.app_id == app_id
 
 
 def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:

@@ -31,7 +31,7 @@ from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
-from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, RecordedTarget
+from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, Note, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
 from cdc_pipeline.sink.quarantine import publish_quarantine
 from cdc_pipeline.sink.read import read_one_row
@@ -40,7 +40,7 @@ from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.storage import check_reachable
-from cdc_pipeline.sink.suspending import left_behind, note_of
+from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
 RECORDS_KEPT: Final = 1000
@@ -236,7 +236,8 @@ class DeltaSink:
 
     def _register(self, record: BatchRecord, failing: Mapping[str, CdcError]) -> None:
         """Register the tables that the batch creates in the session's catalog, where that is asked for."""
-        created = [target.table for target in record.targets if target.create and target.table not in failing]
+        made = [target.table for target in record.targets if target.create or target.content is not None]
+        created = [table for table in made if table not in failing]
         if self._config.catalog is not None and created:
             register(self.spark.session(), self.paths, self._config.catalog, created)
 
@@ -320,8 +321,8 @@ class DeltaSink:
         if previous is not None:
             healthy = {name for name in previous.tables if previous.cursor.targets[name].suspended is None}
             others |= healthy - failing - set(state.failing_targets(self.paths, previous, record))
-        # Who is caught up stands still already: leaving it where it is needs nobody else.
-        if not others and record.kind != "catch_up":
+        # Who is caught up stands still already, and who is loaded is as it was: leaving them there needs nobody else.
+        if not others and record.kind != "catch_up" and not any(target.content for target in record.targets):
             return False
         if not with_spark:
             return True
@@ -396,7 +397,10 @@ def _cut_of(
     for name in record.dropped:
         tables.pop(name, None)
         states.pop(name, None)
+    kept = {target.table for target in record.targets if target.content is not None and target.table in failing}
     for name, after in record.cursor_after.targets.items():
+        if name in kept:
+            continue
         if name in states:
             exact = states[name].exact and after.exact and after.suspended is None
             states[name] = states[name].model_copy(update={"suspended": after.suspended, "exact": exact})
@@ -408,6 +412,9 @@ def _cut_of(
         planned = record.cursor_after.targets.get(target.table, before)
         if target.table in failing:
             error = failing[target.table]
+            if target.content is not None:
+                notes.append(Note(kind=LOAD_FAILED_NOTE, text=cause_of(error), table=target.table))
+                continue
             there = previous.cursor.targets.get(target.table) if previous is not None else None
             held = there.suspended if there is not None else None
             left = left_behind(record, error, held=held)
@@ -422,7 +429,8 @@ def _cut_of(
             )
             states[target.table] = state_of.model_copy(update={"suspended": left, "exact": False})
             continue
-        log = logs[target.table]
+        log, content = logs[target.table], target.content
+        ever = tables[target.table].rescued_ever if target.table in tables else {}
         tables[target.table] = CutTable(
             delta_version=log.version,
             transaction_version=log.transaction_version,
@@ -438,7 +446,7 @@ def _cut_of(
             rescues=target.rescues,
             rescued=target.rescued,
             rescued_rows=target.rescued_rows,
-            rescued_ever=summed(tables[target.table].rescued_ever if target.table in tables else {}, target.rescued),
+            rescued_ever=summed(ever, target.rescued) if content is None else content.rescued_ever,
         )
         states[target.table] = TargetState(
             table=target.table,
@@ -446,8 +454,9 @@ def _cut_of(
             delta_version=log.version,
             applied_batch=record.batch_number,
             # A shard that joins later may make a whole target partial (K19).
-            partial=target.partial or (before is not None and before.delta_version >= 0 and before.partial),
-            suspended=planned.suspended if planned is not None else None,
+            partial=target.partial
+            or (content is None and before is not None and before.delta_version >= 0 and before.partial),
+            suspended=planned.suspended if planned is not None and content is None else None,
             sources=tuple(target.sources),
             exact=_stays_exact(record, target, before, planned),
             origin=planned.origin if planned is not None else None,

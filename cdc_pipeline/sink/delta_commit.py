@@ -160,8 +160,9 @@ class TableCommit:
         written = self._transaction.writeFiles(rows._jdf)
         self._actions += [written.apply(index) for index in range(written.size())]
 
-    def commit(self, *, app_id: str, version: int) -> int:
-        """Commit all of it under a transaction id; the table's new version.
+    def commit(self, *, app_id: str, version: int, operation: Any = None) -> int:
+        """Commit all of it under a transaction id; the table's new version. `operation` is what the table's history
+        calls it.
 
         Raises:
             Py4JJavaError: another writer was first and what it did conflicts, or the log cannot be written.
@@ -169,8 +170,8 @@ class TableCommit:
         now_ms = self._some(int(time.time() * 1000))
         actions = self._jvm.org.apache.spark.sql.delta.actions
         mark = actions.SetTransaction(app_id, version, now_ms)
-        operation = getattr(self._delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
-        return int(self._transaction.commit(self._sequence([mark, *self._actions]), operation))
+        by_hand = getattr(self._delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
+        return int(self._transaction.commit(self._sequence([mark, *self._actions]), operation or by_hand))
 
     # -- the JVM's side -----------------------------------------------------------------------------------------------
 

@@ -63,8 +63,8 @@ class Commit:
     user_metadata: dict[str, Any]
 
 
-def read_table_log(path: Path) -> TableLog | None:
-    """State of the Delta table in `path`; None where there is none.
+def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
+    """State of the Delta table in `path`, at `version` or now; None where there is none.
 
     Raises:
         LakeStateError: its log cannot be read.
@@ -79,7 +79,7 @@ def read_table_log(path: Path) -> TableLog | None:
         options = log_options(path)
         if not DeltaTable.is_deltatable(str(path), options):
             return None
-        table = open_delta(path)
+        table = open_delta(path, version=version)
         properties = dict(table.metadata().configuration)
         app_id = properties.get(APP_ID_PROPERTY, "")
         found = table.transaction_version(app_id) if app_id else None
@@ -94,11 +94,12 @@ def read_table_log(path: Path) -> TableLog | None:
         raise unreadable_log(path, error) from None
 
 
-def open_delta(path: Path) -> DeltaTable:
-    """The Delta table in `path`, wherever that lies. Raises what `deltalake` raises: see `unreadable_log`."""
+def open_delta(path: Path, *, version: int | None = None) -> DeltaTable:
+    """The Delta table in `path`, at `version` or now, wherever that lies. Raises what `deltalake` raises: see
+    `unreadable_log`."""
     from deltalake import DeltaTable
 
-    return DeltaTable(str(path), storage_options=log_options(path))
+    return DeltaTable(str(path), version=version, storage_options=log_options(path))
 
 
 def unreadable_log(path: Path, error: Exception) -> CdcError:

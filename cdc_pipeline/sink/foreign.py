@@ -1,15 +1,13 @@
 """Commits of other programs in a target's Delta table: found, and taken back (K3).
 
 Rules:
-- After the version of the last cut a target holds only our own and maintenance commits. Any other stops the target; what
-  it changed is the difference between two versions of one table, and needs no source to be told.
+- After the version of the last cut a target holds only our own and maintenance commits. Any other stops the target.
+  What it changed is the difference between two versions of one table, and needs no source to be told.
 - Taking it back is a batch of its own: RESTORE to the version of the cut, which is a commit like any other, with the
   batch's note, so that a repeated one does nothing. It holds exactly what the cut says, in every mode. Delta keeps the
   transaction ids that the table has; no batch number comes twice, so that no replay is skipped for it.
-- What cannot be taken back: a table that is gone, was made anew or set back, or whose rows of that version were vacuumed.
+- What cannot be taken back: a table that is gone, was made anew or set back, or whose rows of that version are gone.
 """
-
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ __all__ = [
     "QuarantineCount",
     "QuarantineMark",
     "RawFile",
+    "RecordedContent",
     "RecordedShape",
     "RecordedSource",
     "RecordedTarget",
@@ -66,7 +67,7 @@ class Interval(_Plain):
     ignorable_events: dict[str, int] = Field(default_factory=dict)  # of types that are not known, flagged ignorable
 
 
-BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "repair"]
+BatchKind = Literal["batch", "catch_up", "cursor_set", "replay", "load", "repair"]
 
 
 class Note(_Plain):
@@ -169,6 +170,39 @@ class RecordedShape(_Plain):
         return not (self.shard_column or self.filter or masked & {name.lower() for name in key})
 
 
+class RecordedContent(_Plain):
+    """A version of a side table, whose rows become those of a target (`sink/replace.py`).
+
+    Attributes:
+        path: folder of the side table, relative to the lake.
+        version: of that Delta table.
+        app_id: its transaction application id.
+        rows: living rows; -1 unknown.
+        files, size_bytes: of its data files.
+        seq: the place that the side table's first rows tell of, as text (K1): what a load has read has this seq, but
+            for row ordinal and image; "" where nothing of the old rows is kept.
+        ts_us: time of that place at the source; -1 unknown.
+        keeps_rows: rows of the target stay, by the rules of its mode (`sink/replaced_rows.py`).
+        carried: columns that the side table has not: each row gets its values from the target's row of its key.
+        restarts: of a changelog: the target does not hold every change up to `seq`, so that the rows there begin it
+            anew.
+        rescued_ever: as in `CutTable`, of the side table.
+    """
+
+    path: str
+    version: int
+    app_id: str
+    rows: int = -1
+    files: int = 0
+    size_bytes: int = 0
+    seq: str = ""
+    ts_us: int = -1
+    keeps_rows: bool = False
+    carried: tuple[str, ...] = ()
+    restarts: bool = False
+    rescued_ever: dict[str, int] = Field(default_factory=dict)
+
+
 class RecordedTarget(_Plain):
     """What a batch does to one target.
 
@@ -206,15 +240,18 @@ class RecordedTarget(_Plain):
     rescued_rows: int = 0  # rows with such values
     # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may be one.
     rows_gone: int = 0
-    restores: int = -1  # the Delta version whose rows the batch puts back (`sink/foreign.py`); there are no rows or steps
+    content: RecordedContent | None = None  # the batch replaces all of the target by it; there are no rows or steps
+    restores: int = -1  # the batch puts the rows of this Delta version back (`sink/foreign.py`); no rows or steps
 
 
 class BatchRecord(_Plain):
     """Everything that batch `batch_number` will do, written before it does anything.
 
     `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), ``cursor_set`` where
-    a person has moved the cursor (K3), and ``replay`` for rows from the quarantine, where the cursor stands still. A ``repair`` brings rows that a comparison
-    with the source found, or puts a table's own rows back: the cursor stands still.
+    a person has moved the cursor (K3), and ``replay`` for rows from the quarantine, where the cursor stands still. A
+    ``load`` brings rows that were read from the source's tables, or puts a loaded table in its target's place; a
+    ``repair`` brings rows that a comparison with the source found, or puts a table's own rows back: the cursor stands
+    still in both.
     `start_...` is the position where a target stands that the batch has to leave behind: the interval's start, or
     before the begin of an XA transaction that was prepared and open there (K8).
     """

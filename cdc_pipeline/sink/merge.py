@@ -6,6 +6,7 @@ Rules:
 - The MERGE changes a row only if its change is newer than the row (pitfall 14). Targets that are no mirrors by key have
   a statement of their own (`modes`).
 - Small batches of whole images do the same without MERGE (`upsert`); inserts that meet no row are appended (`append`).
+- A batch that brings the content of a side table does nothing else to the target (`replace`).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
   would be skipped in silence.
 """
@@ -33,6 +34,7 @@ from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.modes import is_plain_mirror
 from cdc_pipeline.sink.modes import statement as modes_statement
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
+from cdc_pipeline.sink.replace import is_replaced, replace_content
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.shape import shaped_view
@@ -66,6 +68,8 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     """
     path = paths.table(target.table)
     there = read_table_log(path)
+    if target.content is not None:
+        return is_replaced(there, record, target, path=path)
     if there is None or (target.replaces and there.app_id == target.replaces):
         return False
     check_owner(there, target.table, target.app_id, path=path)
@@ -101,6 +105,10 @@ def apply_target(
     session = spark.newSession()
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
+        if target.content is not None:
+            settings = MergeSettings(session, fixed)
+            replace_content(session, path, record, target, paths=paths, properties=properties, settings=settings)
+            return _table(path, target)
         if target.create or target.replaces:
             create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)

@@ -123,6 +123,13 @@ class ObjectStorage:
         with self._errors(key):
             obstore.rename(self._store, key, target)
 
+    def copy(self, key: str, target: str) -> None:
+        """Copy in the store, over what is there. Raises FileNotFoundError."""
+        import obstore
+
+        with self._errors(key):
+            obstore.copy(self._store, key, target)
+
     def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; those that are absent count as deleted."""
         import obstore

@@ -10,9 +10,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +26,7 @@ from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.steps import Step
-from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
+from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
 from cdc_pipeline.sink.fitting import fitted
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
@@ -37,102 +36,20 @@ from cdc_pipeline.sink.manifest import (
     Interval,
     Note,
     QuarantineMark,
-    RecordedShape,
-    RecordedSource,
-    RecordedTarget,
-    StagedFile,
+    RecordedContent,
     TargetColumn,
 )
 from cdc_pipeline.sink.modes import staged_rows
 from cdc_pipeline.sink.raw_files import SCHEMA as RAW_SCHEMA
-from cdc_pipeline.sink.raw_files import RawParts, RawRows
-from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
+from cdc_pipeline.sink.raw_files import RawRows
+from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
+from cdc_pipeline.sink.staged_parts import Part, TargetPart, recorded, uncount
+from cdc_pipeline.sink.staged_parts import TargetPlan as TargetPlan
 from cdc_pipeline.sink.storage import storage_of
-from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
 
 _QUARANTINE: Final = "quarantine of "  # no target's name has a blank before its first dot
-
-
-@dataclass(frozen=True, slots=True)
-class TargetPlan:
-    """What a batch must know of a target.
-
-    Attributes:
-        table: the target's name, ``schema.table`` in the lake.
-        app_id: the target's transaction application id in Delta; a created table gets it for good.
-        columns: the target's source columns after this batch.
-        key: names among them.
-        partial: as recorded for a table that this batch creates (K19).
-        mode: how the target follows the source.
-        track, key_reason, sources, shape, exact: as in `manifest.RecordedTarget`.
-        rescued: columns of which values were rescued, those of this batch included; None: there is no rescue column.
-        replaces: the app_id of the table in whose place this batch makes it anew; "" else.
-    """
-
-    table: str
-    app_id: str
-    columns: tuple[TargetColumn, ...]
-    key: tuple[str, ...]
-    partial: bool = False
-    mode: Mode = "mirror"
-    track: tuple[str, ...] = ()
-    key_reason: str = ""
-    sources: Mapping[str, RecordedSource] = field(default_factory=dict)
-    shape: RecordedShape | None = None
-    rescued: tuple[str, ...] | None = None
-    replaces: str = ""
-    exact: bool = False
-
-
-@dataclass
-class _Part:
-    """Files and counts of a target: those that belong to the batch, or those of the open transaction."""
-
-    closed: list[StagedFile] = field(default_factory=list)
-    writer: StagedFileWriter | None = None
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    partial: bool = False
-    partial_key_updates: int = 0
-    gone: int = 0
-    rescued: Counter[str] = field(default_factory=Counter)
-    rescued_rows: int = 0
-    raw: RawParts = field(default_factory=RawParts)
-
-    @property
-    def staged_bytes(self) -> int:
-        written = self.raw.staged_bytes + (self.writer.staged_bytes if self.writer else 0)
-        return sum(file.size_bytes for file in self.closed) + written
-
-    @property
-    def staged_rows(self) -> int:
-        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0) + self.raw.rows
-
-    def join(self, other: _Part) -> None:
-        self.closed += other.closed
-        self.inserted += other.inserted
-        self.updated += other.updated
-        self.deleted += other.deleted
-        self.partial |= other.partial
-        self.partial_key_updates += other.partial_key_updates
-        self.gone += other.gone
-        self.rescued += other.rescued
-        self.rescued_rows += other.rescued_rows
-
-
-@dataclass
-class _Target:
-    plan: TargetPlan
-    create: bool = False
-    changed: bool = False
-    before: tuple[TargetColumn, ...] = ()
-    steps: tuple[Step, ...] = ()
-    restores: int = -1
-    part: _Part = field(default_factory=_Part)
-    open: _Part | None = None
 
 
 class StagedBatch:
@@ -143,7 +60,7 @@ class StagedBatch:
         self._paths = paths
         self._on_joint = on_joint
         self._folder = paths.staging(number)
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str, TargetPart] = {}
         self._files = 0
         self._recorded = False
         remove_tree(self._folder)
@@ -159,7 +76,7 @@ class StagedBatch:
     @property
     def has_work(self) -> bool:
         """Whether the batch changes any target (open pieces do not count)."""
-        return any(t.create or t.changed or t.part.staged_rows for t in self._targets.values())
+        return any(t.create or t.changed or t.content or t.part.staged_rows for t in self._targets.values())
 
     @property
     def staged_bytes(self) -> int:
@@ -171,7 +88,7 @@ class StagedBatch:
         """Rows in staged files; a key update counts twice."""
         return sum(part.staged_rows for part in self._parts())
 
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[Part]:
         return [part for t in self._targets.values() for part in (t.part, t.open) if part is not None]
 
     # -- filling it ---------------------------------------------------------------------------------------------------
@@ -193,20 +110,25 @@ class StagedBatch:
                 table=plan.table,
                 expected="a DDL alone in its batch",
             )
-        self._targets[plan.table] = _Target(plan, changed=True, before=before, steps=steps)
+        self._targets[plan.table] = TargetPart(plan, changed=True, before=before, steps=steps)
 
-    def restore(self, plan: TargetPlan, version: int) -> None:
-        """The batch puts the rows of an earlier Delta version of the target back (`sink/foreign.py`).
+    def replace(self, plan: TargetPlan, content: RecordedContent) -> None:
+        """The batch puts the rows of a side table in the place of all that the target holds; see `replacement` for the
+        plan.
 
         Raises:
             StagingError: the batch does something else to this target.
         """
         if plan.table in self._targets:
-            raise StagingError("a target is put back in a batch that also changes it", table=plan.table)
-        self._targets[plan.table] = _Target(plan, changed=True, restores=version)
+            raise StagingError("a target is replaced in a batch that also changes it", table=plan.table)
+        self._targets[plan.table] = TargetPart(plan, content=content)
+
+    def restore(self, plan: TargetPlan, version: int) -> None:
+        """The batch puts the rows of an earlier Delta version of the target back, and does nothing else to it."""
+        self._targets[plan.table] = TargetPart(plan, changed=True, restores=version)
 
     def add_staged(self, staged: StagedRows, plan: TargetPlan) -> None:
-        """Stage rows that are in the staged layout already, shaped, `_cdc_rescued` last where the plan has it.
+        """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last where the plan has it.
 
         Raises:
             SinkError: the lake's file system is full.
@@ -216,10 +138,7 @@ class StagedBatch:
             self._write(target, target.part, staged)
         except OSError as error:
             raise self._cannot_stage(plan, error) from error
-        target.part.inserted += staged.rows_inserted
-        target.part.updated += staged.rows_updated
-        target.part.deleted += staged.rows_deleted
-        target.part.gone += staged.rows_deleted
+        target.part.count(staged)
         self._on_joint("staging")
 
     def add(
@@ -241,7 +160,7 @@ class StagedBatch:
         if not len(rows):
             return
         target = self._target(plan)
-        if target.changed or (not open_transaction and self.has_open):
+        if target.changed or target.content or (not open_transaction and self.has_open):
             raise StagingError(
                 "rows come where they cannot be staged",
                 table=plan.table,
@@ -257,17 +176,12 @@ class StagedBatch:
         staged = staged_rows(rows, as_staged, transactions)
         part = target.part
         if open_transaction:
-            part = target.open = target.open or _Part()
+            part = target.open = target.open or Part()
         try:
             self._write(target, part, staged)
         except OSError as error:
             raise self._cannot_stage(plan, error) from error
-        part.inserted += staged.rows_inserted
-        part.updated += staged.rows_updated
-        part.deleted += staged.rows_deleted
-        part.partial |= staged.partial
-        part.partial_key_updates += staged.partial_key_updates
-        part.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
+        part.count(staged)
         part.rescued += values
         part.rescued_rows += rows_with_values
         self._on_joint("staging")
@@ -279,7 +193,7 @@ class StagedBatch:
             StagingError, SinkError: as `add`.
         """
         target, part = self._target(plan), self._target(plan).part
-        if target.changed or self.has_open:
+        if target.changed or target.content or self.has_open:
             raise StagingError("rows come where they cannot be staged", table=plan.table)
         try:
             part.raw.write(rows, lambda: self._new_file(RAW_SCHEMA, key_columns=[]))
@@ -295,10 +209,10 @@ class StagedBatch:
     def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
         """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
         plan = TargetPlan(table=f"{_QUARANTINE}{table}", app_id="", columns=(), key=())
-        target = self._targets.setdefault(plan.table, _Target(plan))
+        target = self._targets.setdefault(plan.table, TargetPart(plan))
         part = target.part
         if open_transaction:
-            part = target.open = target.open or _Part()
+            part = target.open = target.open or Part()
         if part.writer is None:
             part.writer = self._writer(target, entries.schema)
         part.writer.write(entries)
@@ -382,9 +296,9 @@ class StagedBatch:
             cursor_after=cursor_after,
             source_time_us=source_time_us,
             targets=tuple(
-                _recorded(target)
+                recorded(target)
                 for name, target in sorted(self._targets.items())
-                if (target.create or target.changed or target.part.closed or target.part.raw.closed)
+                if (target.create or target.changed or target.content or target.part.closed or target.part.raw.closed)
                 and not name.startswith(_QUARANTINE)
             ),
             quarantine=tuple(
@@ -414,8 +328,8 @@ class StagedBatch:
         self._on_joint("after_record")
         return record
 
-    def _target(self, plan: TargetPlan) -> _Target:
-        target = self._targets.setdefault(plan.table, _Target(plan))
+    def _target(self, plan: TargetPlan) -> TargetPart:
+        target = self._targets.setdefault(plan.table, TargetPart(plan))
         if (plan.app_id, plan.key) != (target.plan.app_id, target.plan.key) or (
             plan.columns != target.plan.columns and target.part.staged_rows + (target.open is not None)
         ):
@@ -423,14 +337,14 @@ class StagedBatch:
         target.plan = plan
         return target
 
-    def _write(self, target: _Target, part: _Part, staged: StagedRows) -> None:
+    def _write(self, target: TargetPart, part: Part, staged: StagedRows) -> None:
         if part.writer is not None and part.writer.schema != staged.table.schema:
             self._close(part)
         if part.writer is None:
             part.writer = self._writer(target, staged.table.schema)
         part.writer.write(staged.table)
 
-    def _undo(self, target: _Target, part: _Part, at: int, path: Path, undone: NDArray[np.int64]) -> None:
+    def _undo(self, target: TargetPart, part: Part, at: int, path: Path, undone: NDArray[np.int64]) -> None:
         """Write the file at `part.closed[at]` anew without the rows that were undone, row group by row group."""
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
@@ -438,7 +352,7 @@ class StagedBatch:
             for group in range(staged.num_row_groups):
                 rows = staged.read_row_group(group)
                 gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
-                _uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
+                uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
                 removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
                 if not gone.all():
                     writer = writer or self._writer(target, rows.schema)
@@ -449,7 +363,7 @@ class StagedBatch:
         path.unlink()
         part.closed[at : at + 1] = [] if writer is None else [writer.close(lake=self._paths.lake)]
 
-    def _writer(self, target: _Target, schema: pa.Schema) -> StagedFileWriter:
+    def _writer(self, target: TargetPart, schema: pa.Schema) -> StagedFileWriter:
         names = [column.name for column in target.plan.columns]
         return self._new_file(schema, key_columns=[f"c{names.index(name)}" for name in target.plan.key])
 
@@ -466,49 +380,7 @@ class StagedBatch:
             next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
         )
 
-    def _close(self, part: _Part) -> None:
+    def _close(self, part: Part) -> None:
         if part.writer is not None:
             part.closed.append(part.writer.close(lake=self._paths.lake))
             part.writer = None
-
-
-def _uncount(part: _Part, gone: pa.Table, *, rescued: str) -> None:
-    """Take the rescued values of rows that never count out of the counts."""
-    if rescued in gone.column_names:
-        arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
-        rows, values = undone_counts(gone.filter(arriving).column(rescued))
-        part.rescued_rows -= rows
-        part.rescued -= values
-
-
-def _recorded(target: _Target) -> RecordedTarget:
-    plan, part = target.plan, target.part
-    return RecordedTarget(
-        table=plan.table,
-        app_id=plan.app_id,
-        mode=plan.mode,
-        track=plan.track,
-        key_reason=plan.key_reason,
-        columns=plan.columns,
-        key=plan.key,
-        sources=dict(plan.sources),
-        exact=plan.exact,
-        shape=plan.shape,
-        create=target.create,
-        partial=plan.partial,
-        columns_before=target.before,
-        schema_steps=target.steps,
-        replaces=plan.replaces,
-        files=tuple(part.closed),
-        raw_files=tuple(part.raw.closed),
-        rows_inserted=part.inserted,
-        rows_updated=part.updated,
-        rows_deleted=part.deleted,
-        all_present=not part.partial,
-        partial_key_updates=part.partial_key_updates,
-        rows_gone=part.gone,
-        rescues=plan.rescued is not None,
-        rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
-        rescued_rows=part.rescued_rows,
-        restores=target.restores,
-    )

@@ -4,6 +4,7 @@ Rules:
 - The last cut is the state; the record one above it is a batch to finish. A record further ahead contradicts that.
 - After a cut's version a target holds only commits of the batch to finish, and maintenance. Anything else (RESTORE
   above all, which keeps transaction ids so that a replay would be skipped) stops that target.
+- A table whose content the batch to finish replaces (`replace`) may be anything: it is judged when it is replaced.
 - A suspended target may also hold commits of its own that no cut tells: those of the batches since it failed (K4).
 - A commit that the log's retention has removed is not judged: the runs since then have judged it.
 """
@@ -113,6 +114,8 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
     Raises:
         LakeStateError: the table is gone, is another one, was set back, or was written by others.
     """
+    if pending is not None and any(made.table == name and made.content is not None for made in pending.targets):
+        return
     path, target = paths.table(name), cut.cursor.targets[name]
     table = cut.tables.get(name)
     if table is None:  # suspended before its table was made: nothing of others may lie there

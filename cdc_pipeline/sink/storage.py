@@ -12,9 +12,12 @@ Rules:
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
@@ -24,6 +27,8 @@ from cdc_pipeline.storage_config import LakeUri, parse_uri
 
 TEMPORARY_PREFIX: Final = ".put-"
 
+# Why a disk gives a file no second name: other file systems, and file systems without hard links.
+_NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 _WRITER: Final = uuid.uuid4().hex[:12]
 
 
@@ -65,6 +70,10 @@ class Storage(Protocol):
 
     def move(self, path: Path, target: Path) -> None:
         """Give a file another name."""
+
+    def share(self, path: Path, target: Path) -> None:
+        """Let the whole content of a file stand at `target` too, as if written now; nothing where that is there. The
+        name is durable after `make_durable`. Raises FileNotFoundError."""
 
     def digest(self, path: Path) -> tuple[int, str]:
         """Bytes and sha256. Raises FileNotFoundError."""
@@ -172,6 +181,27 @@ class LocalStorage:
     def move(self, path: Path, target: Path) -> None:
         os.replace(path, target)
 
+    def share(self, path: Path, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.utime(path)  # before it has the name: a vacuum goes by this time
+        with suppress(FileExistsError):
+            try:
+                os.link(path, target)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                self._copy(path, target)
+        os.utime(target)
+
+    def _copy(self, path: Path, target: Path) -> None:
+        if target.exists():
+            return
+        temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}"  # one name: a crash leaves at most one
+        shutil.copyfile(path, temporary)
+        with temporary.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+
     def digest(self, path: Path) -> tuple[int, str]:
         with path.open("rb") as stream:
             return os.fstat(stream.fileno()).st_size, hashlib.file_digest(stream, "sha256").hexdigest()
@@ -227,6 +257,11 @@ class ObjectFiles:
 
     def move(self, path: Path, target: Path) -> None:
         path.rename(target)
+
+    def share(self, path: Path, target: Path) -> None:
+        """A copy made by the store itself."""
+        at, to = _object(path), _object(target)
+        at.store.copy(at.key, to.key)
 
     def digest(self, path: Path) -> tuple[int, str]:
         at = _object(path)

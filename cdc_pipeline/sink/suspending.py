@@ -16,6 +16,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import BatchRecord, Note
 
 SUSPENDED_NOTE: Final = "suspended"
+LOAD_FAILED_NOTE: Final = "load_failed"  # of a loaded table that could not take its target's place: that is as it was
 
 
 def suspension(

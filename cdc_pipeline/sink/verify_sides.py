@@ -108,9 +108,8 @@ def _from_files(session: SparkSession, sides: Sides, files: Sequence[Path]) -> s
     if files:
         frame: Any = session.read.schema(schema).parquet(*[str(file) for file in files])
     else:
-        from pyspark.sql.types import StructType
-
-        frame = session.createDataFrame([], StructType.fromDDL(schema))
+        nothing: Any = []
+        frame = session.createDataFrame(nothing, schema)
     shaped_view(session, plain, frame, "staged_source")
     values = ", ".join(f"c{at}" for at in sides.positions)
     return (

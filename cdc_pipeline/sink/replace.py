@@ -1,0 +1,290 @@
+"""The whole content of a target replaced by that of a side table, in one commit (K2, K3, K17, K18).
+
+The side table lies in the same lake and was built by this program. Readers by path see the old rows until the commit
+and the new ones after it; a table that was not there appears with all of its rows.
+
+Rules:
+- *Adoption* reads and writes no row: the side table's files get a second name in the target's folder (a hard link; in
+  an object store a copy by the store itself), and the commit names them with their statistics, tags and deletion
+  vectors, removes every old file, and takes over columns, partitions, clustering and properties. It is done where
+  `why_not_adopted` has nothing to say; else Spark writes the same rows, in the same one commit.
+- The commit carries the target's *new* application id with the batch's transaction id, and the table's properties name
+  it: what RESTORE or a backup brought back of the old id says nothing of the new one (K3).
+- Names are the side table's own, which hold a UUID: a crash before the commit leaves files that the rerun finds and
+  names again, and that a vacuum takes where there never is one (`forget`).
+- A file is as young as the moment at which it got its name here: a vacuum spares what no commit names for the table's
+  retention, of a day or more, and a rerun makes it young again.
+- Whoever writes to the table between look and commit is met with another try (`conflicts`): the commit has read all.
+- What lies in the target's place must be a table of this source and target, or nothing (K16).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc_pipeline.errors import StagingError
+from cdc_pipeline.sink.cuts import files_of
+from cdc_pipeline.sink.delta_commit import TableCommit
+from cdc_pipeline.sink.delta_log import SOURCE_PROPERTY, TABLE_PROPERTY, TableLog, read_table_log
+from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
+from cdc_pipeline.sink.merge_settings import MergeSettings
+from cdc_pipeline.sink.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.replaced_metadata import mapping_mode, replaced_metadata
+from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_RETENTION
+from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.sink.tables import check_owner
+from cdc_pipeline.sink.transactions import MERGE_STEP, transaction_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAMES_AT_A_TIME: Final = 16  # in an object store each is a copy
+_CLUSTERING: Final = "delta.clustering"
+# What a table's owner may have switched on that only Delta's own writer keeps up.
+_WRITTEN_BY_DELTA: Final = re.compile(
+    r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|enableIcebergCompat.*|universalFormat.*)"
+)
+
+
+def is_replaced(there: TableLog | None, record: BatchRecord, target: RecordedTarget, *, path: Path) -> bool:
+    """Whether the target has the content already.
+
+    Raises:
+        LakeStateError: a table that is not this source's lies in its place.
+    """
+    if there is None:
+        return False
+    if there.app_id != target.app_id:
+        if not is_ours(there, record.source, target.table):
+            check_owner(there, target.table, target.app_id, path=path)
+        return False
+    return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
+
+
+def is_ours(there: TableLog, source: str, table: str) -> bool:
+    """Whether a table was made for this target of this source, under whatever application id."""
+    said = there.properties
+    return (said.get(SOURCE_PROPERTY), said.get(TABLE_PROPERTY)) == (source, table)
+
+
+def replace_content(
+    session: SparkSession,
+    path: Path,
+    record: BatchRecord,
+    target: RecordedTarget,
+    *,
+    paths: LakePaths,
+    properties: Mapping[str, str],
+    settings: MergeSettings,
+) -> None:
+    """Put the recorded content in the place of what the target holds; nothing where that is done.
+
+    Args:
+        path: the target's folder.
+        properties: of every new table of this lake.
+
+    Raises:
+        StagingError: the side table is not as recorded.
+        LakeStateError: a table that is not this source's lies in the target's place.
+    """
+    assert target.content is not None
+    if is_replaced(read_table_log(path), record, target, path=path):
+        return
+    settings.small_batch()
+    side = SideTable(session, paths.lake / target.content.path, target)
+    commit = ContentCommit(session, path)
+    old = commit.metadata
+    refused = why_not_adopted(target, side, old)
+    if not refused:
+        side.share(path)
+    retention = {name: properties[name] for name in (LOG_RETENTION, FILE_RETENTION) if name in properties}
+    metadata = replaced_metadata(
+        side.metadata, old, source=record.source, table=target.table, app_id=target.app_id, extra=retention
+    )
+    commit.take_over(metadata, side)
+    commit.remove_all()
+    if refused:
+        settings.large_batch(target.content.size_bytes)
+        commit.append(side.frame())
+        settings.small_batch()
+    else:
+        commit.adopt(side.files)
+    version = transaction_version(record.batch_number, MERGE_STEP)
+    commit.commit(app_id=target.app_id, version=version, operation=commit.overwriting())
+
+
+def why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
+    """Why the side table's files cannot be the target's as they are; "" where they can.
+
+    Args:
+        old: the target's metadata; None where there is no table.
+    """
+    content = target.content
+    assert content is not None
+    if old is not None and (content.keeps_rows or content.carried):
+        return "rows or values of the old table are kept"
+    for metadata in (side.metadata, old or {}):
+        odd = [name for name, value in metadata.get("configuration", {}).items() if _is_on(name, value)]
+        if odd:
+            return f"Delta's own writer keeps up {', '.join(sorted(odd))}"
+        if mapping_mode(metadata) == "id":
+            return "files without column ids cannot be read by id"
+    if any(not _is_relative(file) for file in side.files):
+        return "files of the side table lie outside of its folder"
+    return ""
+
+
+def _is_on(name: str, value: str) -> bool:
+    return value != "false" and _WRITTEN_BY_DELTA.fullmatch(name) is not None
+
+
+def _is_relative(file: dict[str, Any]) -> bool:
+    vector = file.get("deletionVector") or {}
+    return not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]*:", file["path"]) and vector.get("storageType", "i") in ("u", "i")
+
+
+class SideTable:
+    """A version of a side table, as its log has it.
+
+    Attributes:
+        metadata: the log's own words for it.
+        files: likewise, of each active file, with its statistics.
+
+    Raises:
+        StagingError: it is not there, or not as recorded.
+    """
+
+    def __init__(self, session: SparkSession, path: Path, target: RecordedTarget) -> None:
+        context: Any = session
+        content = target.content
+        assert content is not None
+        self._session, self._path, self._content, self._table = session, path, content, target.table
+        there = read_table_log(path)
+        if there is None or there.app_id != content.app_id or there.version < content.version:
+            raise self._differs("no table" if there is None else f"version {there.version} of {there.app_id}")
+        log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(context._jsparkSession, str(path))
+        self.snapshot = log.getSnapshotAt(
+            content.version,
+            *(getattr(log, f"getSnapshotAt$default${at}")() for at in (2, 3, 4)),
+        )
+        self.metadata: dict[str, Any] = json.loads(self.snapshot.metadata().json())["metaData"]
+        self.files: list[dict[str, Any]] = [json.loads(add.json())["add"] for add in self.snapshot.allFiles().collect()]
+        found = (len(self.files), sum(int(file["size"]) for file in self.files))
+        if found != (content.files, content.size_bytes):
+            raise self._differs(f"{found[0]} files of {found[1]} bytes")
+
+    def share(self, folder: Path) -> None:
+        """Give each file its name in the folder of a table too, durably.
+
+        Raises:
+            StagingError: a file is missing, or not of its size.
+        """
+        storage = storage_of(folder)
+
+        def give(file: dict[str, Any]) -> set[Path]:
+            folders = set()
+            for number, at in enumerate(self._files_of(file)):
+                try:
+                    if not number and at.stat().st_size != int(file["size"]):
+                        raise self._differs(f"{at} of {at.stat().st_size} bytes instead of {file['size']}")
+                    to = folder / at.relative_to(self._path)
+                    storage.share(at, to)
+                except FileNotFoundError:
+                    raise self._differs(f"no file {at}") from None
+                folders.add(to.parent)
+            return folders
+
+        folder.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(_NAMES_AT_A_TIME, "adopt") as threads:
+            folders = set[Path]().union(*threads.map(give, self.files))
+        made = {parent for at in folders for parent in (at, *at.parents) if parent.is_relative_to(folder)}
+        storage.make_durable(*sorted(made, key=str, reverse=True), folder, folder.parent)
+
+    def frame(self) -> DataFrame:
+        """Its rows."""
+        with old_commits_readable(self._session):
+            return table_frame(self._session, self._path, version=self._content.version)
+
+    def _files_of(self, file: dict[str, Any]) -> list[Path]:
+        vector = file.get("deletionVector") or {}
+        name = (file["path"], str(vector.get("storageType", "")), str(vector.get("pathOrInlineDv", "")))
+        return list(files_of(self._path, name))
+
+    def _differs(self, got: str) -> StagingError:
+        content = self._content
+        return StagingError(
+            f"a loaded table is not as it was recorded: {self._path}",
+            table=self._table,
+            expected=f"version {content.version} of {content.app_id}: {content.files} files of "
+            f"{content.size_bytes} bytes",
+            got=got,
+            next_step="load the table anew",
+        )
+
+
+class ContentCommit(TableCommit):
+    """A commit that leaves nothing of what the table in `path` held; there may be no table yet."""
+
+    def __init__(self, session: SparkSession, path: Path) -> None:
+        context: Any = session
+        # What it remembers of a folder may be of a table that was moved away since.
+        log = context._jvm.org.apache.spark.sql.delta.DeltaLog
+        log.invalidateCache(context._jsparkSession, context._jvm.org.apache.hadoop.fs.Path(str(path)))
+        super().__init__(session, path)
+        self._changed: Any = None
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The log's own words for the table as it is; None where there is none."""
+        if self.version < 0:
+            return None
+        found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())["metaData"]
+        return found
+
+    def take_over(self, metadata: dict[str, Any], side: SideTable) -> None:
+        """The table gets this metadata, and what of protocol and clustering the side table has besides."""
+        described = self._action("metaData", metadata)
+        there = self._transaction.snapshot()
+        if self.version < 0:
+            self._transaction.updateMetadataForNewTable(described)
+        else:
+            self._transaction.updateMetadataForTableOverwrite(described)
+        wanted = self._transaction.protocol().merge(self._sequence([side.snapshot.protocol()]))
+        if not wanted.equals(self._transaction.protocol()):
+            self._transaction.updateProtocol(wanted)
+        domains = {str(told.domain()): told for told in self._each(side.snapshot.domainMetadata())}
+        if _CLUSTERING in domains:
+            self._actions.append(domains[_CLUSTERING])
+        elif self.version >= 0:
+            for told in self._each(there.domainMetadata()):
+                if str(told.domain()) == _CLUSTERING:
+                    gone = {"domain": _CLUSTERING, "configuration": told.configuration(), "removed": True}
+                    self._actions.append(self._action("domainMetadata", gone))
+
+    def remove_all(self) -> None:
+        """Remove every file; another writer's change of any conflicts."""
+        now_ms = int(time.time() * 1000)
+        self._actions += [add.removeWithTimestamp(now_ms, True) for add in self._each(self._transaction.filterFiles())]
+
+    def adopt(self, files: list[dict[str, Any]]) -> None:
+        """Add files as they are, which lie in the table's folder."""
+        now_ms = int(time.time() * 1000)
+        for file in files:
+            self._actions.append(self._action("add", {**file, "modificationTime": now_ms, "dataChange": True}))
+
+    def overwriting(self) -> Any:
+        """What Delta calls such a commit."""
+        mode = self._jvm.org.apache.spark.sql.SaveMode.Overwrite
+        none = self._none()
+        rest = [none, none, none, none, self._some(True), none, none, none]
+        return getattr(self._delta, "DeltaOperations$Write")(mode, *rest)
+
+    def _each(self, items: Any) -> list[Any]:
+        return [items.apply(index) for index in range(items.size())]

@@ -1,0 +1,101 @@
+"""A lake and a side lake in it, filled by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.content import Replacement, content_of, replacement
+from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.manifest import BatchRecord, Cut
+from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.sink.staging import TargetPlan
+from tests.sink.build import Change, cursor_at, decoded, interval_of, plan_of, seq_of
+
+LOAD_PLACE = 500  # of the rows that a load reads
+
+
+class Lakes:
+    """`main` follows the source; `side` loads."""
+
+    def __init__(self, open_sink: Callable[[str], DeltaSink], name: str = "lake") -> None:
+        self.main = open_sink(name)
+        self.side = open_sink(f"{name}/_cdc/shop/loads/1")
+
+    def table(self, schema: TableSchema) -> str:
+        return table_at(self.main.paths.table(schema.full_name))
+
+    def side_table(self, schema: TableSchema) -> str:
+        return table_at(self.side.paths.table(schema.full_name))
+
+    def sql(self, statement: str) -> list[Any]:
+        return self.main.spark.session().sql(statement).collect()
+
+    def actions(self, schema: TableSchema, version: int) -> dict[str, list[Any]]:
+        file = self.main.paths.table(schema.full_name) / "_delta_log" / f"{version:020d}.json"
+        found: dict[str, list[Any]] = {}
+        for line in file.read_text().splitlines():
+            ((kind, value),) = json.loads(line).items()
+            found.setdefault(kind, []).append(value)
+        return found
+
+
+def next_number(sink: DeltaSink) -> int:
+    cut = sink.last_cut()
+    return 1 if cut is None else cut.batch_number + 1
+
+
+def side_plan(plan: TargetPlan, load: int = 1) -> TargetPlan:
+    return replace(plan, app_id=f"{plan.app_id}/{load}")
+
+
+def apply(sink: DeltaSink, plan: TargetPlan, *pieces: tuple[TableSchema, Sequence[Change], int], **named: Any) -> Cut:
+    """One batch of rows; a piece is (schema, changes, first place)."""
+    number = next_number(sink)
+    batch = sink.begin(number)
+    cut = sink.last_cut()
+    if cut is None or plan.table not in cut.tables:
+        batch.create(plan)
+    for schema, changes, place in pieces:
+        batch.add(decoded(schema, changes, first_place=place), plan)
+    return sink.finish(batch.record(interval=interval_of(number), cursor_after=cursor_at(number), **named))
+
+
+def replaced(lakes: Lakes, plan: TargetPlan) -> Replacement:
+    cut, side_cut = lakes.main.last_cut(), lakes.side.last_cut()
+    assert side_cut is not None
+    content = content_of(
+        lakes.main.paths, lakes.side.paths, side_cut, plan.table, seq=seq_of(LOAD_PLACE), ts_us=LOAD_PLACE * 1_000_000
+    )
+    before = cut.tables.get(plan.table) if cut is not None else None
+    state = cut.cursor.targets.get(plan.table) if cut is not None else None
+    return replacement(plan, content, before=before, state=state)
+
+
+def recorded_swap(lakes: Lakes, plan: TargetPlan, *, cursor: CursorState | None = None) -> BatchRecord:
+    """The record of the batch that puts the side table of a plan in the place of its target."""
+    made = replaced(lakes, plan)
+    number = next_number(lakes.main)
+    batch = lakes.main.begin(number)
+    batch.replace(made.plan, made.content)
+    assert batch.has_work
+    return batch.record(
+        interval=interval_of(number), cursor_after=cursor or cursor_at(number), kind="load", notes=made.notes
+    )
+
+
+def differences(lakes: Lakes, schema: TableSchema) -> list[Any]:
+    """Rows that only one of target and side table has, by Spark's own words."""
+    there, loaded = lakes.table(schema), lakes.side_table(schema)
+    sides = [
+        f"SELECT * FROM (SELECT * FROM {a} EXCEPT ALL SELECT * FROM {b})" for a, b in ((there, loaded), (loaded, there))
+    ]
+    return lakes.sql(" UNION ALL ".join(sides))
+
+
+def plan(schema: TableSchema, **named: Any) -> TargetPlan:
+    return replace(plan_of(schema), **named)
