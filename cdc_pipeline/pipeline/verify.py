@@ -24,9 +24,9 @@ from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.pipeline.checks import check_intervals
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.report import CaptureObserver, LogPlace, SilentObserver
-from cdc_pipeline.pipeline.verify_captures import Captures, Standing
+from cdc_pipeline.pipeline.verify_captures import Captures, OwnRuns, Runs, Standing
 from cdc_pipeline.pipeline.verify_foreign import describe, find_foreign, put_back
-from cdc_pipeline.pipeline.verify_read import TableReading, What, compared_key
+from cdc_pipeline.pipeline.verify_read import Reading, TableReading, What, compared_key
 from cdc_pipeline.pipeline.verify_repair import Repaired, apply_repair, repairable
 from cdc_pipeline.pipeline.verify_report import (
     Difference,
@@ -41,7 +41,7 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, CutTable
 from cdc_pipeline.sink.mode_columns import is_keyless_mirror
-from cdc_pipeline.sink.verify_compare import DIFFERENCES, count_strays, read_found
+from cdc_pipeline.sink.verify_compare import DIFFERENCES, Found, count_strays, read_found
 from cdc_pipeline.sink.verify_scratch import Scratch, verify_lock
 
 REPAIRS_MAX: Final = 5
@@ -82,15 +82,17 @@ class Asked:
 def verify(
     config: PipelineConfig,
     *,
-    cursors: CursorStore,
+    cursors: CursorStore | None = None,
+    runs: Runs | None = None,
     asked: Asked | None = None,
     observer: CaptureObserver | None = None,
-    run_id: str = "",
 ) -> VerifyReport:
     """Compare the lake's tables with the source, and repair what differs if that is asked for.
 
     Args:
-        observer: is told of the captures; a method ``comparing(target, rows)`` of it, where it has one, of each table.
+        cursors: where the cursor is read from and committed to, where captures are run here.
+        runs: how captures and repairs are run instead.
+        observer: is told of the captures.
 
     Raises:
         ConfigError: the source is an archive, a table is not known, or the share is none.
@@ -108,12 +110,13 @@ def verify(
         )
     if not 0 < asked.share <= 1:
         raise ConfigError("a sample is a share of the table", setting="sample", expected="above 0, at most 1")
+    if runs is None:
+        assert cursors is not None, "a cursor store, or runs that have one"
+        runs = OwnRuns(config, cursors)
     sink = build_sink(config)
+    captures = Captures(config, runs, observer or SilentObserver())
     with verify_lock(sink.paths) as scratch:
-        run = _Verification(
-            config, asked, sink=sink, scratch=scratch, cursors=cursors, observer=observer or SilentObserver(),
-            run_id=run_id,
-        )  # fmt: skip
+        run = _Verification(config, asked, sink=sink, scratch=scratch, captures=captures)
         tables = run.tables()
     return VerifyReport(
         source=config.name,
@@ -134,18 +137,13 @@ class _Verification:
         *,
         sink: DeltaSink,
         scratch: Scratch,
-        cursors: CursorStore,
-        observer: CaptureObserver,
-        run_id: str,
+        captures: Captures,
     ) -> None:
         self._config = config
         self._asked = asked
         self._sink = sink
         self._scratch = scratch
-        self._cursors = cursors
-        self._observer = observer
-        self._run_id = run_id
-        self._captures = Captures(config, cursors=cursors, observer=observer, run_id=run_id)
+        self._captures = captures
 
     def tables(self) -> dict[str, TableVerified]:
         """Every target that was asked for."""
@@ -211,10 +209,11 @@ class _Verification:
         }
         back = [name for name, one in found.items() if one.is_restorable] if self._asked.repair else []
         if back:
-            put_back(
-                self._config, self._sink, back, cursors=self._cursors, observer=self._observer, who=self._asked.who,
-                run_id=self._run_id,
-            )  # fmt: skip
+            self._captures.change(
+                lambda cursors, run_id: put_back(
+                    self._config, self._sink, back, cursors=cursors, who=self._asked.who, run_id=run_id
+                )
+            )
             told.update({name: told[name].model_copy(update={"restored": True}) for name in back})
         return told
 
@@ -264,17 +263,21 @@ class _Verification:
             for _ in range(REPAIRS_MAX):
                 what = comparison.what_of(piece) if by_key else What(exact="always")
                 reading, found = comparison.round(what, piece if by_key else None)
-                kinds = reading.proved
-                if not any(found.counts.get(kind) for kind in kinds):
+                if not any(found.counts.get(kind) for kind in reading.proved):
                     break
-                done = apply_repair(
-                    self._config, self._sink, reading, found, kinds, cursors=self._cursors, observer=self._observer,
-                    who=self._asked.who, run_id=self._run_id,
-                )  # fmt: skip
+                done = self._applied(reading, found)
                 if done is not None:
                     repaired.batches.append(done[0])
                     repaired.counts.update(done[1])
                     break
+
+    def _applied(self, reading: Reading, found: Found) -> tuple[int, Counter[str]] | None:
+        return self._captures.change(
+            lambda cursors, run_id: apply_repair(
+                self._config, self._sink, reading, found, reading.proved, cursors=cursors, who=self._asked.who,
+                run_id=run_id,
+            )
+        )  # fmt: skip
 
     # -- in words -----------------------------------------------------------------------------------------------------
 

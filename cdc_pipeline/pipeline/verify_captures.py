@@ -11,12 +11,14 @@ Rules:
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
 
 from cdc_pipeline.config import Bound, PipelineConfig, PositionConfig
-from cdc_pipeline.errors import LakeStateError, TargetSuspendedError
+from cdc_pipeline.errors import LakeStateError, LockError, TargetSuspendedError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan
@@ -25,6 +27,11 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.schema_steps import has_steps
 from cdc_pipeline.sink.state import read_record
+
+LOCK_WAIT_S: Final = 900.0
+_POLL_S: Final = 0.5
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -86,13 +93,47 @@ class ChangeLog(CaptureObserver):
         return self.seen.issuperset(numbers) and not any(table in self.not_whole.get(n, ()) for n in numbers)
 
 
-class Captures:
-    """Runs captures of one source."""
+class Runs(Protocol):
+    """How captures and changes of the lake are run: by themselves (`OwnRuns`), or as Dagster runs."""
 
-    def __init__(self, config: PipelineConfig, *, cursors: CursorStore, observer: CaptureObserver, run_id: str) -> None:
+    def capture(self, bound: Bound, observer: CaptureObserver) -> None:
+        """An ordinary capture to a bound.
+
+        Raises:
+            CdcError: as `capture`; also TargetSuspendedError.
+        """
+
+    def change(self, work: Callable[[CursorStore, str], T]) -> T:
+        """Run `work` with the store that the cursor may be written through, and the run's id."""
+
+    def cursor(self) -> CursorState | None:
+        """The cursor now."""
+
+
+class OwnRuns:
+    """Captures in the caller's own process, without an orchestrator."""
+
+    def __init__(self, config: PipelineConfig, cursors: CursorStore, *, run_id: str = "") -> None:
         self._config = config
         self._cursors = cursors
         self._run_id = run_id
+
+    def capture(self, bound: Bound, observer: CaptureObserver) -> None:
+        capture(self._config, cursors=self._cursors, bound=bound, observer=observer, run_id=self._run_id)
+
+    def change(self, work: Callable[[CursorStore, str], T]) -> T:
+        return work(self._cursors, self._run_id)
+
+    def cursor(self) -> CursorState | None:
+        return self._cursors.read()
+
+
+class Captures:
+    """The captures of one verification. Another run that holds the source's lock is waited for."""
+
+    def __init__(self, config: PipelineConfig, runs: Runs, observer: CaptureObserver) -> None:
+        self._config = config
+        self._runs = runs
         self._sink = build_sink(config)
         self._taking: Callable[[BatchRecord], None] | None = None
         self.changes = ChangeLog(self._take, lambda number: read_record(self._sink.paths, number), observer)
@@ -106,14 +147,19 @@ class Captures:
 
         Raises:
             CdcError: as `capture`; but not where tables stand still.
+            LockError: another run holds the source for longer than `LOCK_WAIT_S`.
             LakeStateError: nothing was captured yet.
         """
         bound: Bound = "end_of_log"
         if upto is not None:
             bound = PositionConfig(journal=upto.journal, offset=upto.offset)
         with suppress(TargetSuspendedError):  # each table says so itself
-            capture(self._config, cursors=self._cursors, bound=bound, observer=self.changes, run_id=self._run_id)
+            waiting_for_the_lock(lambda: self._runs.capture(bound, self.changes))
         return self.standing()
+
+    def change(self, work: Callable[[CursorStore, str], T]) -> T:
+        """A change of the lake, as `Runs.change`."""
+        return waiting_for_the_lock(lambda: self._runs.change(work))
 
     def standing(self) -> Standing:
         """Where the source stands now.
@@ -121,7 +167,7 @@ class Captures:
         Raises:
             LakeStateError: nothing was captured yet.
         """
-        cut, cursor = self._sink.last_cut(), self._cursors.read()
+        cut, cursor = self._sink.last_cut(), self._runs.cursor()
         if cut is None or cursor is None:
             raise LakeStateError(
                 "nothing was captured yet: there is no table to verify",
@@ -132,3 +178,19 @@ class Captures:
     def _take(self, record: BatchRecord) -> None:
         if self._taking is not None:
             self._taking(record)
+
+
+def waiting_for_the_lock(work: Callable[[], T]) -> T:
+    """What `work` gives, as soon as no other run holds the source.
+
+    Raises:
+        LockError: one does for longer than `LOCK_WAIT_S`.
+    """
+    until_s = time.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return work()
+        except LockError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(_POLL_S)

@@ -15,7 +15,7 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.pipeline.commit import plan_of
 from cdc_pipeline.pipeline.reconcile import reconcile
-from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.pipeline.suspension import finish_standing, standing
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.pipeline.verify_report import Difference, ForeignChange
@@ -91,7 +91,6 @@ def put_back(
     tables: Sequence[str],
     *,
     cursors: CursorStore,
-    observer: CaptureObserver,
     who: str,
     run_id: str = "",
 ) -> Cut:
@@ -138,7 +137,7 @@ def put_back(
             kind="repair",
             start=cursor.position,
         )
-        return finish_standing(record, sink=sink, cursors=cursors, observer=observer)
+        return finish_standing(record, sink=sink, cursors=cursors, observer=SilentObserver())
 
 
 def standing_of(

@@ -29,7 +29,7 @@ from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, pack_seq
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.pipeline.commit import plan_of
-from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.pipeline.suspension import finish_standing, standing
 from cdc_pipeline.pipeline.verify_foreign import standing_of
 from cdc_pipeline.pipeline.verify_read import Reading
@@ -76,7 +76,6 @@ def apply_repair(
     kinds: Sequence[Kind],
     *,
     cursors: CursorStore,
-    observer: CaptureObserver,
     who: str,
     run_id: str = "",
 ) -> tuple[int, Counter[str]] | None:
@@ -136,7 +135,7 @@ def apply_repair(
             kind="repair",
             start=at,
         )
-        made = finish_standing(record, sink=sink, cursors=cursors, observer=observer)
+        made = finish_standing(record, sink=sink, cursors=cursors, observer=SilentObserver())
         return made.batch_number, counts
 
 

@@ -1,0 +1,199 @@
+"""A lake against its server: what differs is named and repaired, what is equal is proved; expected rows are the server's
+own SELECT."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.verify import Asked, verify
+from cdc_pipeline.pipeline.verify_report import TableVerified, VerifyReport
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.state import last_cut
+from tests.pipeline.comparison import server_rows
+from tests.pipeline.test_end_to_end import here, live
+from tests.servers import Server
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+
+
+class Verified:
+    """One source with its lake."""
+
+    def __init__(self, server: Server, database: str, config: PipelineConfig, spark: Any) -> None:
+        self.config, self.cursors = config, MemoryCursorStore()
+        self._server, self._database, self._spark = server, database, spark
+
+    def verify(self, *tables: str, **asked: Any) -> VerifyReport:
+        names = tuple(f"{self._database}.{name}" for name in tables)
+        report = verify(self.config, cursors=self.cursors, asked=Asked(tables=names, **asked))
+        state = self.config.sink.lake_path / "_cdc" / self.config.name / "verify"
+        assert not state.is_dir() or not list(state.iterdir())
+        return report
+
+    def one(self, table: str, **asked: Any) -> TableVerified:
+        return self.verify(table, **asked).tables[f"{self._database}.{table}"]
+
+    def lake(self, table: str, columns: list[str], where: str = "true") -> list[tuple[Any, ...]]:
+        from cdc_pipeline.sink.read import table_frame
+
+        frame = table_frame(self._spark, self.path(table)).where(where).select(*columns)
+        return sorted((tuple(row.values()) for row in frame.toArrow().to_pylist()), key=repr)
+
+    def path(self, table: str) -> Any:
+        return LakePaths(self.config.sink.lake_path, self.config.name).table(f"{self._database}.{table}")
+
+    def source(self, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
+        return sorted(server_rows(self._server, self._database, table, columns), key=repr)
+
+    def unlogged(self, *statements: str) -> None:
+        """Changes that the log never shows."""
+        connection = self._server.root_connection(database=self._database, autocommit=True)
+        with connection.cursor() as run:
+            run.execute("SET SESSION sql_log_bin = 0")
+            for statement in statements:
+                run.execute(statement)
+        connection.close()
+
+
+def keys(found: TableVerified) -> dict[str, list[tuple[str | None, ...]]]:
+    """Differing keys by kind."""
+    told: dict[str, list[tuple[str | None, ...]]] = {}
+    for one in found.differences:
+        told.setdefault(one.kind, []).append(tuple(one.key.values()))
+    return {kind: sorted(values) for kind, values in told.items()}
+
+
+@contextmanager
+def writing(server: Server, database: str) -> Iterator[None]:
+    """Somebody who inserts, updates and deletes without end, also keys that come and go at once."""
+    stop, failed = threading.Event(), []
+    connection = server.root_connection(database=database, autocommit=True)
+
+    def write() -> None:
+        number = 0
+        try:
+            with connection.cursor() as run:
+                while not stop.is_set():
+                    number += 1
+                    run.execute("INSERT INTO item VALUES (%s, 'now', 1)", (1000 + number,))
+                    run.execute("UPDATE item SET price = price + 1 WHERE id = 1")
+                    run.execute("DELETE FROM item WHERE id = %s", (1000 + number - number % 3,))
+                    run.execute("INSERT INTO item VALUES (777, 'gone', 1)")
+                    run.execute("DELETE FROM item WHERE id = 777")
+        except Exception as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        connection.close()
+    assert not failed
+
+
+@pytest.mark.mariadb
+def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mode(
+    mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig], spark: Any
+) -> None:
+    """Cascades, changes without the log, a row changed by hand in the lake; a writer goes on meanwhile."""
+    database, start = mariadb_database, here(mariadb_server)
+    mariadb_server.execute_all(
+        f"USE `{database}`",
+        "CREATE TABLE parent (id INT PRIMARY KEY)",
+        "CREATE TABLE child (p INT, n INT, PRIMARY KEY (p, n), FOREIGN KEY (p) REFERENCES parent (id) "
+        "ON DELETE CASCADE)",
+        "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price INT)",
+        "CREATE TABLE bag (a INT, b VARCHAR(5))",
+    )
+    item = {"tables": [f"{database}.item"]}
+    targets = [
+        item,
+        {**item, "mode": "soft_delete", "name": "{schema}.soft"},
+        {**item, "mode": "history", "name": "{schema}.history"},
+        {**item, "mode": "changelog", "name": "{schema}.changes"},
+        {"tables": [f"{database}.bag"], "keyless": "row_hash"},
+    ]
+    config = make_config(live(mariadb_server), include=[f"{database}.*"], start=start, targets=targets)
+    lake = Verified(mariadb_server, database, config, spark)
+    mariadb_server.execute_all(
+        "INSERT INTO parent VALUES (1),(2)",
+        "INSERT INTO child VALUES (1,1),(1,2),(2,1)",
+        "INSERT INTO item VALUES (1,'a',1),(2,'b',2),(3,'c',3),(4,NULL,NULL)",
+        "UPDATE item SET price = 9 WHERE id = 3",
+        "INSERT INTO bag VALUES (1,'x'),(1,'x'),(2,NULL),(3,'z')",
+    )
+    report = lake.verify()
+    assert report.status == "equal", report
+    assert set(report.tables) == {f"{database}.{t}" for t in ("parent", "child", "item", "soft", "history", "changes", "bag")}  # fmt: skip
+    assert {table.status for table in report.tables.values()} == {"equal"}
+    of_item = report.tables[f"{database}.item"]
+    assert (of_item.rows_source, of_item.rows_lake, of_item.rows_equal) == (4, 4, 4)
+
+    mariadb_server.execute("DELETE FROM parent WHERE id = 1")
+    lake.unlogged(
+        "UPDATE item SET name = 'other' WHERE id = 2",
+        "DELETE FROM item WHERE id = 3",
+        "INSERT INTO item VALUES (50,'new',NULL)",
+        "DELETE FROM bag WHERE b = 'x' LIMIT 1",
+        "INSERT INTO bag VALUES (2,NULL),(9,'n')",
+    )
+    report = lake.verify()
+    found = {name.partition(".")[2]: keys(table) for name, table in report.tables.items()}
+    of_items = {"missing": [("50",)], "extra": [("3",)], "different": [("2",)]}
+    assert found == {
+        "parent": {},
+        "child": {"extra": [("1", "1"), ("1", "2")]},
+        **dict.fromkeys(("item", "soft", "history", "changes"), of_items),
+        "bag": {"missing": [("2", None), ("9", "n")], "extra": [("1", "x")]},
+    }
+    assert report.status == "different"
+    assert report.tables[f"{database}.item"].differences[0].columns == ("name",)
+
+    report = lake.verify(repair=True)
+    told = {name.partition(".")[2]: table.status for name, table in report.tables.items()}
+    assert told == {**dict.fromkeys(("parent", "child", "item", "soft", "history", "bag"), "equal"), "changes": "different"}  # fmt: skip
+    assert "changelog" in report.tables[f"{database}.changes"].reason
+    columns = ["id", "name", "price"]
+    rows = lake.source("item", columns)
+    assert lake.lake("item", columns) == rows
+    assert lake.lake("soft", columns, "NOT _cdc_deleted") == rows
+    assert lake.lake("soft", columns, "_cdc_deleted") == [(3, "c", 9)]
+    assert lake.lake("history", columns, "__END_AT IS NULL") == rows
+    assert lake.lake("bag", ["a", "b"]) == lake.source("bag", ["a", "b"])
+    assert lake.lake("child", ["p", "n"]) == lake.source("child", ["p", "n"])
+    cut = last_cut(LakePaths(config.sink.lake_path, config.name))
+    assert cut is not None
+    assert cut.kind == "repair"
+    assert not cut.cursor.targets[f"{database}.item"].exact
+    # What comes next is newer than what was repaired.
+    mariadb_server.execute_all("UPDATE item SET name = 'later' WHERE id IN (2, 50)", "INSERT INTO item VALUES (3,'x',1)")
+    assert lake.one("item").status == "equal"
+    assert lake.lake("item", columns) == lake.source("item", columns)
+
+    spark.sql(f"UPDATE delta.`{lake.path('item')}` SET price = -1 WHERE id = 2")
+    by_hand = lake.one("item")
+    assert by_hand.status == "different"
+    assert by_hand.foreign is not None
+    assert [one.key for one in by_hand.foreign.differences] == [{"id": "2"}]
+    mariadb_server.execute("INSERT INTO item VALUES (60,'while it stands',1)")
+    assert lake.one("item").status == "different"  # suspended by now
+    repaired = lake.one("item", repair=True)
+    assert repaired.status == "equal", repaired
+    assert repaired.foreign is not None
+    assert repaired.foreign.restored
+    assert lake.lake("item", columns) == lake.source("item", columns)
+
+    with writing(mariadb_server, database):
+        report = lake.verify("item", "soft", "history")
+    assert {table.status for table in report.tables.values()} == {"equal"}, report
