@@ -46,7 +46,7 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     out.print(rows)
     out.print()
     if report.tables:
-        _show_tables(report)
+        show_tables(report)
     for name, number in sorted(report.quarantine.items()):
         out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
     for name, held in sorted(report.suspended.items()):
@@ -66,7 +66,8 @@ def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
     return rows
 
 
-def _show_tables(report: CaptureReport) -> None:
+def show_tables(report: CaptureReport) -> None:
+    """Counts of each table on standard output."""
     numbers = ("inserted", "updated", "deleted", "Delta version")
     rows = table("Rows", "table", *numbers, "", numbers=numbers)
     for name, of_table in sorted(report.tables.items()):
