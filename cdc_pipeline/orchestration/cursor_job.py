@@ -28,7 +28,7 @@ def execute_cursor_change(
     loaded: LoadedSource,
     config: PipelineConfig,
     *,
-    kind: Literal["set", "rebuild", "replay", "discard"],
+    kind: Literal["set", "rebuild", "replay", "discard", "repair"],
     instance: dg.DagsterInstance,
     work: Work,
     log_level: str = "CRITICAL",

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,7 @@ from cdc_pipeline.pipeline.verify_report import (
     Difference,
     ForeignChange,
     Status,
+    Step,
     TableVerified,
     VerifyReport,
 )
@@ -86,6 +87,7 @@ def verify(
     runs: Runs | None = None,
     asked: Asked | None = None,
     observer: CaptureObserver | None = None,
+    on_step: Callable[[Step], None] | None = None,
 ) -> VerifyReport:
     """Compare the lake's tables with the source, and repair what differs if that is asked for.
 
@@ -93,6 +95,7 @@ def verify(
         cursors: where the cursor is read from and committed to, where captures are run here.
         runs: how captures and repairs are run instead.
         observer: is told of the captures.
+        on_step: is told what is done now.
 
     Raises:
         ConfigError: the source is an archive, a table is not known, or the share is none.
@@ -116,7 +119,7 @@ def verify(
     sink = build_sink(config)
     captures = Captures(config, runs, observer or SilentObserver())
     with verify_lock(sink.paths) as scratch:
-        run = _Verification(config, asked, sink=sink, scratch=scratch, captures=captures)
+        run = _Verification(config, asked, sink=sink, scratch=scratch, captures=captures, on_step=on_step or _nobody)
         tables = run.tables()
     return VerifyReport(
         source=config.name,
@@ -125,6 +128,10 @@ def verify(
         cpu_seconds=time.process_time() - started[1],
         spark_started=sink.spark_started,
     )
+
+
+def _nobody(_step: Step) -> None:
+    """Nobody watches."""
 
 
 class _Verification:
@@ -138,12 +145,14 @@ class _Verification:
         sink: DeltaSink,
         scratch: Scratch,
         captures: Captures,
+        on_step: Callable[[Step], None],
     ) -> None:
         self._config = config
         self._asked = asked
         self._sink = sink
         self._scratch = scratch
         self._captures = captures
+        self._on_step = on_step
 
     def tables(self) -> dict[str, TableVerified]:
         """Every target that was asked for."""
@@ -230,11 +239,14 @@ class _Verification:
         sources = [source for source, recorded in table.sources_of(name).items() if not recorded.gone]
         for source in sources:
             reading = TableReading(
-                self._config, captures=self._captures, scratch=self._scratch, name=name, source_table=source
+                self._config,
+                captures=self._captures,
+                scratch=self._scratch,
+                name=name,
+                source_table=source,
+                on_step=self._on_step,
             )
-            comparison = TableComparison(
-                self._config, reading, sink=self._sink, scratch=self._scratch, name=f"{len(parts)}-{name}"
-            )
+            comparison = TableComparison(self._config, reading, sink=self._sink, scratch=self._scratch)
             parts.append(self._source_table(table, comparison, repaired))
         made = self._joined(name, table, sources, parts, repaired)
         return made.model_copy(update={"foreign": foreign.get(name)}) if name in foreign else made
@@ -247,6 +259,8 @@ class _Verification:
         if not asked.repair or not settled.different:
             return settled
         first = settled
+        for piece in settled.different:
+            repaired.keys += self._shown(piece, len(repaired.keys))
         for _ in range(REPAIRS_MAX):
             if repairable(table.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
                 break
@@ -272,6 +286,7 @@ class _Verification:
                     break
 
     def _applied(self, reading: Reading, found: Found) -> tuple[int, Counter[str]] | None:
+        self._on_step(Step(reading.target.name, "repairing", found.differences))
         return self._captures.change(
             lambda cursors, run_id: apply_repair(
                 self._config, self._sink, reading, found, reading.proved, cursors=cursors, who=self._asked.who,
@@ -370,6 +385,7 @@ class _Verification:
             sampled=self._asked.share < 1,
             intervals=intervals,
             repaired=dict(repaired.counts),
+            repaired_keys=tuple(repaired.keys) if repaired.batches else (),
             repair_batches=tuple(repaired.batches),
         )
 
@@ -377,7 +393,7 @@ class _Verification:
         room = self._asked.keys_shown - already
         if room <= 0 or piece.found.folder is None:
             return ()
-        rows = read_found(self._sink.spark.session(), piece.sides, piece.found, piece.kinds, limit=room)
+        rows = read_found(piece.sides, piece.found, piece.kinds, limit=room)
         return shown(piece.sides, rows)
 
     def _reason(self, table: CutTable, counts: Counter[str], open_keys: int) -> str:

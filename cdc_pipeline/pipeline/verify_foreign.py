@@ -67,7 +67,7 @@ def describe(
             source_files=(),
             source_rows=0,
             source_bytes=0,
-            folder=scratch.folder_of(f"foreign-{foreign.table}".replace("/", "~")),
+            folder=scratch.new_folder(),
             changed=Changed(),
             fixed=config.sink.spark.settings,
         )
@@ -75,7 +75,7 @@ def describe(
         return made.model_copy(update={"what": f"{made.what}; {error.got}"})
     differences: tuple[Difference, ...] = ()
     if found.folder is not None and keys_shown:
-        rows = read_found(session, sides, found, DIFFERENCES, limit=keys_shown)
+        rows = read_found(sides, found, DIFFERENCES, limit=keys_shown)
         differences = shown(sides, rows)
     counts = {kind: count for kind, count in found.counts.items() if kind in DIFFERENCES}
     return made.model_copy(update={"counts": counts, "differences": differences})

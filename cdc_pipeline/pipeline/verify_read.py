@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -32,9 +32,10 @@ from cdc_pipeline.pipeline.shaping import shard_key
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.pipeline.verify_captures import Captures, Standing
 from cdc_pipeline.pipeline.verify_keys import conditions, leads_back
+from cdc_pipeline.pipeline.verify_report import Step
 from cdc_pipeline.pipeline.verify_rows import SourceRows, recorded_of
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.schema.types import TargetColumn, quoted_table
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.verify_compare import DIFFERENCES, Changed, Kind
@@ -42,7 +43,7 @@ from cdc_pipeline.sink.verify_scratch import Scratch
 from cdc_pipeline.sink.verify_sides import Sides
 from cdc_pipeline.source.key_ranges import KeyRange, plan_ranges, usable_key
 from cdc_pipeline.source.marks import Mark, exact_view, wait_committed
-from cdc_pipeline.source.server import ServerConnection
+from cdc_pipeline.source.server import ServerConnection, StatementError
 from cdc_pipeline.source.table_reader import TableReader
 
 EXACT_TIMEOUT_S: Final = 5.0  # on a MySQL that is never idle an exact view cannot be had
@@ -119,7 +120,14 @@ class TableReading:
     """Reads one source table of one target."""
 
     def __init__(
-        self, config: PipelineConfig, *, captures: Captures, scratch: Scratch, name: str, source_table: str
+        self,
+        config: PipelineConfig,
+        *,
+        captures: Captures,
+        scratch: Scratch,
+        name: str,
+        source_table: str,
+        on_step: Callable[[Step], None],
     ) -> None:
         assert isinstance(config.source, LiveSourceConfig)
         self._config = config
@@ -128,6 +136,7 @@ class TableReading:
         self._scratch = scratch
         self._name = name
         self._source_table = source_table
+        self._on_step = on_step
         self._targets: Targets | None = None
 
     def read(self, what: What) -> Reading:
@@ -139,19 +148,22 @@ class TableReading:
             CdcError: as capture and reader.
         """
         self._scratch.drop("changed")
+        self._on_step(Step(self._name, "capturing"))
         before = self._captures.run()
         with closing(ServerConnection(self._server)) as server:
             low = wait_committed(server, before.position)
+            schema = with_key(server, self._schema(before))
         targets = Targets(self._config, before.cut, shadows=before.cursor.shadows)
         self._targets = targets
         rows = SourceRows(targets, self._name)
-        schema = self._schema(before)
         # From here on what a batch stages counts as changed.
         self._captures.keep(lambda record: self._keep(record, rows.target))
         try:
             with TableReader(self._server) as reader:
                 count, ranges, place = self._read_rows(reader, schema, rows, what)
+            self._on_step(Step(self._name, "capturing", count))
             after, exact = self._bracket(before, place)
+            self._on_step(Step(self._name, "comparing", count))
             if what.exact == "always" and not exact:
                 raise DisturbedError("another run captured past the view", table=self._name)
         finally:
@@ -227,6 +239,7 @@ class TableReading:
                     for batch in reader.select(schema, bounds=bounds, where=where):
                         take(batch)
                     ranges += 1
+                    self._on_step(Step(self._name, "reading", count))
                     if place is None:
                         reader.end_view()
         finally:
@@ -324,6 +337,29 @@ class TableReading:
         assert self._targets is not None
         routes = self._targets.routes_of(*source_table.split(".", 1))
         return next(route.shard for route in routes if route.target == target.name)
+
+
+def with_key(server: ServerConnection, schema: TableSchema) -> TableSchema:
+    """The schema with the key that the log names where there is no primary key: the first unique one, as the server
+    orders them, whose columns are whole and never NULL."""
+    if schema.primary_key:
+        return schema
+    places = {name: at for at, name in enumerate(schema.column_names)}
+    keys: dict[str, list[int] | None] = {}
+    try:
+        listed = server.rows(f"SHOW INDEX FROM {quoted_table(schema.full_name)}")
+    except StatementError as error:
+        raise server.unexpected(error) from None
+    for row in listed:
+        at = places.get(str(row["column_name"]))
+        whole = at is not None and not schema.columns[at].nullable and row["sub_part"] is None
+        known = keys.setdefault(str(row["key_name"]), [])
+        if at is None or not whole or int(row["non_unique"]) or known is None:
+            keys[str(row["key_name"])] = None
+        else:
+            known.append(at)
+    first = next((places for places in keys.values() if places), None)
+    return schema if first is None else replace(schema, primary_key=tuple(first))
 
 
 def compared_key(target: Target, source_table: str) -> tuple[str, ...]:

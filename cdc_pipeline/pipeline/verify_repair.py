@@ -33,6 +33,7 @@ from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.pipeline.suspension import finish_standing, standing
 from cdc_pipeline.pipeline.verify_foreign import standing_of
 from cdc_pipeline.pipeline.verify_read import Reading
+from cdc_pipeline.pipeline.verify_report import Difference
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE, TS_TYPE, UPDATE, StagedRows
@@ -51,10 +52,12 @@ class Repaired:
     Attributes:
         counts: keys by what was done: inserted, updated, deleted.
         batches: their numbers.
+        keys: some of those that differed.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     batches: list[int] = field(default_factory=list)
+    keys: list[Difference] = field(default_factory=list)
 
 
 def repairable(mode: str, kinds: Sequence[Kind]) -> str:
@@ -91,7 +94,7 @@ def apply_repair(
     """
     sides, target = reading.sides, reading.target
     session = sink.spark.session()
-    rows = read_found(session, sides, found, kinds, limit=ROWS_MAX + 1)
+    rows = read_found(sides, found, kinds, limit=ROWS_MAX + 1)
     if rows.num_rows > ROWS_MAX:
         raise LakeStateError(
             "too many rows differ to be repaired one by one",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +14,14 @@ Status = Literal["equal", "different", "unsettled", "not_compared"]
 
 class _Plain(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Step(NamedTuple):
+    """What a verification does now; `rows`: of the source that were read."""
+
+    target: str
+    what: Literal["capturing", "reading", "comparing", "repairing"]
+    rows: int = 0
 
 
 class Difference(_Plain):
@@ -84,7 +92,7 @@ class TableVerified(_Plain):
         strays: rows of a merged table that belong to none of its source tables.
         unreadable: rows of the source that the lake cannot hold, by the policies: left out, or in quarantine.
         rounds: how often the source was looked at.
-        repaired: keys by what was done.
+        repaired: keys by what was done; `repaired_keys` names those that differed before.
     """
 
     target: str
@@ -114,6 +122,7 @@ class TableVerified(_Plain):
     intervals: Intervals | None = None
     foreign: ForeignChange | None = None
     repaired: dict[str, int] = Field(default_factory=dict)
+    repaired_keys: tuple[Difference, ...] = ()
     repair_batches: tuple[int, ...] = ()
     seconds: float = 0.0
 

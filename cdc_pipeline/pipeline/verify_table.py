@@ -97,14 +97,11 @@ class TableComparison:
         *,
         sink: DeltaSink,
         scratch: Scratch,
-        name: str,
     ) -> None:
         self._config = config
         self._reading = reading
         self._sink = sink
         self._scratch = scratch
-        self._name = name
-        self._rounds = 0
 
     def settle(self, what: What, *, by_key: bool, wanted: Piece | None = None) -> Settled:
         """Compare all rows, or the keys of a piece.
@@ -154,7 +151,6 @@ class TableComparison:
             except DisturbedError:
                 if attempt + 1 == _DISTURBED_MAX:
                     raise
-        self._rounds += 1
         files = self._scratch.files("source")
         found = compare(
             self._sink.spark.session(),
@@ -162,7 +158,7 @@ class TableComparison:
             source_files=files,
             source_rows=reading.rows,
             source_bytes=sum(_size_bytes(file) for file in files),
-            folder=self._scratch.folder_of(f"found-{self._rounds}"),
+            folder=self._scratch.new_folder(),
             changed=reading.changed,
             wanted=None if wanted is None else wanted.wanted,
             sampled=what.share < 1,
@@ -177,7 +173,7 @@ class TableComparison:
             return What(exact="if possible")
         shard = sides.shard[0] if sides.shard is not None else ""
         places = [at for at in sides.key_positions if sides.target.columns[at].name != shard]
-        values = read_found(self._sink.spark.session(), sides, piece.found, piece.kinds, limit=KEYS_MAX, columns=places)
+        values = read_found(sides, piece.found, piece.kinds, limit=KEYS_MAX, columns=places)
         columns = {sides.target.columns[at]: values.column(f"c{at}") for at in places}
         return What(exact="if possible", keys=columns)
 

@@ -13,18 +13,22 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import CdcError, MergeError
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.sql import quoted, text_literal
+from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.verify_sides import Sides, checksums, make_sides
 
 if TYPE_CHECKING:
@@ -115,6 +119,8 @@ def compare(
     """
     session = spark.newSession()
     MergeSettings(session, fixed or {}).large_batch(source_bytes)
+    # What is found is read without Spark: its own form of a timestamp holds no year before 1678 there.
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     buckets = min(_BUCKETS_MAX, max(1, source_rows // ROWS_PER_BUCKET))
     try:
         make_sides(session, sides, source_files, buckets=buckets)
@@ -184,8 +190,9 @@ def _compare(
         return Found(None, rows_source, rows_lake, buckets, 0, {})
     found: Any = session.sql(" UNION ALL ".join(queries))
     found.write.parquet(str(folder))
-    counted = session.read.parquet(str(folder)).groupBy("_kind").count().collect()
-    counts = {row["_kind"]: int(row["count"]) for row in counted}
+    counts: dict[Kind, int] = Counter()
+    for part in _parts(folder, ["_kind"]):
+        counts.update(part.column(0).to_pylist())
     return Found(folder, rows_source, rows_lake, buckets, len(differing), counts)
 
 
@@ -281,7 +288,6 @@ def _left_out_sql(sides: Sides, views: Mapping[str, str]) -> str:
 
 
 def read_found(
-    spark: SparkSession,
     sides: Sides,
     found: Found,
     kinds: Collection[Kind],
@@ -290,18 +296,32 @@ def read_found(
     columns: Sequence[int] | None = None,
 ) -> pa.Table:
     """Keys of some kinds as an Arrow table, at most `limit`: ``_kind``, ``_columns``, ``_more``, ``_lake_seq``, and
-    ``c0 ...`` at `columns` (all compared ones by default)."""
-    listed = ", ".join(f"c{at}" for at in (sides.positions if columns is None else columns))
-    wanted = ", ".join(text_literal(kind) for kind in kinds)
-    session = spark.newSession()
-    session.read.parquet(str(found.folder)).createOrReplaceTempView("found")
-    order = ", ".join(f"c{at}" for at in sides.key_positions if not sides.type_of(at).startswith("map<"))
-    ordered = f" ORDER BY _kind, {order}" if order else ""
-    table: pa.Table = session.sql(
-        f"SELECT _kind, _columns, _more, _lake_seq, {listed} FROM found WHERE _kind IN ({wanted}){ordered} "
-        f"LIMIT {limit}"
-    ).toArrow()
-    return table
+    ``c0 ...`` at `columns` (all compared ones by default). Needs no Spark."""
+    assert found.folder is not None
+    listed = [f"c{at}" for at in (sides.positions if columns is None else columns)]
+    parts: list[pa.Table] = []
+    room = limit
+    for part in _parts(found.folder, ["_kind", "_columns", "_more", "_lake_seq", *listed]):
+        wanted = part.filter(pc.is_in(part.column("_kind"), value_set=pa.array(sorted(kinds)))).slice(0, room)
+        parts.append(wanted)
+        room -= len(wanted)
+        if not room:
+            break
+    rows = pa.concat_tables(parts)
+    order = [name for name in ("_kind", *(f"c{at}" for at in sides.key_positions)) if name in rows.column_names]
+    kinds_of = {name: rows.schema.field(name).type for name in order}
+    sortable = [n for n, kind in kinds_of.items() if not (pa.types.is_nested(kind) or pa.types.is_boolean(kind))]
+    return rows.sort_by([(name, "ascending") for name in sortable])
+
+
+def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Columns of the Parquet files that Spark wrote into a folder, one row group at a time; at least one table."""
+    for name in sorted(storage_of(folder).names(folder)):
+        if name.endswith(".parquet") and not name.startswith((".", "_")):
+            with pq.ParquetFile(storage_of(folder).arrow_source(folder / name)) as file:
+                yield file.schema_arrow.empty_table().select(columns)
+                for group in range(file.num_row_groups):
+                    yield file.read_row_group(group, columns=list(columns)).select(columns)
 
 
 def count_strays(spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]) -> int:

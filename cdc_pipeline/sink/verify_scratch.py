@@ -60,6 +60,7 @@ class Scratch:
     folder: Path
     lake: Path
     _files: dict[str, list[Path]] = field(default_factory=dict)
+    _folders: int = 0
 
     def rows(self, name: str, target: RecordedTarget) -> ScratchRows:
         """A new set of rows of a target's source; forgets what was there under this name."""
@@ -79,10 +80,10 @@ class Scratch:
         files.append(path)
         return path
 
-    def folder_of(self, name: str) -> Path:
-        """A folder that Spark writes itself; what was there is removed."""
-        remove_tree(self.folder / name)
-        return self.folder / name
+    def new_folder(self) -> Path:
+        """A folder that is not there yet, for Spark to write."""
+        self._folders += 1
+        return self.folder / f"found-{self._folders}"
 
     def drop(self, name: str) -> None:
         """Remove the files under a name."""

@@ -1,19 +1,17 @@
-"""A lake against its server: what differs is named and repaired, what is equal is proved; expected rows are the server's
-own SELECT."""
+"""A lake against its server: what differs is named and repaired; expected rows are the server's own SELECT."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.verify import Asked, verify
-from cdc_pipeline.pipeline.verify_report import TableVerified, VerifyReport
+from cdc_pipeline.pipeline.verify_report import Difference, TableVerified, VerifyReport
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.state import last_cut
@@ -63,12 +61,12 @@ class Verified:
         connection.close()
 
 
-def keys(found: TableVerified) -> dict[str, list[tuple[str | None, ...]]]:
+def keys(found: Sequence[Difference]) -> dict[str, list[tuple[str | None, ...]]]:
     """Differing keys by kind."""
     told: dict[str, list[tuple[str | None, ...]]] = {}
-    for one in found.differences:
+    for one in found:
         told.setdefault(one.kind, []).append(tuple(one.key.values()))
-    return {kind: sorted(values) for kind, values in told.items()}
+    return {kind: sorted(values, key=repr) for kind, values in told.items()}
 
 
 @contextmanager
@@ -133,13 +131,7 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
         "UPDATE item SET price = 9 WHERE id = 3",
         "INSERT INTO bag VALUES (1,'x'),(1,'x'),(2,NULL),(3,'z')",
     )
-    report = lake.verify()
-    assert report.status == "equal", report
-    assert set(report.tables) == {f"{database}.{t}" for t in ("parent", "child", "item", "soft", "history", "changes", "bag")}  # fmt: skip
-    assert {table.status for table in report.tables.values()} == {"equal"}
-    of_item = report.tables[f"{database}.item"]
-    assert (of_item.rows_source, of_item.rows_lake, of_item.rows_equal) == (4, 4, 4)
-
+    capture(config, cursors=lake.cursors)
     mariadb_server.execute("DELETE FROM parent WHERE id = 1")
     lake.unlogged(
         "UPDATE item SET name = 'other' WHERE id = 2",
@@ -148,46 +140,45 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
         "DELETE FROM bag WHERE b = 'x' LIMIT 1",
         "INSERT INTO bag VALUES (2,NULL),(9,'n')",
     )
-    report = lake.verify()
-    found = {name.partition(".")[2]: keys(table) for name, table in report.tables.items()}
+    report = lake.verify(repair=True)
+    told = {name.partition(".")[2]: table for name, table in report.tables.items()}
     of_items = {"missing": [("50",)], "extra": [("3",)], "different": [("2",)]}
-    assert found == {
+    assert {name: keys(table.repaired_keys) for name, table in told.items()} == {
         "parent": {},
+        "changes": {},
         "child": {"extra": [("1", "1"), ("1", "2")]},
-        **dict.fromkeys(("item", "soft", "history", "changes"), of_items),
+        **dict.fromkeys(("item", "soft", "history"), of_items),
         "bag": {"missing": [("2", None), ("9", "n")], "extra": [("1", "x")]},
     }
+    assert told["item"].repaired == {"inserted": 1, "updated": 1, "deleted": 1}
+    assert next(one.columns for one in told["item"].repaired_keys if one.kind == "different") == ("name",)
+    assert {name for name, table in told.items() if table.status != "equal"} == {"changes"}
+    assert keys(told["changes"].differences) == of_items
+    assert "K18" in told["changes"].reason
     assert report.status == "different"
-    assert report.tables[f"{database}.item"].differences[0].columns == ("name",)
-
-    report = lake.verify(repair=True)
-    told = {name.partition(".")[2]: table.status for name, table in report.tables.items()}
-    assert told == {**dict.fromkeys(("parent", "child", "item", "soft", "history", "bag"), "equal"), "changes": "different"}  # fmt: skip
-    assert "changelog" in report.tables[f"{database}.changes"].reason
     columns = ["id", "name", "price"]
     rows = lake.source("item", columns)
     assert lake.lake("item", columns) == rows
     assert lake.lake("soft", columns, "NOT _cdc_deleted") == rows
     assert lake.lake("soft", columns, "_cdc_deleted") == [(3, "c", 9)]
     assert lake.lake("history", columns, "__END_AT IS NULL") == rows
+    assert told["history"].intervals is not None
+    assert told["history"].intervals.versions == len(lake.lake("history", ["id"]))
     assert lake.lake("bag", ["a", "b"]) == lake.source("bag", ["a", "b"])
     assert lake.lake("child", ["p", "n"]) == lake.source("child", ["p", "n"])
     cut = last_cut(LakePaths(config.sink.lake_path, config.name))
     assert cut is not None
     assert cut.kind == "repair"
     assert not cut.cursor.targets[f"{database}.item"].exact
-    # What comes next is newer than what was repaired.
-    mariadb_server.execute_all("UPDATE item SET name = 'later' WHERE id IN (2, 50)", "INSERT INTO item VALUES (3,'x',1)")
-    assert lake.one("item").status == "equal"
-    assert lake.lake("item", columns) == lake.source("item", columns)
 
-    spark.sql(f"UPDATE delta.`{lake.path('item')}` SET price = -1 WHERE id = 2")
+    # What comes next is newer than what was repaired, and a row changed by hand is told before any run has met it.
+    mariadb_server.execute("UPDATE item SET name = 'later' WHERE id IN (2, 50)")
+    spark.sql(f"UPDATE delta.`{lake.path('item')}` SET price = -1 WHERE id = 4")
     by_hand = lake.one("item")
     assert by_hand.status == "different"
     assert by_hand.foreign is not None
-    assert [one.key for one in by_hand.foreign.differences] == [{"id": "2"}]
-    mariadb_server.execute("INSERT INTO item VALUES (60,'while it stands',1)")
-    assert lake.one("item").status == "different"  # suspended by now
+    assert [one.key for one in by_hand.foreign.differences] == [{"id": "4"}]
+    mariadb_server.execute("INSERT INTO item VALUES (3,'while it stands',1)")
     repaired = lake.one("item", repair=True)
     assert repaired.status == "equal", repaired
     assert repaired.foreign is not None
@@ -195,5 +186,6 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     assert lake.lake("item", columns) == lake.source("item", columns)
 
     with writing(mariadb_server, database):
-        report = lake.verify("item", "soft", "history")
-    assert {table.status for table in report.tables.values()} == {"equal"}, report
+        busy = lake.one("item")
+    assert busy.status == "equal", busy
+    assert busy.rows_equal >= 5
