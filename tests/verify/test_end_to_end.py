@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.verify import Asked, verify
 from cdc_pipeline.pipeline.verify_report import Difference, TableVerified, VerifyReport
 from cdc_pipeline.position.cursor import MemoryCursorStore
