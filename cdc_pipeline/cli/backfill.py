@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, quiet_streams, results, table
+from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, file_okay=False),
     help="Read this directory of journals in place of the source.",
 )
+@click.option("--parallel", is_flag=True, help="Decode an archive's journals side by side, on Spark's executors.")
 @with_json
 def command(
     settings: Settings,
@@ -37,6 +38,7 @@ def command(
     begin: str,
     end: str,
     archive: Path | None,
+    parallel: bool,
 ) -> None:
     """Replay a range of SOURCE's journals for some tables into a lake of its own.
 
@@ -52,9 +54,19 @@ def command(
     first, last = start_of(begin), end_of(end)
     from cdc_pipeline.cli.progress import ProgressObserver
     from cdc_pipeline.pipeline.backfill import backfill
+    from cdc_pipeline.pipeline.backfill_parallel import Parallel
 
     with quiet_streams(quiet=not settings.debug) as stream, ProgressObserver(stream) as progress:
-        report = backfill(config, tables=tables, into=into, start=first, end=last, archive=archive, observer=progress)
+        report = backfill(
+            config,
+            tables=tables,
+            into=into,
+            start=first,
+            end=last,
+            archive=archive,
+            parallel=Parallel() if parallel else None,
+            observer=progress,
+        )
     if settings.as_json:
         emit_json(report.model_dump(mode="json"))
     else:
@@ -77,11 +89,15 @@ def _show(report: BackfillReport) -> None:
             "transactions", f"{seen.transactions_seen:,} seen, {seen.transactions_applied:,} with their changes"
         )
         rows.add_row("time", f"{report.capture.seconds:.1f} s, {report.capture.cpu_seconds:.1f} s of CPU besides Spark")
+    if report.parallel is not None:
+        done = report.parallel
+        of_all = f"{done.bytes_parallel:,} of {done.bytes_parallel + done.bytes_sequential:,} bytes"
+        rows.add_row("in parallel", f"{of_all}, in {count_of(done.tasks, 'task')}, {count_of(done.batches, 'batch')}")
+        for number, why in enumerate(done.one_after_the_other):
+            rows.add_row("one by one" if number == 0 else "", why)
     out.print(rows)
-    if report.capture is not None and report.capture.tables:
-        from cdc_pipeline.cli.report import ddl_table, show_tables
+    if report.tables_changed:
+        from cdc_pipeline.cli.report import show_tables
 
         out.print()
-        show_tables(report.capture)
-        if report.capture.ddl:
-            out.print(ddl_table(report.capture.ddl))
+        show_tables(report.tables_changed)

@@ -11,22 +11,26 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.config import ArchiveSourceConfig, Bound, GtidBoundConfig, PipelineConfig, PositionConfig, Start
 from cdc_pipeline.config import TimeBoundConfig as TimeBound
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.pipeline.backfill_lake import BackfillDone, BackfillRecord, SideLake, as_text, now_us
+from cdc_pipeline.pipeline.backfill_parallel import Parallel, ParallelReport, fill_in_parallel
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.limits import executed_before
 from cdc_pipeline.pipeline.parts import build_source
-from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, LogPlace
+from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, LogPlace, SilentObserver, TableReport
+from cdc_pipeline.pipeline.summary import table_reports
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.search import search_by_time
 from cdc_pipeline.position.start import resolve_start
+from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.source.protocol import Source
 
 
@@ -37,7 +41,9 @@ class BackfillReport(BaseModel):
         lake: the side lake.
         start, end: the range; `end` is where reading ended.
         partial: targets that hold the changes of the range alone: their tables were there before it (K19).
-        capture: of the capture that filled the lake; None where it was done before.
+        tables_changed: counts by target, and batches, of this run.
+        capture: of the capture that filled the lake, or came behind the parallel part; None where it was done before.
+        parallel: what was decoded in parallel; None where that was not asked for.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,7 +56,10 @@ class BackfillReport(BaseModel):
     start: LogPlace
     end: LogPlace
     partial: tuple[str, ...] = ()
+    tables_changed: dict[str, TableReport] = Field(default_factory=dict)
+    batches: int = 0
     capture: CaptureReport | None = None
+    parallel: ParallelReport | None = None
 
 
 def backfill(
@@ -61,6 +70,7 @@ def backfill(
     start: Start = "earliest",
     end: Bound = "end_of_log",
     archive: Path | None = None,
+    parallel: Parallel | None = None,
     observer: CaptureObserver | None = None,
     run_id: str = "",
 ) -> BackfillReport:
@@ -73,6 +83,7 @@ def backfill(
         start: where the range begins.
         end: where it ends: a position, the last transaction's GTID, a time, or where the log ends now.
         archive: a directory of journals to read in place of the pipeline's source.
+        parallel: decode journals of an archive in parallel, where that can be done (`backfill_parallel.py`).
         observer: is told of the progress.
         run_id: of the orchestrator's run, kept in the records.
 
@@ -86,9 +97,56 @@ def backfill(
     done = side.done()
     if done is not None:
         return already_done(side, record, done)
-    run = side.run_config(record)
-    report = capture(run, cursors=side.cursors(), observer=observer, run_id=run_id)
-    return finish(side, record, report)
+    filled = fill(side, record, parallel=parallel, observer=observer or SilentObserver(), run_id=run_id)
+    return finish(side, record, filled)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How a side lake came to the end of its range.
+
+    Attributes:
+        last: of the last capture.
+        cuts: all that were published.
+        parallel: as in `BackfillReport`.
+    """
+
+    last: CaptureReport
+    cuts: tuple[Cut, ...]
+    parallel: ParallelReport | None
+
+
+def fill(
+    side: SideLake, record: BackfillRecord, *, parallel: Parallel | None, observer: CaptureObserver, run_id: str
+) -> Filled:
+    """Bring a side lake to the end of its range.
+
+    Raises:
+        CdcError: what a capture raises.
+    """
+    run, cursors, in_parallel, cuts = side.run_config(record), side.cursors(), None, CutsObserver(observer)
+    if parallel is not None:
+        in_parallel = fill_in_parallel(
+            run, tables=side.tables, cursors=cursors, observer=cuts, run_id=run_id, parallel=parallel
+        )
+    last = capture(run, cursors=cursors, observer=cuts, run_id=run_id)
+    return Filled(last, tuple(cuts.cuts), in_parallel)
+
+
+class CutsObserver:
+    """Passes on what it is told, and keeps the cuts."""
+
+    def __init__(self, observer: CaptureObserver) -> None:
+        self.cuts: list[Cut] = []
+        self.planned = observer.planned
+        self.progressed = observer.progressed
+        self.reached = observer.reached
+        self._published = observer.published
+
+    def published(self, cut: Cut) -> None:
+        """See `CaptureObserver`."""
+        self.cuts.append(cut)
+        self._published(cut)
 
 
 def begin(
@@ -130,8 +188,9 @@ def already_done(side: SideLake, record: BackfillRecord, done: BackfillDone) -> 
     )
 
 
-def finish(side: SideLake, record: BackfillRecord, report: CaptureReport) -> BackfillReport:
+def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillReport:
     """The range was read: record it."""
+    report = filled.last
     cursor = report.cursor
     assert cursor is not None  # a capture that ends well leaves one
     at = LogPlace.of(cursor.position)
@@ -139,14 +198,17 @@ def finish(side: SideLake, record: BackfillRecord, report: CaptureReport) -> Bac
     side.finish(BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us()))
     return BackfillReport(
         source=side.main.name,
-        outcome=report.outcome,
+        outcome="applied" if filled.cuts else report.outcome,
         reason=report.reason if cursor.targets else f"{report.reason}; no change of the tables is in the range",
         lake=side.path,
         tables=record.tables,
         start=record.start,
         end=at,
         partial=partial,
+        tables_changed=table_reports(list(filled.cuts)),
+        batches=len(filled.cuts),
         capture=report,
+        parallel=filled.parallel,
     )
 
 

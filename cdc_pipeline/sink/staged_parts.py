@@ -1,4 +1,4 @@
-"""What a batch under way holds of each target: its plan, staged files and counts (see `staging`)."""
+"""What a batch under way holds of each of its targets: its plan, and its staged files with their counts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from cdc_pipeline.schema.steps import Step
-from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
-from cdc_pipeline.sink.manifest import (
-    RecordedContent,
-    RecordedShape,
-    RecordedSource,
-    RecordedTarget,
-    StagedFile,
-    TargetColumn,
-)
+from cdc_pipeline.sink.expand import DELETE, LEAVE, StagedRows
+from cdc_pipeline.sink.manifest import RecordedContent, RecordedShape, RecordedSource, StagedFile, TargetColumn
 from cdc_pipeline.sink.raw_files import RawParts
-from cdc_pipeline.sink.rescue import undone_counts
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.target_config import Mode
 
@@ -57,7 +48,7 @@ class TargetPlan:
 
 
 @dataclass
-class Part:
+class StagedPart:
     """Files and counts of a target: those that belong to the batch, or those of the open transaction."""
 
     closed: list[StagedFile] = field(default_factory=list)
@@ -82,6 +73,7 @@ class Part:
         return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0) + self.raw.rows
 
     def count(self, staged: StagedRows) -> None:
+        """Add the counts of rows that were staged."""
         self.inserted += staged.rows_inserted
         self.updated += staged.rows_updated
         self.deleted += staged.rows_deleted
@@ -89,7 +81,7 @@ class Part:
         self.partial_key_updates += staged.partial_key_updates
         self.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
 
-    def join(self, other: Part) -> None:
+    def join(self, other: StagedPart) -> None:
         self.closed += other.closed
         self.inserted += other.inserted
         self.updated += other.updated
@@ -102,7 +94,9 @@ class Part:
 
 
 @dataclass
-class TargetPart:
+class StagedTarget:
+    """A target of a batch under way: what happens to its table, its rows, and those of the open transaction."""
+
     plan: TargetPlan
     create: bool = False
     changed: bool = False
@@ -110,48 +104,5 @@ class TargetPart:
     steps: tuple[Step, ...] = ()
     content: RecordedContent | None = None
     restores: int = -1
-    part: Part = field(default_factory=Part)
-    open: Part | None = None
-
-
-def uncount(part: Part, gone: pa.Table, *, rescued: str) -> None:
-    """Take the rescued values of rows that never count out of the counts."""
-    if rescued in gone.column_names:
-        arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
-        rows, values = undone_counts(gone.filter(arriving).column(rescued))
-        part.rescued_rows -= rows
-        part.rescued -= values
-
-
-def recorded(target: TargetPart) -> RecordedTarget:
-    plan, part = target.plan, target.part
-    return RecordedTarget(
-        table=plan.table,
-        app_id=plan.app_id,
-        mode=plan.mode,
-        track=plan.track,
-        key_reason=plan.key_reason,
-        columns=plan.columns,
-        key=plan.key,
-        sources=dict(plan.sources),
-        exact=plan.exact,
-        shape=plan.shape,
-        create=target.create,
-        partial=plan.partial,
-        columns_before=target.before,
-        schema_steps=target.steps,
-        replaces=plan.replaces,
-        files=tuple(part.closed),
-        raw_files=tuple(part.raw.closed),
-        rows_inserted=part.inserted if target.content is None else max(target.content.rows, 0),
-        rows_updated=part.updated,
-        rows_deleted=part.deleted,
-        all_present=not part.partial,
-        partial_key_updates=part.partial_key_updates,
-        rows_gone=part.gone,
-        rescues=plan.rescued is not None,
-        rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
-        rescued_rows=part.rescued_rows,
-        content=target.content,
-        restores=target.restores,
-    )
+    part: StagedPart = field(default_factory=StagedPart)
+    open: StagedPart | None = None

@@ -37,14 +37,15 @@ from cdc_pipeline.sink.manifest import (
     Note,
     QuarantineMark,
     RecordedContent,
+    RecordedTarget,
     TargetColumn,
 )
 from cdc_pipeline.sink.modes import staged_rows
 from cdc_pipeline.sink.raw_files import SCHEMA as RAW_SCHEMA
 from cdc_pipeline.sink.raw_files import RawRows
-from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, with_rescued
+from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
-from cdc_pipeline.sink.staged_parts import Part, TargetPart, recorded, uncount
+from cdc_pipeline.sink.staged_parts import StagedPart, StagedTarget
 from cdc_pipeline.sink.staged_parts import TargetPlan as TargetPlan
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.transaction.savepoints import is_undone
@@ -55,12 +56,13 @@ _QUARANTINE: Final = "quarantine of "  # no target's name has a blank before its
 class StagedBatch:
     """Batch `number` of a source, from its first row to its record. Not for several threads."""
 
-    def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None]) -> None:
+    def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None], part: str = "") -> None:
+        """`part`: a folder of its own in that of the batch, where several processes stage parts of one batch."""
         self.number = number
         self._paths = paths
         self._on_joint = on_joint
-        self._folder = paths.staging(number)
-        self._targets: dict[str, TargetPart] = {}
+        self._folder = paths.staging(number) / part if part else paths.staging(number)
+        self._targets: dict[str, StagedTarget] = {}
         self._files = 0
         self._recorded = False
         remove_tree(self._folder)
@@ -88,7 +90,7 @@ class StagedBatch:
         """Rows in staged files; a key update counts twice."""
         return sum(part.staged_rows for part in self._parts())
 
-    def _parts(self) -> list[Part]:
+    def _parts(self) -> list[StagedPart]:
         return [part for t in self._targets.values() for part in (t.part, t.open) if part is not None]
 
     # -- filling it ---------------------------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ class StagedBatch:
                 table=plan.table,
                 expected="a DDL alone in its batch",
             )
-        self._targets[plan.table] = TargetPart(plan, changed=True, before=before, steps=steps)
+        self._targets[plan.table] = StagedTarget(plan, changed=True, before=before, steps=steps)
 
     def replace(self, plan: TargetPlan, content: RecordedContent) -> None:
         """The batch puts the rows of a side table in the place of all that the target holds; see `replacement` for the
@@ -121,11 +123,11 @@ class StagedBatch:
         """
         if plan.table in self._targets:
             raise StagingError("a target is replaced in a batch that also changes it", table=plan.table)
-        self._targets[plan.table] = TargetPart(plan, content=content)
+        self._targets[plan.table] = StagedTarget(plan, content=content)
 
     def restore(self, plan: TargetPlan, version: int) -> None:
         """The batch puts the rows of an earlier Delta version of the target back, and does nothing else to it."""
-        self._targets[plan.table] = TargetPart(plan, changed=True, restores=version)
+        self._targets[plan.table] = StagedTarget(plan, changed=True, restores=version)
 
     def add_staged(self, staged: StagedRows, plan: TargetPlan) -> None:
         """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last where the plan has it.
@@ -176,7 +178,7 @@ class StagedBatch:
         staged = staged_rows(rows, as_staged, transactions)
         part = target.part
         if open_transaction:
-            part = target.open = target.open or Part()
+            part = target.open = target.open or StagedPart()
         try:
             self._write(target, part, staged)
         except OSError as error:
@@ -209,10 +211,10 @@ class StagedBatch:
     def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
         """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
         plan = TargetPlan(table=f"{_QUARANTINE}{table}", app_id="", columns=(), key=())
-        target = self._targets.setdefault(plan.table, TargetPart(plan))
+        target = self._targets.setdefault(plan.table, StagedTarget(plan))
         part = target.part
         if open_transaction:
-            part = target.open = target.open or Part()
+            part = target.open = target.open or StagedPart()
         if part.writer is None:
             part.writer = self._writer(target, entries.schema)
         part.writer.write(entries)
@@ -266,11 +268,12 @@ class StagedBatch:
         dropped: tuple[str, ...] = (),
         marks: tuple[QuarantineMark, ...] = (),
         start: Position | None = None,
+        is_part: bool = False,
     ) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be finished.
 
         `start` is the position of the interval's start, with its GTID set; `dropped` names targets that leave the
-        cursor.
+        cursor. `is_part`: the record is only returned; whoever joins the parts gives theirs to `put`.
 
         Raises:
             StagingError: a transaction is still open.
@@ -296,7 +299,7 @@ class StagedBatch:
             cursor_after=cursor_after,
             source_time_us=source_time_us,
             targets=tuple(
-                recorded(target)
+                _recorded(target)
                 for name, target in sorted(self._targets.items())
                 if (target.create or target.changed or target.content or target.part.closed or target.part.raw.closed)
                 and not name.startswith(_QUARANTINE)
@@ -316,6 +319,14 @@ class StagedBatch:
             ddl=ddl,
             notes=notes,
         )
+        return record if is_part else self.put(record)
+
+    def put(self, record: BatchRecord) -> BatchRecord:
+        """Write a batch's record.
+
+        Raises:
+            LakeStateError: there is a record of this number already.
+        """
         self._on_joint("before_record")
         if not put_if_absent(self._paths.batch(self.number), record.model_dump_json(indent=1)):
             raise LakeStateError(
@@ -328,8 +339,8 @@ class StagedBatch:
         self._on_joint("after_record")
         return record
 
-    def _target(self, plan: TargetPlan) -> TargetPart:
-        target = self._targets.setdefault(plan.table, TargetPart(plan))
+    def _target(self, plan: TargetPlan) -> StagedTarget:
+        target = self._targets.setdefault(plan.table, StagedTarget(plan))
         if (plan.app_id, plan.key) != (target.plan.app_id, target.plan.key) or (
             plan.columns != target.plan.columns and target.part.staged_rows + (target.open is not None)
         ):
@@ -337,14 +348,14 @@ class StagedBatch:
         target.plan = plan
         return target
 
-    def _write(self, target: TargetPart, part: Part, staged: StagedRows) -> None:
+    def _write(self, target: StagedTarget, part: StagedPart, staged: StagedRows) -> None:
         if part.writer is not None and part.writer.schema != staged.table.schema:
             self._close(part)
         if part.writer is None:
             part.writer = self._writer(target, staged.table.schema)
         part.writer.write(staged.table)
 
-    def _undo(self, target: TargetPart, part: Part, at: int, path: Path, undone: NDArray[np.int64]) -> None:
+    def _undo(self, target: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]) -> None:
         """Write the file at `part.closed[at]` anew without the rows that were undone, row group by row group."""
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
@@ -352,7 +363,7 @@ class StagedBatch:
             for group in range(staged.num_row_groups):
                 rows = staged.read_row_group(group)
                 gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
-                uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
+                _uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
                 removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
                 if not gone.all():
                     writer = writer or self._writer(target, rows.schema)
@@ -363,7 +374,7 @@ class StagedBatch:
         path.unlink()
         part.closed[at : at + 1] = [] if writer is None else [writer.close(lake=self._paths.lake)]
 
-    def _writer(self, target: TargetPart, schema: pa.Schema) -> StagedFileWriter:
+    def _writer(self, target: StagedTarget, schema: pa.Schema) -> StagedFileWriter:
         names = [column.name for column in target.plan.columns]
         return self._new_file(schema, key_columns=[f"c{names.index(name)}" for name in target.plan.key])
 
@@ -380,7 +391,50 @@ class StagedBatch:
             next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
         )
 
-    def _close(self, part: Part) -> None:
+    def _close(self, part: StagedPart) -> None:
         if part.writer is not None:
             part.closed.append(part.writer.close(lake=self._paths.lake))
             part.writer = None
+
+
+def _uncount(part: StagedPart, gone: pa.Table, *, rescued: str) -> None:
+    """Take the rescued values of rows that never count out of the counts."""
+    if rescued in gone.column_names:
+        arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
+        rows, values = undone_counts(gone.filter(arriving).column(rescued))
+        part.rescued_rows -= rows
+        part.rescued -= values
+
+
+def _recorded(target: StagedTarget) -> RecordedTarget:
+    plan, part = target.plan, target.part
+    return RecordedTarget(
+        table=plan.table,
+        app_id=plan.app_id,
+        mode=plan.mode,
+        track=plan.track,
+        key_reason=plan.key_reason,
+        columns=plan.columns,
+        key=plan.key,
+        sources=dict(plan.sources),
+        exact=plan.exact,
+        shape=plan.shape,
+        create=target.create,
+        partial=plan.partial,
+        columns_before=target.before,
+        schema_steps=target.steps,
+        replaces=plan.replaces,
+        files=tuple(part.closed),
+        raw_files=tuple(part.raw.closed),
+        rows_inserted=part.inserted if target.content is None else max(target.content.rows, 0),
+        rows_updated=part.updated,
+        rows_deleted=part.deleted,
+        all_present=not part.partial,
+        partial_key_updates=part.partial_key_updates,
+        rows_gone=part.gone,
+        rescues=plan.rescued is not None,
+        rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
+        rescued_rows=part.rescued_rows,
+        content=target.content,
+        restores=target.restores,
+    )
