@@ -20,13 +20,22 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
-from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.errors import (
+    ConfigError,
+    LakeStateError,
+    MissingGrantError,
+    SchemaError,
+    ServerSettingError,
+    TableReadError,
+    UnknownColumnTypeError,
+    UnrepresentableValueError,
+)
 from cdc_pipeline.pipeline.checks import check_intervals
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.report import CaptureObserver, LogPlace, SilentObserver
 from cdc_pipeline.pipeline.verify_captures import Captures, OwnRuns, Runs, Standing
 from cdc_pipeline.pipeline.verify_foreign import describe, find_foreign, put_back
-from cdc_pipeline.pipeline.verify_read import Reading, TableReading, What, compared_key
+from cdc_pipeline.pipeline.verify_read import DisturbedError, Reading, TableReading, What, compared_key
 from cdc_pipeline.pipeline.verify_repair import Repaired, apply_repair, repairable
 from cdc_pipeline.pipeline.verify_report import (
     Difference,
@@ -46,6 +55,17 @@ from cdc_pipeline.sink.verify_compare import DIFFERENCES, Found, count_strays, r
 from cdc_pipeline.sink.verify_scratch import Scratch, verify_lock
 
 REPAIRS_MAX: Final = 5
+
+# What keeps one table from being compared, and not the others.
+_OF_ONE_TABLE: Final = (
+    DisturbedError,
+    TableReadError,
+    SchemaError,
+    ServerSettingError,
+    MissingGrantError,
+    UnrepresentableValueError,
+    UnknownColumnTypeError,
+)
 
 _PROVES: Final = {
     "mirror": "every row of the source is in the lake with the same values, and no other row",
@@ -168,7 +188,10 @@ class _Verification:
         found = {}
         for name in self._names(standing.cut):
             started = time.monotonic()
-            made = self._table(name, standing, foreign)
+            try:
+                made = self._table(name, standing, foreign)
+            except _OF_ONE_TABLE as error:
+                made = self._not_compared(standing.cut, name, foreign, error.what)
             found[name] = made.model_copy(update={"seconds": time.monotonic() - started})
             standing = self._captures.standing()
         return found

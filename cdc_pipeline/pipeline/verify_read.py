@@ -22,7 +22,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
-from cdc_pipeline.binlog.selected import SelectedRows
+from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
@@ -222,11 +222,9 @@ class TableReading:
             staged = rows.take(some.as_inserts(seq_first=seq, commit_ts_us=now_us))
             if staged is not None:
                 count += staged.table.num_rows
-                parts.append(staged.table.num_rows)
                 writer.write(staged)
 
         take_nothing = SelectedRows(schema, _empty(schema))
-        parts: list[int] = []
         writer = self._scratch.rows("source", recorded_of(rows.target))
         place = None
         try:
@@ -303,7 +301,8 @@ class TableReading:
             return Changed()
         at = before.position if low == before.position else low
         seq = pack_seq(before.cursor.epoch, journal_number(at.journal), at.offset)
-        return Changed(files=tuple(self._scratch.files("changed")), after_seq=seq)
+        # Loads and repairs have the first places of this position: they are before it, not behind.
+        return Changed(files=tuple(self._scratch.files("changed")), after_seq=seq + 2 * LOAD_PLACES - 1)
 
     def _keep(self, record: BatchRecord, target: Target) -> None:
         for recorded in record.targets:

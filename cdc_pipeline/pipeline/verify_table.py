@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.config import PipelineConfig
@@ -151,13 +150,12 @@ class TableComparison:
             except DisturbedError:
                 if attempt + 1 == _DISTURBED_MAX:
                     raise
-        files = self._scratch.files("source")
         found = compare(
             self._sink.spark.session(),
             reading.sides,
-            source_files=files,
+            source_files=self._scratch.files("source"),
             source_rows=reading.rows,
-            source_bytes=sum(_size_bytes(file) for file in files),
+            source_bytes=self._scratch.size_bytes("source"),
             folder=self._scratch.new_folder(),
             changed=reading.changed,
             wanted=None if wanted is None else wanted.wanted,
@@ -176,7 +174,3 @@ class TableComparison:
         values = read_found(sides, piece.found, piece.kinds, limit=KEYS_MAX, columns=places)
         columns = {sides.target.columns[at]: values.column(f"c{at}") for at in places}
         return What(exact="if possible", keys=columns)
-
-
-def _size_bytes(file: Path) -> int:
-    return int(file.stat().st_size)

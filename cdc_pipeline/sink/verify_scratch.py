@@ -60,6 +60,7 @@ class Scratch:
     folder: Path
     lake: Path
     _files: dict[str, list[Path]] = field(default_factory=dict)
+    _sizes: dict[str, int] = field(default_factory=dict)
     _folders: int = 0
 
     def rows(self, name: str, target: RecordedTarget) -> ScratchRows:
@@ -70,6 +71,14 @@ class Scratch:
     def files(self, name: str) -> list[Path]:
         """The files under a name."""
         return list(self._files.get(name, ()))
+
+    def size_bytes(self, name: str) -> int:
+        """Bytes of the rows under a name."""
+        return self._sizes.get(name, 0)
+
+    def count(self, name: str, size_bytes: int) -> None:
+        """A file under a name is finished."""
+        self._sizes[name] = self._sizes.get(name, 0) + size_bytes
 
     def new_file(self, name: str) -> Path:
         """Path of one more file under a name."""
@@ -88,6 +97,7 @@ class Scratch:
     def drop(self, name: str) -> None:
         """Remove the files under a name."""
         self._files.pop(name, None)
+        self._sizes.pop(name, None)
         if (self.folder / name).is_dir():
             remove_tree(self.folder / name)
 
@@ -141,5 +151,5 @@ class ScratchRows:
     def close(self) -> None:
         """Finish the file under way."""
         if self._writer is not None:
-            self._writer.close(lake=self._scratch.lake)
+            self._scratch.count(self._name, self._writer.close(lake=self._scratch.lake).size_bytes)
             self._writer = None
