@@ -295,11 +295,10 @@ class _Verification:
         return settled
 
     def _repair(self, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired) -> None:
-        """The keys of these pieces are read again, and what is proved of them then is applied."""
-        for piece in pieces[:1] if not by_key else pieces:
+        """What is proved of these keys is applied where the source stands there still; else they are read again."""
+        for piece in pieces[-1:] if not by_key else pieces:
+            reading, found = piece.reading, piece.found
             for _ in range(REPAIRS_MAX):
-                what = comparison.what_of(piece) if by_key else What(exact="always")
-                reading, found = comparison.round(what, piece if by_key else None)
                 if not any(found.counts.get(kind) for kind in reading.proved):
                     break
                 done = self._applied(reading, found)
@@ -307,6 +306,8 @@ class _Verification:
                     repaired.batches.append(done[0])
                     repaired.counts.update(done[1])
                     break
+                what = comparison.what_of(piece) if by_key else What(exact="always")
+                reading, found = comparison.round(what, piece if by_key else None)
 
     def _applied(self, reading: Reading, found: Found) -> tuple[int, Counter[str]] | None:
         self._on_step(Step(reading.target.name, "repairing", found.differences))

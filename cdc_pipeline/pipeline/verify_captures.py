@@ -30,6 +30,7 @@ from cdc_pipeline.sink.state import read_record
 
 LOCK_WAIT_S: Final = 900.0
 _POLL_S: Final = 0.5
+_RECENT_S: Final = 60.0
 
 T = TypeVar("T")
 
@@ -136,6 +137,7 @@ class Captures:
         self._runs = runs
         self._sink = build_sink(config)
         self._taking: Callable[[BatchRecord], None] | None = None
+        self._captured_s: float | None = None
         self.changes = ChangeLog(self._take, lambda number: read_record(self._sink.paths, number), observer)
 
     def keep(self, take: Callable[[BatchRecord], None] | None) -> None:
@@ -155,6 +157,14 @@ class Captures:
             bound = PositionConfig(journal=upto.journal, offset=upto.offset)
         with suppress(TargetSuspendedError):  # each table says so itself
             waiting_for_the_lock(lambda: self._runs.capture(bound, self.changes))
+        self._captured_s = time.monotonic()
+        return self.standing()
+
+    def recent(self) -> Standing:
+        """Where the source stands, after a capture of the last minute: an earlier C0 is as good, only more keys may
+        have changed since."""
+        if self._captured_s is None or time.monotonic() - self._captured_s > _RECENT_S:
+            return self.run()
         return self.standing()
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -25,9 +25,9 @@ from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ServerSettingError, TableChangedError, TableReadInterruptedError
-from cdc_pipeline.pipeline.parts import build_source
+from cdc_pipeline.pipeline.load_source import LoadSource
 from cdc_pipeline.pipeline.shaping import shard_key
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.pipeline.verify_captures import Captures, Standing
@@ -35,15 +35,14 @@ from cdc_pipeline.pipeline.verify_keys import conditions, leads_back
 from cdc_pipeline.pipeline.verify_report import Step
 from cdc_pipeline.pipeline.verify_rows import SourceRows, recorded_of
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.types import TargetColumn, quoted_table
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.verify_compare import DIFFERENCES, Changed, Kind
 from cdc_pipeline.sink.verify_scratch import Scratch
 from cdc_pipeline.sink.verify_sides import Sides
 from cdc_pipeline.source.key_ranges import KeyRange, plan_ranges, usable_key
-from cdc_pipeline.source.marks import Mark, exact_view, wait_committed
-from cdc_pipeline.source.server import ServerConnection, StatementError
+from cdc_pipeline.source.marks import Mark, exact_view
 from cdc_pipeline.source.table_reader import TableReader
 
 EXACT_TIMEOUT_S: Final = 5.0  # on a MySQL that is never idle an exact view cannot be had
@@ -129,9 +128,7 @@ class TableReading:
         source_table: str,
         on_step: Callable[[Step], None],
     ) -> None:
-        assert isinstance(config.source, LiveSourceConfig)
         self._config = config
-        self._server = config.source
         self._captures = captures
         self._scratch = scratch
         self._name = name
@@ -139,8 +136,11 @@ class TableReading:
         self._on_step = on_step
         self._targets: Targets | None = None
 
-    def read(self, what: What) -> Reading:
+    def read(self, what: What, *, anew: bool = False) -> Reading:
         """Read, between two captures; rows lie in the scratch folder under ``source``.
+
+        Args:
+            anew: what was captured before counts no more: a DDL may lie behind it.
 
         Raises:
             DisturbedError: a DDL came between; read again.
@@ -149,17 +149,17 @@ class TableReading:
         """
         self._scratch.drop("changed")
         self._on_step(Step(self._name, "capturing"))
-        before = self._captures.run()
-        with closing(ServerConnection(self._server)) as server:
-            low = wait_committed(server, before.position)
-            schema = with_key(server, self._schema(before))
+        before = self._captures.run() if anew else self._captures.recent()
+        with LoadSource(self._config, role="verify") as source:
+            low = source.proved(before.position)
+            schema = self._schema(source, before)
         targets = Targets(self._config, before.cut, shadows=before.cursor.shadows)
         self._targets = targets
         rows = SourceRows(targets, self._name)
         # From here on what a batch stages counts as changed.
         self._captures.keep(lambda record: self._keep(record, rows.target))
         try:
-            with TableReader(self._server) as reader:
+            with TableReader(source.config) as reader:
                 count, ranges, place = self._read_rows(reader, schema, rows, what)
             self._on_step(Step(self._name, "capturing", count))
             after, exact = self._bracket(before, place)
@@ -189,25 +189,21 @@ class TableReading:
             before=before,
             after=after,
             target=target,
-            shards=tuple(self._shard(source, target) for source in target.sources) if sides.shard else (),
+            shards=tuple(filter(None, (self._shard(source, target) for source in target.sources))),
         )
 
     # -- the rows -----------------------------------------------------------------------------------------------------
 
-    def _schema(self, before: Standing) -> TableSchema:
+    def _schema(self, source: LoadSource, before: Standing) -> TableSchema:
         """The table's columns, as they are since the cut."""
         database, table = self._source_table.split(".", 1)
-        with closing(build_source(self._config)) as source:
-            placed = source.catalog(lambda d, t: (d, t) == (database, table), since=before.position)
-        told = None if placed is None else placed.catalog.tables.get((database, table))
-        if placed is None or told is None or (database, table) in placed.last_ddl:
-            gone = placed is not None and told is None and (database, table) not in placed.last_ddl
-            raise DisturbedError(
-                "the source has no such table" if gone else "the table was altered meanwhile",
-                table=self._source_table,
-                next_step="verify again once the DDL is captured",
-            )
-        return told[0]
+        placed = source.live.catalog(lambda d, t: (d, t) == (database, table), since=before.position)
+        told = placed.catalog.tables.get((database, table)) if placed is not None else None
+        if placed is not None and (database, table) in placed.last_ddl:
+            raise DisturbedError("the table was altered meanwhile", table=self._source_table)
+        if told is None:
+            raise DisturbedError("the source has no such table, or does not show it", table=self._source_table)
+        return source.with_key(told[0])
 
     def _read_rows(
         self, reader: TableReader, schema: TableSchema, rows: SourceRows, what: What
@@ -334,31 +330,10 @@ class TableReading:
 
     def _shard(self, source_table: str, target: Target) -> str:
         assert self._targets is not None
+        if target.shape is None or not target.shape.shard_column:
+            return ""
         routes = self._targets.routes_of(*source_table.split(".", 1))
-        return next(route.shard for route in routes if route.target == target.name)
-
-
-def with_key(server: ServerConnection, schema: TableSchema) -> TableSchema:
-    """The schema with the key that the log names where there is no primary key: the first unique one, as the server
-    orders them, whose columns are whole and never NULL."""
-    if schema.primary_key:
-        return schema
-    places = {name: at for at, name in enumerate(schema.column_names)}
-    keys: dict[str, list[int] | None] = {}
-    try:
-        listed = server.rows(f"SHOW INDEX FROM {quoted_table(schema.full_name)}")
-    except StatementError as error:
-        raise server.unexpected(error) from None
-    for row in listed:
-        at = places.get(str(row["column_name"]))
-        whole = at is not None and not schema.columns[at].nullable and row["sub_part"] is None
-        known = keys.setdefault(str(row["key_name"]), [])
-        if at is None or not whole or int(row["non_unique"]) or known is None:
-            keys[str(row["key_name"])] = None
-        else:
-            known.append(at)
-    first = next((places for places in keys.values() if places), None)
-    return schema if first is None else replace(schema, primary_key=tuple(first))
+        return next((route.shard for route in routes if route.target == target.name), "")
 
 
 def compared_key(target: Target, source_table: str) -> tuple[str, ...]:

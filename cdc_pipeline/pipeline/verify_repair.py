@@ -1,8 +1,8 @@
 """Keys that are proved to differ, brought to what the source has, as one recorded batch at a cut (kind ``repair``).
 
 Rules:
-- The keys are read again, between two captures. What is proved for the second cut is applied while the cursor still
-  stands there: a batch of its own, staged and recorded like any other (K2); the cursor stands still.
+- What a comparison has proved for a cut is applied while the cursor still stands there, as a batch of its own, staged
+  and recorded like any other (K2); the cursor stands still. Where the source has moved on, the keys are read again.
 - Rows carry a place of the cursor's position below any transaction's rows: newer than all that the lake holds, older
   than all that comes (K17). Where an earlier repair stands at the same place, the rows come behind it.
 - Deletes go by key; rows of a table without a key go and come by all of their values, as many as there are too many or
@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.selected import LOAD_PLACES
 from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, pack_seq
@@ -93,7 +94,6 @@ def apply_repair(
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
     sides, target = reading.sides, reading.target
-    session = sink.spark.session()
     rows = read_found(sides, found, kinds, limit=ROWS_MAX + 1)
     if rows.num_rows > ROWS_MAX:
         raise LakeStateError(
@@ -110,7 +110,7 @@ def apply_repair(
             return None
         at = cursor.position
         base = pack_seq(cursor.epoch, journal_number(at.journal), at.offset)
-        last = highest_seq(session, sides, low=base, high=base + 2 * LOAD_PLACES - 1)
+        last = _last_there(sink, sides, rows, base)
         first = 0 if last is None else (last - base) // 2 + 1
         staged = _staged(sides, rows, base=base, first=first, ts_us=_time_us(cut.source_time_us))
         plan = replace(plan_of(target), exact=False)
@@ -140,6 +140,15 @@ def apply_repair(
         )
         made = finish_standing(record, sink=sink, cursors=cursors, observer=SilentObserver())
         return made.batch_number, counts
+
+
+def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, base: int) -> int | None:
+    """The last place at this position that the lake's rows have: those of the same keys, or without a key any."""
+    end = base + 2 * LOAD_PLACES - 1
+    if not sides.key:
+        return highest_seq(sink.spark.session(), sides, low=base, high=end)
+    there = [int(seq) for seq in pc.unique(rows.column("_lake_seq")).to_pylist() if seq is not None]
+    return max((seq for seq in there if base <= seq <= end), default=None)
 
 
 def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) -> StagedRows:

@@ -34,12 +34,17 @@ class Piece:
     """Keys that a round has settled, or could not settle.
 
     Attributes:
+        reading: that it was found by.
         kinds: those in the folder that count.
     """
 
-    sides: Sides
+    reading: Reading
     found: Found
     kinds: tuple[Kind, ...]
+
+    @property
+    def sides(self) -> Sides:
+        return self.reading.sides
 
     @property
     def keys(self) -> int:
@@ -129,8 +134,8 @@ class TableComparison:
             settled.rows_equal += found.rows_source - sum(found.counts.get(kind, 0) for kind in _ON_SOURCE)
             settled.last = reading, found
             if any(found.counts.get(kind) for kind in reading.proved):
-                settled.different.append(Piece(reading.sides, found, reading.proved))
-            pending = Piece(reading.sides, found, reading.open)
+                settled.different.append(Piece(reading, found, reading.proved))
+            pending = Piece(reading, found, reading.open)
             if not pending.keys:
                 pending = None
                 break
@@ -145,7 +150,7 @@ class TableComparison:
         """
         for attempt in range(_DISTURBED_MAX):
             try:
-                reading = self._reading.read(what)
+                reading = self._reading.read(what, anew=attempt > 0)
                 break
             except DisturbedError:
                 if attempt + 1 == _DISTURBED_MAX:
