@@ -143,9 +143,10 @@ def apply_repair(
 
 
 def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, base: int) -> int | None:
-    """The last place at this position that the lake's rows have: those of the same keys, or without a key any."""
+    """The last place at this position that the lake's rows have. What is gone from a mirror leaves none behind, so that
+    its rows of the same keys tell it."""
     end = base + 2 * LOAD_PLACES - 1
-    if not sides.key:
+    if not sides.key or sides.target.mode != "mirror":
         return highest_seq(sink.spark.session(), sides, low=base, high=end)
     there = [int(seq) for seq in pc.unique(rows.column("_lake_seq")).to_pylist() if seq is not None]
     return max((seq for seq in there if base <= seq <= end), default=None)

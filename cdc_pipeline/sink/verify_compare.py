@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import CdcError, MergeError
 from cdc_pipeline.sink.merge_settings import MergeSettings
-from cdc_pipeline.sink.mode_columns import SEQ_COLUMN
+from cdc_pipeline.sink.mode_columns import END_COLUMN, SEQ_COLUMN
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.sql import quoted, text_literal
 from cdc_pipeline.sink.storage import storage_of
@@ -336,12 +336,13 @@ def count_strays(spark: SparkSession, path: Path, version: int, column: str, val
 
 
 def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> int | None:
-    """The highest ``_cdc_seq`` of the table within [low, high]; None where there is none."""
+    """The highest place within [low, high] at which a row of the table was written, or a version ended; None where it
+    has none."""
     session = spark.newSession()
     with old_commits_readable(session):
         table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")
-    rows = session.sql(
-        f"SELECT max({SEQ_COLUMN}) FROM lake_rows WHERE {SEQ_COLUMN} BETWEEN CAST('{low}' AS decimal(38,0)) "
-        f"AND CAST('{high}' AS decimal(38,0))"
-    ).collect()
-    return None if rows[0][0] is None else int(rows[0][0])
+    ends = [SEQ_COLUMN, END_COLUMN] if sides.target.mode == "history" else [SEQ_COLUMN]
+    within = f"BETWEEN CAST('{low}' AS decimal(38,0)) AND CAST('{high}' AS decimal(38,0))"
+    listed = ", ".join(f"max({name}) FILTER (WHERE {name} {within})" for name in ends)
+    found = [int(value) for value in session.sql(f"SELECT {listed} FROM lake_rows").collect()[0] if value is not None]
+    return max(found, default=None)

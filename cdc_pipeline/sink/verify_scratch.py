@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cdc_pipeline.errors import LockError
 from cdc_pipeline.sink.expand import StagedRows
 from cdc_pipeline.sink.lake import LakePaths, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
@@ -43,14 +44,17 @@ def verify_lock(paths: LakePaths) -> Iterator[Scratch]:
     """
     root = paths.state / "verify"
     root.mkdir(parents=True, exist_ok=True)
-    with writer_lock(paths.state / "verify.lock", on_lost=_nobody):
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(writer_lock(paths.state / "verify.lock", on_lost=_nobody))
+        except LockError as error:
+            error.what = "another verification of this source is under way"
+            raise
         remove_tree(root)
+        stack.callback(remove_tree, root)
         scratch = Scratch(root / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(4)}", paths.lake)
         scratch.folder.mkdir(parents=True)
-        try:
-            yield scratch
-        finally:
-            remove_tree(root)
+        yield scratch
 
 
 @dataclass

@@ -20,7 +20,7 @@ from tests.pipeline.comparison import server_rows
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 class Verified:
