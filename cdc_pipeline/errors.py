@@ -325,5 +325,9 @@ class TargetSuspendedError(SinkError):
     run that is started again can mend all of them."""
 
 
+class LoadError(CdcError):
+    """Tables cannot be loaded, or not by the load that is under way (K17)."""
+
+
 class CursorError(CdcError):
     """The cursor cannot be read, or contradicts the last cut (K3)."""

@@ -20,18 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.collations import CHARSET_BY_COLLATION
-from cdc_pipeline.binlog.columns_wire import (
-    COMPRESSED,
-    OLD_TEMPORAL,
-    WireType,
-    fraction_bytes,
-    type_name,
-    width_rule,
-    width_rules,
-)
+from cdc_pipeline.binlog.columns_wire import WireType, fraction_bytes, type_name, width_rule, width_rules
 from cdc_pipeline.binlog.kernels import result_rows as rows
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.errors import BinlogError, TableChangedError, UnknownColumnTypeError
+from cdc_pipeline.errors import BinlogError, TableChangedError
 
 _W = WireType
 
@@ -48,14 +40,19 @@ _TEMPORAL: Final = {
     Kind.TIMESTAMP: (_W.TIMESTAMP, _W.DATETIME),
     Kind.TIME: (_W.TIME,),
 }
-_MODERN: Final = {_W.DATETIME: _W.DATETIME2, _W.TIMESTAMP: _W.TIMESTAMP2, _W.TIME: _W.TIME2}
+_REALS: Final = {Kind.FLOAT: _W.FLOAT, Kind.DOUBLE: _W.DOUBLE}
+_MOMENTS: Final = {
+    Kind.DATETIME: (rows.DATETIME, _W.DATETIME2),
+    Kind.TIMESTAMP: (rows.TIMESTAMP, _W.TIMESTAMP2),
+    Kind.TIME: (rows.TIME, _W.TIME2),
+}
 _BYTES: Final = (
     _W.VARCHAR, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB, _W.VAR_STRING, _W.STRING,
 )  # fmt: skip
 # Sent as text that is the decoder's own: JSON in UTF-8, the others in ASCII.
 _PRINTED: Final = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
-_NUMBERED: Final = frozenset({Kind.ENUM, Kind.SET})
-_LONGEST_LENGTH_BYTES: Final = 4
+_NUMBERED: Final = {Kind.ENUM: _W.ENUM, Kind.SET: _W.SET}
+_LENGTH_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,9 @@ class ResultPlan:
         for column, found, line in zip(self.schema.columns, definitions, program, strict=True):
             _check_column(self.schema, column, found)
             if column.kind in _NUMBERED:
-                line[rows.WIDTH] = _PROTOCOL_BYTES[_W(found.wire_type)]
+                line[rows.WIDTH] = width_bytes = _PROTOCOL_BYTES[_W(found.wire_type)]
+                if width_bytes < line[rows.SIZE]:
+                    raise _changed(self.schema, f"column {column.name!r}", f"{line[rows.SIZE]} bytes", width_bytes)
         return program
 
 
@@ -122,16 +121,11 @@ def result_plan(schema: TableSchema) -> ResultPlan:
     """How a table is selected and rewritten.
 
     Raises:
-        UnknownColumnTypeError: a column that the decoder does not know.
+        UnknownColumnTypeError: a column that the decoder does not know, or whose fraction digits are not known.
     """
     lines, columns, expressions = [], [], []
     for column in schema.columns:
-        try:
-            width_rule(column)  # the decoder's own refusal, before a statement is sent
-            made, line = _rewritten(column)
-        except UnknownColumnTypeError as error:
-            error.table = schema.full_name
-            raise
+        made, line = _rewritten(column)
         columns.append(made)
         lines.append(line)
         name = quoted(column.name)
@@ -142,32 +136,43 @@ def result_plan(schema: TableSchema) -> ResultPlan:
 
 
 def _rewritten(column: Column) -> tuple[Column, tuple[int, int, int]]:
-    """The column as it is rewritten, and its line of the program."""
+    """The column as it is rewritten, and its line of the program. Its own wire type does not count: a schema that was
+    read from DDL or the catalog has none."""
     kind = column.kind
     if kind in _INTEGERS:
+        column = replace(column, wire_type=int(_INTEGERS[kind]), wire_meta=0)
         return column, (rows.FIXED, _PROTOCOL_BYTES[_INTEGERS[kind]], width_rule(column))
-    if kind in (Kind.FLOAT, Kind.DOUBLE):
+    if kind in _REALS:
+        column = replace(column, wire_type=int(_REALS[kind]), wire_meta=0)
         return column, (rows.FIXED, width_rule(column), width_rule(column))
     if kind in _NUMBERED:
-        return column, (rows.FIXED, 8, width_rule(column))
+        size_bytes = _number_bytes(column)
+        return replace(column, wire_type=int(_NUMBERED[kind]), wire_meta=size_bytes), (rows.FIXED, 8, size_bytes)
     if kind is Kind.YEAR:
-        return column, (rows.YEAR, 0, 0)
+        return replace(column, wire_type=int(_W.YEAR), wire_meta=0), (rows.YEAR, 0, 0)
     if kind is Kind.BIT:
+        column = replace(column, wire_type=int(_W.BIT), wire_meta=0)
         return column, (rows.BITS, 0, width_rule(column))
     if kind is Kind.DECIMAL:
+        column = replace(column, wire_type=int(_W.NEWDECIMAL), wire_meta=column.precision << 8 | column.scale)
         return column, (rows.DECIMAL, column.precision, column.scale)
     if kind is Kind.DATE:
-        return column, (rows.DATE, 0, 0)
-    if kind in _TEMPORAL:
-        if column.wire_type in OLD_TEMPORAL:
-            column = replace(column, wire_type=int(_MODERN[_W(column.wire_type)]), wire_meta=column.fraction_digits)
-        op = {Kind.DATETIME: rows.DATETIME, Kind.TIMESTAMP: rows.TIMESTAMP, Kind.TIME: rows.TIME}[kind]
+        return replace(column, wire_type=int(_W.DATE), wire_meta=0), (rows.DATE, 0, 0)
+    if kind in _MOMENTS:
+        op, wire_type = _MOMENTS[kind]
+        column = replace(column, wire_type=int(wire_type), wire_meta=column.fraction_digits)
         return column, (op, fraction_bytes(column.fraction_digits), 0)
     if kind in _PRINTED:
         column = replace(column, kind=Kind.TEXT, charset="utf8mb4", pad_bytes=0)
-    if kind in _PRINTED or column.wire_type in COMPRESSED:
-        column = replace(column, wire_type=int(_W.LONG_BLOB), wire_meta=_LONGEST_LENGTH_BYTES)
-    return column, (rows.COUNTED, -width_rule(column), 0)
+    return replace(column, wire_type=int(_W.LONG_BLOB), wire_meta=_LENGTH_BYTES), (rows.COUNTED, _LENGTH_BYTES, 0)
+
+
+def _number_bytes(column: Column) -> int:
+    """Bytes that the log has for an ENUM or SET."""
+    if column.kind is Kind.ENUM:
+        return 1 if len(column.labels) < 256 else 2
+    size_bytes = (len(column.labels) + 7) // 8
+    return size_bytes if size_bytes <= 4 else 8
 
 
 def _check_column(schema: TableSchema, column: Column, found: ColumnDefinition) -> None:

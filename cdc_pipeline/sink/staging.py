@@ -139,11 +139,12 @@ class _Target:
 class StagedBatch:
     """Batch `number` of a source, from its first row to its record. Not for several threads."""
 
-    def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None]) -> None:
+    def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None], part: str = "") -> None:
+        """`part`: a folder of its own in that of the batch, where several processes stage parts of one batch."""
         self.number = number
         self._paths = paths
         self._on_joint = on_joint
-        self._folder = paths.staging(number)
+        self._folder = paths.staging(number) / part if part else paths.staging(number)
         self._targets: dict[str, _Target] = {}
         self._files = 0
         self._recorded = False
@@ -337,11 +338,12 @@ class StagedBatch:
         dropped: tuple[str, ...] = (),
         marks: tuple[QuarantineMark, ...] = (),
         start: Position | None = None,
+        is_part: bool = False,
     ) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be finished.
 
         `start` is the position of the interval's start, with its GTID set; `dropped` names targets that leave the
-        cursor.
+        cursor. `is_part`: the record is only returned; whoever joins the parts gives theirs to `put`.
 
         Raises:
             StagingError: a transaction is still open.
@@ -387,6 +389,14 @@ class StagedBatch:
             ddl=ddl,
             notes=notes,
         )
+        return record if is_part else self.put(record)
+
+    def put(self, record: BatchRecord) -> BatchRecord:
+        """Write a batch's record.
+
+        Raises:
+            LakeStateError: there is a record of this number already.
+        """
         self._on_joint("before_record")
         if not put_if_absent(self._paths.batch(self.number), record.model_dump_json(indent=1)):
             raise LakeStateError(
