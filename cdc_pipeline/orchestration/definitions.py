@@ -26,7 +26,7 @@ from cdc_pipeline.config import (
 )
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets, step_name
-from cdc_pipeline.orchestration.load_asset import Load, build_load
+from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
 from cdc_pipeline.orchestration.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.recorder import RowCounter
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
@@ -103,10 +103,17 @@ def build_definitions(
         jobs.append(job)
         if config.schedule is not None:
             schedules.append(_schedule(config, job_name=translator.job_name(config.name)))
-        loading_of = build_load(config, translator=translator, load=load)
-        if loading_of is not None:
-            assets.append(loading_of[0])
-            jobs.append(loading_of[1])
+        load_asset = build_load(config, translator=translator, load=load)
+        if load_asset is not None:
+            assets.append(load_asset)
+            load_job = dg.define_asset_job(
+                translator.snapshot_job_name(config.name),
+                selection=dg.AssetSelection.assets(load_asset),
+                description=load_description(config.name),
+                executor_def=dg.in_process_executor,
+                tags={SOURCE_TAG: config.name},
+            )
+            jobs.append(load_job)
         upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
         upkeep_jobs += [upkeep] if upkeep is not None else []
         schedules += [upkeep_schedule] if upkeep_schedule is not None else []

@@ -11,7 +11,7 @@ Rules:
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import dagster as dg
@@ -66,9 +66,9 @@ def load_step_name(source: str) -> str:
 
 def build_load(
     pipeline: PipelineConfig, *, translator: CdcTranslator, load: Load | None = None
-) -> tuple[dg.AssetsDefinition, dg.UnresolvedAssetJobDefinition] | None:
-    """The asset that loads tables of `pipeline`, and its job; None where nothing can be loaded: the source is an
-    archive, or none of its tables is known yet."""
+) -> dg.AssetsDefinition | None:
+    """The asset that loads tables of `pipeline`; None where nothing can be loaded: the source is an archive, or none of
+    its tables is known yet."""
     sources = _loadable(pipeline)
     if not sources:
         return None
@@ -98,7 +98,7 @@ def build_load(
         ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
         out={"snapshot": dg.Out(dg.Nothing, is_required=False)},
     )
-    def load_step(context: dg.OpExecutionContext, config: LoadRunConfig) -> Iterator[Any]:
+    def load_step(config: LoadRunConfig) -> Iterator[Any]:
         asset_context = dg.AssetExecutionContext.get()
         _run(
             asset_context,
@@ -110,7 +110,7 @@ def build_load(
         )
         yield from ()
 
-    asset = dg.AssetsDefinition(
+    return dg.AssetsDefinition(
         node_def=load_step,
         keys_by_input_name={
             f"table_{number}": translator.source_table_key(pipeline.name, table) for number, table in enumerate(sources)
@@ -119,17 +119,14 @@ def build_load(
         specs=[spec],
         backfill_policy=dg.BackfillPolicy.single_run(),
     )
-    job = dg.define_asset_job(
-        translator.snapshot_job_name(pipeline.name),
-        selection=dg.AssetSelection.assets(asset),
-        description=(
-            f"Loads tables of {pipeline.name} for the first time, or anew: choose the tables as partitions. The sync of "
-            "all others goes on meanwhile."
-        ),
-        executor_def=dg.in_process_executor,
-        tags={SOURCE_TAG: pipeline.name},
+
+
+def load_description(source: str) -> str:
+    """What the job does; shown as Markdown."""
+    return (
+        f"Loads tables of {source} for the first time, or anew: choose the tables as partitions. The sync of all "
+        "others goes on meanwhile."
     )
-    return asset, job
 
 
 def _loadable(pipeline: PipelineConfig) -> list[str]:

@@ -48,9 +48,7 @@ class LoadRecorder:
         """Say which load it is."""
         self._began_s, self._rows_before = time.monotonic(), -1
         what = "goes on" if resumed else "begins"
-        self._context.log.info(
-            f"load {state.load_id} {what}: {', '.join(state.sources)} from {state.cursor.position}"
-        )
+        self._context.log.info(f"load {state.load_id} {what}: {', '.join(state.sources)} from {state.cursor.position}")
 
     def load_stepped(self, text: str) -> None:
         """Say what the load does now."""
