@@ -54,12 +54,12 @@ class StagedFileWriter:
         """Finish the file and make it durable."""
         self._flush()
         self._writer.close()
-        sha256 = self._sink.finish()
+        self._sink.finish()
         return StagedFile(
             path=self.path.relative_to(lake).as_posix(),
             size_bytes=self._sink.size_bytes,
             rows=self.rows,
-            sha256=sha256,
+            sha256=self._sink.hexdigest(),
         )
 
     def discard(self) -> None:
@@ -75,13 +75,12 @@ class StagedFileWriter:
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
 
-class HashedStream(ABC):
-    """What an Arrow writer sees of a new binary file; hashes and counts what passes."""
+class CountedStream(ABC):
+    """What an Arrow writer sees of a new binary file; counts what passes."""
 
     closed = False
 
     def __init__(self) -> None:
-        self._hash = hashlib.sha256()
         self.size_bytes = 0
 
     @abstractmethod
@@ -91,7 +90,6 @@ class HashedStream(ABC):
     def write(self, data: Any) -> int:
         count = memoryview(data).nbytes
         self._put(data)
-        self._hash.update(data)
         self.size_bytes += count
         return count
 
@@ -108,7 +106,23 @@ class HashedStream(ABC):
         """Called by Arrow; the file itself is closed when it is finished."""
 
 
-class HashingFile(HashedStream):
+class HashedStream(CountedStream):
+    """Hashes what passes, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hash = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self._hash.update(data)
+        return super().write(data)
+
+    def hexdigest(self) -> str:
+        """SHA-256 of all that was written."""
+        return self._hash.hexdigest()
+
+
+class CountingFile(CountedStream):
     """A new file as an Arrow writer sees it."""
 
     def __init__(self, path: Path) -> None:
@@ -122,9 +136,13 @@ class HashingFile(HashedStream):
     def flush(self) -> None:
         self._stream.flush()
 
-    def finish(self) -> str:
+    def finish(self) -> None:
+        """The file is whole and durable."""
         self._storage.finish(self._stream)
-        return self._hash.hexdigest()
+
+
+class HashingFile(CountingFile, HashedStream):
+    """A new file that is hashed on the way."""
 
 
 def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
