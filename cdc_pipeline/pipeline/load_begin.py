@@ -136,7 +136,7 @@ class LoadBegin:
                 table=missing[0],
                 next_step="leave these tables out (tables.exclude), or GRANT SELECT on them",
             )
-        return {name: self._source.readable(found[name]) for name in sorted(names)}
+        return {name: self._source.with_key(found[name]) for name in sorted(names)}
 
     def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
         """Source tables with a target in which a change that is applied twice would leave a mark."""

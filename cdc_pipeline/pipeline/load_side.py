@@ -56,7 +56,7 @@ def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) ->
     )
     return config.model_copy(
         update={
-            "name": side_name(state),
+            "name": folder.paths.source,
             "source": source,
             "tables": tables,
             "sink": config.sink.model_copy(update={"lake_path": folder.lake, "catalog": None}),
@@ -77,11 +77,6 @@ def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
         got=error.what,
         next_step=f"begin anew: `cdc-pipeline snapshot {source} --restart`; keep journals for longer than a load takes",
     )
-
-
-def side_name(state: LoadState) -> str:
-    """The source's name in the side lake."""
-    return f"{state.source}__load_{state.load_id[-8:]}"
 
 
 class SideLake:

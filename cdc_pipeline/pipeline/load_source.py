@@ -9,7 +9,6 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import JournalMissingError, PositionError, SourceIdentityError
 from cdc_pipeline.pipeline.load_side import SideLake, log_is_gone
-from cdc_pipeline.pipeline.load_wire import on_the_wire
 from cdc_pipeline.pipeline.starting import choose
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.types import quoted_table
@@ -63,13 +62,9 @@ class LoadSource:
         """The columns of tables as they are now; those that are not there, or not known, are left out."""
         try:
             found = read_catalog(self.server, lambda database, table: f"{database}.{table}" in names)
-            return {schema.full_name: self.readable(schema) for schema, _ in found.tables.values()}
+            return {schema.full_name: self.with_key(schema) for schema, _ in found.tables.values()}
         except StatementError as error:
             raise self.server.unexpected(error) from None
-
-    def readable(self, schema: TableSchema) -> TableSchema:
-        """A catalog's schema as rows are read by it, and as the log will tell it."""
-        return on_the_wire(self.with_key(schema))
 
     def with_key(self, schema: TableSchema) -> TableSchema:
         """The schema with the key that the log names where there is no primary key: the first unique one, as the server

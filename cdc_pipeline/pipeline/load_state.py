@@ -1,6 +1,6 @@
 """What a load remembers, as plain JSON in its side lake (K17).
 
-A side lake stands in ``<lake>/_cdc/<source>/loads/<load id>/`` and is a lake of the same source: records, cuts, Delta
+A side lake stands in ``<lake>/_cdc/<source>/loads/<load id>/`` and is a lake like any other: records, cuts, Delta
 tables. What is loaded, and the cursor that the side lake begins at, stand beside it in ``<load id>.json``: put if
 absent, and changed once, when the load is given up or over. The side lake's state folder also holds
 
@@ -108,6 +108,11 @@ class Progress(_Plain):
     high_offset: int = 4
 
 
+def side_name(source: str, load_id: str) -> str:
+    """The source's name in a side lake: its dumps have another replica server id than those of the main lake."""
+    return f"{source}__load_{load_id[-8:]}"
+
+
 def new_load_id() -> str:
     """An id that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
@@ -129,7 +134,7 @@ class LoadFolder:
         self.load_id = load_id
         self.lake = main.state / LOADS_FOLDER / load_id
         self.relative = str(self.lake)[len(str(main.lake)) :].strip("/")
-        self.paths = LakePaths(self.lake, config.name)
+        self.paths = LakePaths(self.lake, side_name(config.name, load_id))
         self._state = main.state / LOADS_FOLDER / f"{load_id}.json"
         self._progress = self.paths.state / "progress"
 

@@ -76,6 +76,11 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
     return ""
 
 
+def load_command(source: str, table: str) -> str:
+    """What a person types to load a table."""
+    return f"cdc-pipeline snapshot {source} --table {table}"
+
+
 def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None) -> Chosen:
     """The tables of a load.
 
