@@ -15,8 +15,10 @@ from cdc_pipeline.cli.settings import Settings, with_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cdc_pipeline.pipeline.doctor.diagnosis import Diagnosis, Finding
+    from cdc_pipeline.pipeline.doctor.diagnosis import Area, Diagnosis, Finding
 
+# As `pipeline.doctor.diagnosis` has them, which is not loaded for --help.
+_AREAS: Final[tuple[Area, ...]] = ("server", "grants", "retention", "tables", "state", "lake", "local")
 _SIGNS: Final = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 _SHORT: Final = 90
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
@@ -40,9 +42,18 @@ class _Every(click.ParamType[float]):
     "--spark", "with_spark", is_flag=True, help="Also start Spark; write and read a scratch table in the lake."
 )
 @click.option("--every", "every_s", type=_Every(), metavar="TIME", help="Longest time between two runs, such as 6h.")
+@click.option("--area", "areas", multiple=True, type=click.Choice(_AREAS), help="Only this; may be given repeatedly.")
 @click.option("--all", "show_all", is_flag=True, help="Show what is fine as well, line by line.")
 @with_json
-def command(settings: Settings, *, source: str, with_spark: bool, every_s: float | None, show_all: bool) -> None:
+def command(
+    settings: Settings,
+    *,
+    source: str,
+    with_spark: bool,
+    every_s: float | None,
+    areas: tuple[Area, ...],
+    show_all: bool,
+) -> None:
     """Examine SOURCE: server, grants, retention, tables, state, lake and this machine.
 
     Each finding says what was expected, what was got, and the statement or command that mends it. Nothing is changed;
@@ -59,7 +70,13 @@ def command(settings: Settings, *, source: str, with_spark: bool, every_s: float
         if status is not None:
             status.start()
         try:
-            made = diagnose(settings.jobs_directory, config, every_s=every_s, with_spark=with_spark)
+            made = diagnose(
+                settings.jobs_directory,
+                config,
+                every_s=every_s,
+                with_spark=with_spark,
+                areas=areas or _AREAS,
+            )
         finally:
             if status is not None:
                 status.stop()
@@ -73,10 +90,8 @@ def command(settings: Settings, *, source: str, with_spark: bool, every_s: float
 
 def _show(made: Diagnosis, *, show_all: bool, shown: Sequence[str] = ()) -> None:
     """`shown`: checks that are shown also where all is fine."""
-    from cdc_pipeline.pipeline.doctor.diagnosis import AREAS
-
     out = results()
-    for area in AREAS:
+    for area in _AREAS:
         of_area = [finding for finding in made.findings if finding.area == area]
         if not of_area:
             continue

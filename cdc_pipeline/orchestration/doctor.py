@@ -8,7 +8,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +21,13 @@ from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.execute import LoadedSource, load_source, open_instance
 from cdc_pipeline.pipeline.doctor import Diagnosis, Finding, examine
 from cdc_pipeline.pipeline.doctor.context import duration
-from cdc_pipeline.pipeline.doctor.diagnosis import Told, note, ok, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Told, note, ok, warning
+from cdc_pipeline.position.cursor import CursorStore
 
 _KEY_FORMAT: Final = "%Y-%m-%dT%H:%M:%S%z"
-_LOOK_AHEAD: Final = (timedelta(days=8), timedelta(days=800))
+# The first holds the longest gap of whatever comes back each week; the second, of whatever comes back each year.
+_LOOK_AHEAD: Final = (timedelta(days=15), timedelta(days=800))
+_EVERY_DAY: Final = timedelta(days=2)  # enough where all days are alike: ticks are not cheap
 _DAEMON_SILENT_S: Final = 300.0
 
 
@@ -34,12 +37,14 @@ def diagnose(
     *,
     every_s: float | None = None,
     with_spark: bool = False,
+    areas: Collection[Area] = AREAS,
 ) -> Diagnosis:
     """Examine the pipeline `config` of a jobs directory.
 
     Args:
         every_s: longest time between two runs, in place of what the schedule says.
         with_spark: also start a Spark session.
+        areas: what is looked at.
     """
     reason = "--every" if every_s is not None else ""
     if every_s is None and config.schedule is not None:
@@ -47,7 +52,20 @@ def diagnose(
     found: list[Finding] = []
 
     def tell(check: str, *told: Told) -> None:
+        if "local" not in areas:
+            told = tuple(one for one in told if one.severity == "error")
         found.extend(Finding(area="local", check=check, **one.model_dump()) for one in told)
+
+    def examined(cursors: CursorStore | None) -> Diagnosis:
+        return examine(
+            config,
+            cursors=cursors,
+            every_s=every_s,
+            every_reason=reason,
+            with_spark=with_spark,
+            areas=areas,
+            found_before=found,
+        )
 
     try:
         with open_instance() as instance:
@@ -59,19 +77,10 @@ def diagnose(
                 loaded = None
             tell("schedule", *_schedule(config, instance, loaded))
             cursors = None if loaded is None else loaded.cursors(instance)
-            return examine(
-                config,
-                cursors=cursors,
-                every_s=every_s,
-                every_reason=reason,
-                with_spark=with_spark,
-                found_before=found,
-            )
+            return examined(cursors)
     except CdcError as error:
         tell("Dagster", Told.of(error))
-    return examine(
-        config, cursors=None, every_s=every_s, every_reason=reason, with_spark=with_spark, found_before=found
-    )
+    return examined(None)
 
 
 def longest_gap_s(schedule: ScheduleConfig) -> float | None:
@@ -81,7 +90,8 @@ def longest_gap_s(schedule: ScheduleConfig) -> float | None:
     windows = dg.TimeWindowPartitionsDefinition(
         start=now, fmt=_KEY_FORMAT, cron_schedule=schedule.cron, timezone=schedule.timezone
     )
-    for ahead in _LOOK_AHEAD:
+    is_daily = schedule.cron.split()[2:] == ["*"] * 3
+    for ahead in (*([_EVERY_DAY] if is_daily else []), *_LOOK_AHEAD):
         keys = windows.get_partition_keys(current_time=now + ahead)
         if len(keys) > 1:
             ticks = [datetime.fromisoformat(key) for key in keys]

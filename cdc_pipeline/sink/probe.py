@@ -147,8 +147,11 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
         RuntimeSetupError: Spark does not start.
         SinkError: Delta does not write or read there.
     """
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    is_of_others = context._active_spark_context is not None  # one session is shared by all of a process
     provider = SparkProvider.of(config)
-    was_started = provider.started
     marks = [time.monotonic()]
     session: Any = provider.session()
     try:
@@ -176,7 +179,7 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
             if tuple(found) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
                 raise SinkError("Delta reads other rows than it wrote", expected=f"{_ROWS} rows", got=tuple(found))
     finally:
-        if not was_started:
+        if not is_of_others:
             provider.stop()
     steps = zip(("start", "write", "read"), pairwise(marks), strict=True)
     return SparkProbe(versions, {name: after - before for name, (before, after) in steps})

@@ -37,6 +37,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.replaced_metadata import mapping_mode, replaced_metadata
+from cdc_pipeline.sink.replaced_rows import replaced_rows
 from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_RETENTION
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.tables import check_owner
@@ -105,19 +106,36 @@ def replace_content(
     if not refused:
         side.share(path)
     retention = {name: properties[name] for name in (LOG_RETENTION, FILE_RETENTION) if name in properties}
+    rows: DataFrame | None = None
+    if refused:
+        rows = side.frame()
+        if old is not None and keeps_anything(target):
+            settings.large_batch(target.content.size_bytes)
+            rows = replaced_rows(session, record, target, rows, commit.frame())
     metadata = replaced_metadata(
-        side.metadata, old, source=record.source, table=target.table, app_id=target.app_id, extra=retention
+        side.metadata,
+        old,
+        rows=None if rows is None else json.loads(rows.schema.json()),
+        source=record.source,
+        table=target.table,
+        app_id=target.app_id,
+        extra=retention,
     )
     commit.take_over(metadata, side)
     commit.remove_all()
-    if refused:
+    if rows is not None:
         settings.large_batch(target.content.size_bytes)
-        commit.append(side.frame())
+        commit.append(rows)
         settings.small_batch()
     else:
         commit.adopt(side.files)
     version = transaction_version(record.batch_number, MERGE_STEP)
     commit.commit(app_id=target.app_id, version=version, operation=commit.overwriting())
+
+
+def keeps_anything(target: RecordedTarget) -> bool:
+    """Whether rows or values of the old table stay (`replaced_rows`)."""
+    return target.content is not None and bool(target.content.keeps_rows or target.content.carried)
 
 
 def why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
@@ -128,7 +146,7 @@ def why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any]
     """
     content = target.content
     assert content is not None
-    if old is not None and (content.keeps_rows or content.carried):
+    if old is not None and keeps_anything(target):
         return "rows or values of the old table are kept"
     for metadata in (side.metadata, old or {}):
         odd = [name for name, value in metadata.get("configuration", {}).items() if _is_on(name, value)]
@@ -238,7 +256,7 @@ class ContentCommit(TableCommit):
         log = context._jvm.org.apache.spark.sql.delta.DeltaLog
         log.invalidateCache(context._jsparkSession, context._jvm.org.apache.hadoop.fs.Path(str(path)))
         super().__init__(session, path)
-        self._changed: Any = None
+        self._path = path
 
     @property
     def metadata(self) -> dict[str, Any] | None:
@@ -247,6 +265,11 @@ class ContentCommit(TableCommit):
             return None
         found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())["metaData"]
         return found
+
+    def frame(self) -> DataFrame:
+        """Its rows as they are."""
+        with old_commits_readable(self._session):
+            return table_frame(self._session, self._path, version=self.version)
 
     def take_over(self, metadata: dict[str, Any], side: SideTable) -> None:
         """The table gets this metadata, and what of protocol and clustering the side table has besides."""

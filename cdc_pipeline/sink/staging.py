@@ -10,9 +10,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -38,102 +37,20 @@ from cdc_pipeline.sink.manifest import (
     Note,
     QuarantineMark,
     RecordedContent,
-    RecordedShape,
-    RecordedSource,
     RecordedTarget,
-    StagedFile,
     TargetColumn,
 )
 from cdc_pipeline.sink.modes import staged_rows
 from cdc_pipeline.sink.raw_files import SCHEMA as RAW_SCHEMA
-from cdc_pipeline.sink.raw_files import RawParts, RawRows
+from cdc_pipeline.sink.raw_files import RawRows
 from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
+from cdc_pipeline.sink.staged_parts import StagedPart, StagedTarget
+from cdc_pipeline.sink.staged_parts import TargetPlan as TargetPlan
 from cdc_pipeline.sink.storage import storage_of
-from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
 
 _QUARANTINE: Final = "quarantine of "  # no target's name has a blank before its first dot
-
-
-@dataclass(frozen=True, slots=True)
-class TargetPlan:
-    """What a batch must know of a target.
-
-    Attributes:
-        table: the target's name, ``schema.table`` in the lake.
-        app_id: the target's transaction application id in Delta; a created table gets it for good.
-        columns: the target's source columns after this batch.
-        key: names among them.
-        partial: as recorded for a table that this batch creates (K19).
-        mode: how the target follows the source.
-        track, key_reason, sources, shape, exact: as in `manifest.RecordedTarget`.
-        rescued: columns of which values were rescued, those of this batch included; None: there is no rescue column.
-        replaces: the app_id of the table in whose place this batch makes it anew; "" else.
-    """
-
-    table: str
-    app_id: str
-    columns: tuple[TargetColumn, ...]
-    key: tuple[str, ...]
-    partial: bool = False
-    mode: Mode = "mirror"
-    track: tuple[str, ...] = ()
-    key_reason: str = ""
-    sources: Mapping[str, RecordedSource] = field(default_factory=dict)
-    shape: RecordedShape | None = None
-    rescued: tuple[str, ...] | None = None
-    replaces: str = ""
-    exact: bool = False
-
-
-@dataclass
-class _Part:
-    """Files and counts of a target: those that belong to the batch, or those of the open transaction."""
-
-    closed: list[StagedFile] = field(default_factory=list)
-    writer: StagedFileWriter | None = None
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    partial: bool = False
-    partial_key_updates: int = 0
-    gone: int = 0
-    rescued: Counter[str] = field(default_factory=Counter)
-    rescued_rows: int = 0
-    raw: RawParts = field(default_factory=RawParts)
-
-    @property
-    def staged_bytes(self) -> int:
-        written = self.raw.staged_bytes + (self.writer.staged_bytes if self.writer else 0)
-        return sum(file.size_bytes for file in self.closed) + written
-
-    @property
-    def staged_rows(self) -> int:
-        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0) + self.raw.rows
-
-    def join(self, other: _Part) -> None:
-        self.closed += other.closed
-        self.inserted += other.inserted
-        self.updated += other.updated
-        self.deleted += other.deleted
-        self.partial |= other.partial
-        self.partial_key_updates += other.partial_key_updates
-        self.gone += other.gone
-        self.rescued += other.rescued
-        self.rescued_rows += other.rescued_rows
-
-
-@dataclass
-class _Target:
-    plan: TargetPlan
-    create: bool = False
-    changed: bool = False
-    before: tuple[TargetColumn, ...] = ()
-    steps: tuple[Step, ...] = ()
-    content: RecordedContent | None = None
-    part: _Part = field(default_factory=_Part)
-    open: _Part | None = None
 
 
 class StagedBatch:
@@ -145,7 +62,7 @@ class StagedBatch:
         self._paths = paths
         self._on_joint = on_joint
         self._folder = paths.staging(number) / part if part else paths.staging(number)
-        self._targets: dict[str, _Target] = {}
+        self._targets: dict[str, StagedTarget] = {}
         self._files = 0
         self._recorded = False
         remove_tree(self._folder)
@@ -173,7 +90,7 @@ class StagedBatch:
         """Rows in staged files; a key update counts twice."""
         return sum(part.staged_rows for part in self._parts())
 
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[StagedPart]:
         return [part for t in self._targets.values() for part in (t.part, t.open) if part is not None]
 
     # -- filling it ---------------------------------------------------------------------------------------------------
@@ -195,7 +112,7 @@ class StagedBatch:
                 table=plan.table,
                 expected="a DDL alone in its batch",
             )
-        self._targets[plan.table] = _Target(plan, changed=True, before=before, steps=steps)
+        self._targets[plan.table] = StagedTarget(plan, changed=True, before=before, steps=steps)
 
     def replace(self, plan: TargetPlan, content: RecordedContent) -> None:
         """The batch puts the rows of a side table in the place of all that the target holds; see `replacement` for the
@@ -206,7 +123,7 @@ class StagedBatch:
         """
         if plan.table in self._targets:
             raise StagingError("a target is replaced in a batch that also changes it", table=plan.table)
-        self._targets[plan.table] = _Target(plan, content=content)
+        self._targets[plan.table] = StagedTarget(plan, content=content)
 
     def add(
         self,
@@ -243,7 +160,7 @@ class StagedBatch:
         staged = staged_rows(rows, as_staged, transactions)
         part = target.part
         if open_transaction:
-            part = target.open = target.open or _Part()
+            part = target.open = target.open or StagedPart()
         try:
             self._write(target, part, staged)
         except OSError as error:
@@ -281,10 +198,10 @@ class StagedBatch:
     def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
         """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
         plan = TargetPlan(table=f"{_QUARANTINE}{table}", app_id="", columns=(), key=())
-        target = self._targets.setdefault(plan.table, _Target(plan))
+        target = self._targets.setdefault(plan.table, StagedTarget(plan))
         part = target.part
         if open_transaction:
-            part = target.open = target.open or _Part()
+            part = target.open = target.open or StagedPart()
         if part.writer is None:
             part.writer = self._writer(target, entries.schema)
         part.writer.write(entries)
@@ -409,8 +326,8 @@ class StagedBatch:
         self._on_joint("after_record")
         return record
 
-    def _target(self, plan: TargetPlan) -> _Target:
-        target = self._targets.setdefault(plan.table, _Target(plan))
+    def _target(self, plan: TargetPlan) -> StagedTarget:
+        target = self._targets.setdefault(plan.table, StagedTarget(plan))
         if (plan.app_id, plan.key) != (target.plan.app_id, target.plan.key) or (
             plan.columns != target.plan.columns and target.part.staged_rows + (target.open is not None)
         ):
@@ -418,14 +335,14 @@ class StagedBatch:
         target.plan = plan
         return target
 
-    def _write(self, target: _Target, part: _Part, staged: StagedRows) -> None:
+    def _write(self, target: StagedTarget, part: StagedPart, staged: StagedRows) -> None:
         if part.writer is not None and part.writer.schema != staged.table.schema:
             self._close(part)
         if part.writer is None:
             part.writer = self._writer(target, staged.table.schema)
         part.writer.write(staged.table)
 
-    def _undo(self, target: _Target, part: _Part, at: int, path: Path, undone: NDArray[np.int64]) -> None:
+    def _undo(self, target: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]) -> None:
         """Write the file at `part.closed[at]` anew without the rows that were undone, row group by row group."""
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
@@ -444,7 +361,7 @@ class StagedBatch:
         path.unlink()
         part.closed[at : at + 1] = [] if writer is None else [writer.close(lake=self._paths.lake)]
 
-    def _writer(self, target: _Target, schema: pa.Schema) -> StagedFileWriter:
+    def _writer(self, target: StagedTarget, schema: pa.Schema) -> StagedFileWriter:
         names = [column.name for column in target.plan.columns]
         return self._new_file(schema, key_columns=[f"c{names.index(name)}" for name in target.plan.key])
 
@@ -461,13 +378,13 @@ class StagedBatch:
             next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
         )
 
-    def _close(self, part: _Part) -> None:
+    def _close(self, part: StagedPart) -> None:
         if part.writer is not None:
             part.closed.append(part.writer.close(lake=self._paths.lake))
             part.writer = None
 
 
-def _uncount(part: _Part, gone: pa.Table, *, rescued: str) -> None:
+def _uncount(part: StagedPart, gone: pa.Table, *, rescued: str) -> None:
     """Take the rescued values of rows that never count out of the counts."""
     if rescued in gone.column_names:
         arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
@@ -476,7 +393,7 @@ def _uncount(part: _Part, gone: pa.Table, *, rescued: str) -> None:
         part.rescued -= values
 
 
-def _recorded(target: _Target) -> RecordedTarget:
+def _recorded(target: StagedTarget) -> RecordedTarget:
     plan, part = target.plan, target.part
     return RecordedTarget(
         table=plan.table,

@@ -2,6 +2,31 @@
 
 from __future__ import annotations
 
-from tests.modes.conftest import open_sink, spark
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
-__all__ = ["open_sink", "spark"]
+import pytest
+
+from cdc_pipeline.config import SinkConfig, SparkConfig
+from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.spark import SparkProvider
+from tests.pipeline.conftest import SPARK, spark
+
+__all__ = ["spark"]
+
+
+@pytest.fixture
+def open_sink(tmp_path: Path) -> Iterator[Callable[[str], DeltaSink]]:
+    """``open_sink(lake)``: a locked sink on a lake below the test's folder."""
+    settings = SparkConfig(**SPARK)
+    provider = SparkProvider(settings)
+    with ExitStack() as stack:
+
+        def start(lake: str) -> DeltaSink:
+            config = SinkConfig(lake_path=tmp_path / lake, spark=settings)
+            sink = DeltaSink(source="shop", config=config, spark=provider)
+            stack.enter_context(sink.lock())
+            return sink
+
+        yield start

@@ -23,8 +23,14 @@ class Lakes:
     """`main` follows the source; `side` loads."""
 
     def __init__(self, open_sink: Callable[[str], DeltaSink], name: str = "lake") -> None:
+        self._open, self._name, self._loads = open_sink, name, 0
         self.main = open_sink(name)
-        self.side = open_sink(f"{name}/_cdc/shop/loads/1")
+        self.load_again()
+
+    def load_again(self) -> None:
+        """Begin another load."""
+        self._loads += 1
+        self.side = self._open(f"{self._name}/_cdc/shop/loads/{self._loads}")
 
     def table(self, schema: TableSchema) -> str:
         return table_at(self.main.paths.table(schema.full_name))

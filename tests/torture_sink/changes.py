@@ -13,7 +13,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from tests.torture_sink.column_types import plain
 from tests.torture_sink.oracle import Place
 
 Values = dict[str, Any]
+
+_EXACT = Context(prec=80)
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,8 @@ def value_of(value: Any, delta_type: Any) -> Any:
     if delta_type in ("timestamp", "timestamp_ntz"):
         return plain(dt.datetime.fromisoformat(value))
     if delta_type.startswith("decimal("):
-        return plain(Decimal(value))
+        scale = int(delta_type.rstrip(")").split(",")[1])  # that of now: an added digit is added to every row
+        return plain(Decimal(value).quantize(Decimal(1).scaleb(-scale), context=_EXACT))
     if delta_type == "float":
         return plain(float(np.float32(value)))
     if delta_type == "double":

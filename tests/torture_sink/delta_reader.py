@@ -67,6 +67,11 @@ def read_delta(folder: Path, version: int) -> DeltaTable:
     )
 
 
+def newest_version(folder: Path) -> int:
+    """The newest version of the table in `folder`."""
+    return max(int(file.stem) for file in (folder / "_delta_log").glob("*.json") if file.stem.isdigit())
+
+
 def _identity(action: dict[str, Any]) -> tuple[str, str]:
     vector = action.get("deletionVector")
     unique = "" if not vector else f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset', '')}"

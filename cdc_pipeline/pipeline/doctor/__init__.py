@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from pydantic import BaseModel, SecretStr
@@ -22,7 +22,7 @@ from cdc_pipeline.errors import CdcError, MissingGrantError, ServerUnreachableEr
 from cdc_pipeline.pipeline.doctor import archive, grants, lake, local, retention, server, state, tables
 from cdc_pipeline.pipeline.doctor.check import Check
 from cdc_pipeline.pipeline.doctor.context import Context, NotThereError
-from cdc_pipeline.pipeline.doctor.diagnosis import Diagnosis, Finding, Told, in_order, note, warning
+from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Diagnosis, Finding, Told, in_order, note, warning
 from cdc_pipeline.position.cursor import CursorStore
 
 __all__ = ["Diagnosis", "Finding", "examine"]
@@ -41,6 +41,7 @@ def examine(
     every_s: float | None = None,
     every_reason: str = "",
     with_spark: bool = False,
+    areas: Collection[Area] = AREAS,
     found_before: Sequence[Finding] = (),
 ) -> Diagnosis:
     """Examine a pipeline: its source, its lake, its state and this machine.
@@ -50,6 +51,7 @@ def examine(
         every_s: longest time between two runs; None where nobody knows it.
         every_reason: where that is known from, in words.
         with_spark: also start a Spark session that writes and reads a scratch table in the lake.
+        areas: what is looked at; of the others only what keeps these from being examined is told.
         found_before: findings of the caller's own, which become part of the diagnosis.
 
     Returns:
@@ -63,7 +65,10 @@ def examine(
     checks = [*_OF_EVERY_SOURCE, *of_source, *state.PLAN_CHECKS, *(lake.SPARK_CHECKS if with_spark else ())]
     try:
         for check in checks:
-            findings += _made(check, context, findings, absent)
+            if check.area in areas:
+                findings += _made(check, context, findings, absent)
+            elif check.opens:
+                findings += [one for one in _made(check, context, findings, absent) if one.severity == "error"]
     finally:
         context.close()
     for name, not_made in absent.items():

@@ -82,6 +82,7 @@ def _cursor(context: Context) -> Iterator[Told]:
 
 
 CHECKS: Final = (
-    *checks("server", journals=_journals, end=_end, GTIDs=_gtids),
+    *checks("server", opens=True, journals=_journals),
+    *checks("server", end=_end, GTIDs=_gtids),
     *checks("retention", needed=_cursor),
 )

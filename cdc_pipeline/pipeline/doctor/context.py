@@ -52,6 +52,7 @@ class Context:
     now_s: float = field(default_factory=time.time)
     _source: Source | None = None
     _live: LiveSource | None = None
+    _created_s: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.captured = TableFilter(self.config.tables).captured
@@ -116,6 +117,12 @@ class Context:
     def variables(self) -> dict[str, str]:
         """Every global variable of the server, by name in lower case."""
         return self.server.variables()
+
+    def journal_created_s(self, journal: str) -> int:
+        """Creation time of a journal, seconds since 1970; a dump each, so that none is asked for twice."""
+        if journal not in self._created_s:
+            self._created_s[journal] = self.live.journal_created_s(journal)
+        return self._created_s[journal]
 
     @cached_property
     def tables(self) -> list[TableFacts]:

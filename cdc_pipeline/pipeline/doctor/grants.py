@@ -31,7 +31,7 @@ _NEEDED: Final = frozenset(
 _PATTERN: Final = frozenset("*?[")
 
 
-def _replication(context: Context) -> Iterator[Told]:
+def _privileges(context: Context) -> Iterator[Told]:
     from cdc_pipeline.source.server_checks import grant_findings
 
     found = grant_findings(context.server, context.live.replica.server_id)
@@ -91,7 +91,9 @@ def _more_than_needed(context: Context) -> Iterator[Told]:
         extra = [name for name in named if name not in _NEEDED]
         if extra:
             found += 1
-            again = "" if "ALL PRIVILEGES" not in extra else f" GRANT {_least(context)} ON *.* TO {account};"
+            # SELECT goes with all of them.
+            again = f" GRANT {_least(context)} ON *.* TO {account}; {_select_on(context)}"
+            again = again if "ALL PRIVILEGES" in extra else ""
             yield note(
                 f"{account} may do more than a capture needs",
                 expected=f"SELECT, {_least(context)}",
@@ -100,12 +102,11 @@ def _more_than_needed(context: Context) -> Iterator[Told]:
             )
         if "SELECT" in named and place == "*.*" and (databases := _databases(context)):
             found += 1
-            grants = " ".join(f"GRANT SELECT ON {quoted_table(name)}.* TO {account};" for name in databases)
             yield note(
                 f"{account} may read every database",
                 expected=f"SELECT on {', '.join(databases)}",
                 got="SELECT on *.*",
-                mend=f"{grants} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608  (shown)
+                mend=f"{_select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608  (shown)
             )
     if not found:
         yield ok(f"{account} may do no more than it needs")
@@ -115,10 +116,16 @@ def _least(context: Context) -> str:
     return f"REPLICATION SLAVE, {context.server.status_privilege}"
 
 
+def _select_on(context: Context) -> str:
+    """The statements that let the account read what is captured, and no other database where that can be told."""
+    places = [f"{quoted_table(name)}.*" for name in _databases(context)] or ["*.*"]
+    return " ".join(f"GRANT SELECT ON {place} TO {context.server.account};" for place in places)
+
+
 def _databases(context: Context) -> list[str]:
     """The databases of the patterns, where all of them name one."""
     found = {pattern.partition(".")[0] for pattern in context.config.tables.include}
     return [] if any(_PATTERN & set(name) for name in found) else sorted(found)
 
 
-CHECKS: Final = checks("grants", replication=_replication, select=_select, more_than_needed=_more_than_needed)
+CHECKS: Final = checks("grants", privileges=_privileges, select=_select, more_than_needed=_more_than_needed)

@@ -21,12 +21,16 @@ _BATCHES: Final = 4
 _MAGIC_FLAG: Final = "spark.hadoop.fs.s3a.performance.flags"
 
 
-def _usable(context: Context) -> Iterator[Told]:
-    lake = context.paths.lake
-    check_reachable(lake)
+def _reachable(context: Context) -> Iterator[Told]:
+    check_reachable(context.paths.lake)
     context.lake_is_open = True  # what can be read is examined, whether it can be written or not
+    yield ok(f"{context.paths.lake} can be read, or is new")
+
+
+def _usable(context: Context) -> Iterator[Told]:
+    context.sink  # noqa: B018  (the lake can be read)
     seconds = probe_lake(context.paths)
-    yield ok(f"{lake}: put if absent, lock and remove work ({seconds * 1000:.0f} ms)")
+    yield ok(f"put if absent, lock and remove work ({seconds * 1000:.0f} ms)")
 
 
 def _disk(context: Context) -> Iterator[Told]:
@@ -163,13 +167,16 @@ def _spark(context: Context) -> Iterator[Told]:
     yield ok(f"{versions}: a scratch table was written and read ({seconds})")
 
 
-CHECKS: Final = checks(
-    "lake",
-    usable=_usable,
-    disk=_disk,
-    store=_store,
-    left_behind=_left_behind,
-    retention=_retention,
-    maintenance=_upkeep,
+CHECKS: Final = (
+    *checks("lake", opens=True, lake=_reachable),
+    *checks(
+        "lake",
+        usable=_usable,
+        disk=_disk,
+        store=_store,
+        left_behind=_left_behind,
+        cut_retention=_retention,
+        maintenance=_upkeep,
+    ),
 )
 SPARK_CHECKS: Final = checks("lake", Spark=_spark)

@@ -57,7 +57,7 @@ def _growth(context: Context) -> float | None:
     journals = context.live.journals()
     if len(journals) < 2:
         return None
-    created_s = [context.live.journal_created_s(info.journal) for info in (journals[0], journals[-1])]
+    created_s = [context.journal_created_s(info.journal) for info in (journals[0], journals[-1])]
     over_s = created_s[1] - created_s[0]
     return sum(info.size_bytes for info in journals[:-1]) / over_s if over_s > 0 else None
 
@@ -130,9 +130,8 @@ def _needed(context: Context) -> Iterator[Told]:
     if not consumers:
         yield ok("nobody needs old journals yet: there is no cursor")
         return
-    created_s: dict[str, int] = {}
     for consumer in consumers:
-        yield _headroom(context, consumer, log, rate, created_s)
+        yield _headroom(context, consumer, log, rate)
 
 
 def _consumers(context: Context) -> Iterator[Consumer]:
@@ -152,12 +151,12 @@ def _consumers(context: Context) -> Iterator[Consumer]:
             yield Consumer(f"load {name}", loaded.epoch, loaded.position)
 
 
-def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | None, created_s: dict[str, int]) -> Told:
+def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | None) -> Told:
     journal = consumer.position.journal
     who = "the cursor" if consumer.name == "cursor" else consumer.name
     if not log.has(journal):
         return _gone(context, consumer, log, who)
-    left_s = _left_s(context, log, journal, rate, created_s)
+    left_s = _left_s(context, log, journal, rate)
     if left_s is None:
         return ok(f"{who} stands in {journal}, which the server never purges by itself")
     ahead = len(log.after(journal))
@@ -177,17 +176,14 @@ def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | Non
     )
 
 
-def _left_s(context: Context, log: _Log, journal: str, rate: float | None, created_s: dict[str, int]) -> float | None:
+def _left_s(context: Context, log: _Log, journal: str, rate: float | None) -> float | None:
     """Seconds until a journal may be purged; None for never."""
     behind = log.after(journal)
     found = []
     if log.keeps.expire_s is not None:
         since_s = 0.0
         if behind:
-            following = behind[0].journal
-            if following not in created_s:
-                created_s[following] = context.live.journal_created_s(following)
-            since_s = context.now_s - created_s[following]
+            since_s = context.now_s - context.journal_created_s(behind[0].journal)
         found.append(log.keeps.expire_s - since_s)
     if log.keeps.total_bytes is not None and rate:
         later = sum(info.size_bytes for info in behind)

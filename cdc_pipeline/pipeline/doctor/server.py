@@ -186,7 +186,8 @@ def _standby(context: Context) -> Iterator[Told]:
     from cdc_pipeline.source.server import ServerConnection
     from cdc_pipeline.source.server_checks import setting_findings
 
-    if (context.server.config.host, context.server.config.port) == (standby.host, standby.port):
+    primary, examined = context.live_config, context.server.config
+    if (examined.host, examined.port) == (standby.host, standby.port) != (primary.host, primary.port):
         return  # it is the one that is examined
     address = f"{standby.host}:{standby.port}"
     other = ServerConnection(context.live_config.model_copy(update={"host": standby.host, "port": standby.port}))
@@ -228,7 +229,8 @@ def _is_this_machine(host: str) -> bool:
 
 
 CHECKS: Final = (
-    *checks("server", reachable=_reachable, tls=_tls, clock=_clock, server_id=_server_id, replica_id=_replica_id),
+    *checks("server", opens=True, reachable=_reachable),
+    *checks("server", tls=_tls, clock=_clock, server_id=_server_id, replica_id=_replica_id),
     *settings.CHECKS,
     *checks("server", replication=_replication, standby=_standby),
 )

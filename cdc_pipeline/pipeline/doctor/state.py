@@ -166,15 +166,17 @@ def _plan(context: Context) -> Iterator[Told]:
     yield ok(f"a run would read {size(made.bytes_between)}, from {start} to {end}")
 
 
-CHECKS: Final = checks(
-    "state",
-    cursor=_cursor,
-    last_run=_last_run,
-    unfinished_batch=_unfinished,
-    targets=_targets,
-    suspended=_suspended,
-    quarantine=_quarantine,
-    lock=_lock,
-    dump_errors=_dump_errors,
+CHECKS: Final = (
+    *checks("state", opens=True, cursor=_cursor),
+    *checks(
+        "state",
+        last_run=_last_run,
+        unfinished_batch=_unfinished,
+        targets=_targets,
+        suspended=_suspended,
+        quarantine=_quarantine,
+        lock=_lock,
+        dump_errors=_dump_errors,
+    ),
 )
 PLAN_CHECKS: Final = checks("state", plan=_plan)

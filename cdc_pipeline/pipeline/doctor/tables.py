@@ -189,7 +189,7 @@ def _versioned(context: Context) -> Iterator[Told]:
     names = [table.name for table in context.tables if table.kind == "SYSTEM VERSIONED"]
     if names:
         yield warning(
-            "system-versioned tables have their old versions in the log as rows: so has the lake, with row_end in the key; "
+            "system-versioned tables log their old versions as rows: the lake has them too, with row_end in the key; "
             "a statement that adds or removes versioning suspends its table",
             got=listed(names),
             mend=f"read WHERE row_end > now(); or tables: {{exclude: [{_quoted(names)}]}}",
