@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError, LoadError
 from cdc_pipeline.pipeline.backfill_parallel import Parallel
@@ -17,6 +19,7 @@ from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.manifest import BatchRecord
 from tests.backfill.test_into import Killed
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.conftest import SPARK
@@ -63,9 +66,18 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
     old_rows = rows_of()
     assert old_rows != server_rows(server, database, "account", COLUMNS["account"])
 
-    call = partial(rebuild, config, tables=[table], cursors=cursors, start=begin)
+    archive = tmp_path / "archive"
+    archive.mkdir()
+    for file in server.journals():
+        if journal_number(file.name) >= journal_number(begin.journal):
+            shutil.copy2(file, archive)
+    parallel = Parallel(stretch_bytes_min=0)
+    call = partial(rebuild, config, tables=[table], cursors=cursors, start=begin, archive=archive, parallel=parallel)
     with pytest.raises(Killed):
         call(observer=KilledLoad("load_caught_up"))
+    assert any("part-" in str(file) for cut in _batches(config) for file in cut), (
+        "journals of the archive, side by side"
+    )
     assert rows_of() == old_rows
     workload.run(2)
     with pytest.raises(Killed):
@@ -74,6 +86,8 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
     assert stood is not None
     done = call()
     assert (done.outcome, done.resumed) == ("rebuilt", True)
+    assert done.start is not None
+    assert done.start.journal == begin.journal
     assert rows_of() == server_rows(server, database, "account", COLUMNS["account"])
     after = cursors.read()
     assert after is not None
@@ -89,6 +103,13 @@ def test_k18_a_partial_table_is_rebuilt_and_swapped_in_at_a_cut(
     capture(config, cursors=cursors)
     assert rows_of() == server_rows(server, database, "account", COLUMNS["account"])
     assert call().outcome == "nothing_new"
+
+
+def _batches(config: PipelineConfig) -> list[list[str]]:
+    """Staged files of each batch of the side lake."""
+    records = (config.sink.lake_path / "_cdc" / "bank" / "loads").glob("*/_cdc/*/batches/*.json")
+    read = [BatchRecord.model_validate_json(file.read_text()) for file in sorted(records)]
+    return [[file.path for target in record.targets for file in target.files] for record in read]
 
 
 def test_k18_a_rebuild_that_would_be_partial_is_refused(
