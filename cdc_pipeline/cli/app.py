@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "backfill": "Replay old journals for some tables: into a lake of its own, or anew.",
     "snapshot": "Load tables, or load them anew, from the server's rows.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
+    "verify": "Prove that the lake's tables equal the source; name and repair what differs.",
     "maintain": "Compact and vacuum a source's tables where it pays.",
     "demo": "Run the embedded demo and verify its tables.",
     "binlog": "Show what is in journals: a summary, or every change.",

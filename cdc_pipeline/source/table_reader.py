@@ -160,6 +160,8 @@ class TableReader:
         )
         self._reading = True
         try:
+            if where:
+                connection.query(f"USE {quoted(plan.schema.database)}")  # names in the condition are its
             with closing(connection.rows(sql, result)) as batches:  # type: ignore[type-var]
                 yield from batches
             assert result.end is not None

@@ -176,6 +176,10 @@ class Dagit:
             self._pause.wait(_POLL_S)
         return run_id
 
+    def pause(self) -> None:
+        """Wait a moment before the next question."""
+        self._pause.wait(_POLL_S)
+
     def _wait_ready(self) -> None:
         """Until it answers and has loaded the project."""
         assert self._process is not None

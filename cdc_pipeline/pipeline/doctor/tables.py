@@ -71,7 +71,7 @@ def _columns(context: Context) -> Iterator[Told]:
 
     known = {*known_charsets(), "binary"}
     fine = 0
-    for table in (one for one in context.tables if one.has_rows):
+    for table in context.tables_with_rows:
         unknown = [column for column in table.columns if column.column is None]
         odd = [one for one in table.columns if one.charset and server_charset(one.charset) not in known]
         for column in unknown:
@@ -113,7 +113,7 @@ _KEYLESS: Final = {
 
 def _keys(context: Context) -> Iterator[Told]:
     routes = Routes(context.config)
-    keyless = [table for table in context.tables if table.has_rows and not table.has_key]
+    keyless = [table for table in context.tables_with_rows if not table.has_key]
     for table in keyless:
         for route in routes.of(*table.name.split(".", 1)):
             rule = route.rule
@@ -152,7 +152,7 @@ def _cascades(context: Context) -> Iterator[Told]:
 
 def _engines(context: Context) -> Iterator[Told]:
     fine = True
-    for table in (one for one in context.tables if one.has_rows and one.engine):
+    for table in (one for one in context.tables_with_rows if one.engine):
         engine = table.engine.upper()
         if engine in _TRANSACTIONAL:
             continue
