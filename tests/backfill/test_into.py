@@ -128,7 +128,7 @@ def test_k18_a_range_is_a_journal_a_gtid_or_a_time(history: History, make_config
 def test_k18_what_a_side_lake_cannot_be(history: History, make_config: MakeConfig, tmp_path: Path) -> None:
     config = make_config(history.archive, tables={"include": [f"{DATABASE}.*"], "exclude": [LABEL]})
     lake = config.sink.lake_path
-    for into in (lake, lake / DATABASE, lake.parent):
+    for into in (lake, lake / DATABASE, lake.parent, f"{lake.parent}/side/../{lake.name}"):
         with pytest.raises(ConfigError, match="must be apart"):
             backfill(config, tables=[ACCOUNT], into=into)
     for tables in ([LABEL], ["account"], []):
