@@ -31,7 +31,6 @@ __all__ = [
     "QuarantineCount",
     "QuarantineMark",
     "RawFile",
-    "ReadyFile",
     "RecordedContent",
     "RecordedShape",
     "RecordedSource",
@@ -101,12 +100,6 @@ class RawFile(StagedFile):
 
     source_schema: str  # `TableSchema` as JSON
     epoch: int  # K1
-
-
-class ReadyFile(StagedFile):
-    """Rows in the target's own layout: its file's name is that of the data file (`sink/ready_files.py`)."""
-
-    statistics: str  # as Delta's log has them, JSON
 
 
 class QuarantineMark(_Plain):
@@ -235,7 +228,6 @@ class RecordedTarget(_Plain):
     replaces: str = ""  # the app_id of the table that this one takes the place of, empty (a table created anew)
     files: tuple[StagedFile, ...] = ()
     raw_files: tuple[RawFile, ...] = ()
-    ready_files: tuple[ReadyFile, ...] = ()  # inserts of an exact target
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0

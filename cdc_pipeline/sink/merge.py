@@ -32,7 +32,6 @@ from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.modes import is_plain_mirror
 from cdc_pipeline.sink.modes import statement as modes_statement
-from cdc_pipeline.sink.ready_files import take_ready
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
 from cdc_pipeline.sink.replace import is_replaced, replace_content
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
@@ -73,7 +72,7 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     if there is None or (target.replaces and there.app_id == target.replaces):
         return False
     check_owner(there, target.table, target.app_id, path=path)
-    if target.files or target.raw_files or target.ready_files:
+    if target.files or target.raw_files:
         return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
     return are_done(there, record, target)
 
@@ -97,8 +96,7 @@ def apply_target(
     """
     path, recorded, target = paths.table(target.table), target, with_rescued_column(target)
     files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
-    ready = [verify(file, lake=paths.lake, table=target.table) for file in target.ready_files]
-    has_rows = bool(files or target.raw_files or ready)
+    has_rows = bool(files or target.raw_files)
     # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
     session = spark.newSession()
@@ -122,7 +120,7 @@ def apply_target(
 
                 target = with_rescued_column(with_decoded(session, record, recorded, paths=paths))
                 files = [paths.lake / file.path for file in target.files]
-            _apply_rows(session, path, record, target, there, files or ready, settings=MergeSettings(session, fixed))
+            _apply_rows(session, path, record, target, there, files, settings=MergeSettings(session, fixed))
     except CdcError:
         raise
     except Exception as error:
@@ -152,13 +150,8 @@ def _apply_rows(
         statement = modes_statement(session, path, target, files, of_key)
         run_once(session, statement, there, record, step=MERGE_STEP)
         return
-    version = transaction_version(record.batch_number, MERGE_STEP)
-    if target.ready_files:
-        if target.files or not may_append(record, target, there):
-            raise StagingError("rows of an exact target alone are staged as its own", table=target.table)
-        take_ready(session, path, target, files, settings=settings, app_id=there.app_id, version=version)
-        return
     facts = KeyFacts(target, files)
+    version = transaction_version(record.batch_number, MERGE_STEP)
     if not facts.has_null and may_append(record, target, there):
         append(session, path, target, files, settings=settings, app_id=there.app_id, version=version)
         return

@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,15 +41,14 @@ from cdc_pipeline.sink.manifest import (
     RecordedShape,
     RecordedSource,
     RecordedTarget,
+    StagedFile,
     TargetColumn,
 )
 from cdc_pipeline.sink.modes import staged_rows
 from cdc_pipeline.sink.raw_files import SCHEMA as RAW_SCHEMA
-from cdc_pipeline.sink.raw_files import RawRows
-from cdc_pipeline.sink.ready_files import is_ready, ready_rows
-from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, with_rescued
+from cdc_pipeline.sink.raw_files import RawParts, RawRows
+from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
-from cdc_pipeline.sink.staged_part import StagedPart
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
@@ -88,6 +88,43 @@ class TargetPlan:
 
 
 @dataclass
+class _Part:
+    """Files and counts of a target: those that belong to the batch, or those of the open transaction."""
+
+    closed: list[StagedFile] = field(default_factory=list)
+    writer: StagedFileWriter | None = None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    partial: bool = False
+    partial_key_updates: int = 0
+    gone: int = 0
+    rescued: Counter[str] = field(default_factory=Counter)
+    rescued_rows: int = 0
+    raw: RawParts = field(default_factory=RawParts)
+
+    @property
+    def staged_bytes(self) -> int:
+        written = self.raw.staged_bytes + (self.writer.staged_bytes if self.writer else 0)
+        return sum(file.size_bytes for file in self.closed) + written
+
+    @property
+    def staged_rows(self) -> int:
+        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0) + self.raw.rows
+
+    def join(self, other: _Part) -> None:
+        self.closed += other.closed
+        self.inserted += other.inserted
+        self.updated += other.updated
+        self.deleted += other.deleted
+        self.partial |= other.partial
+        self.partial_key_updates += other.partial_key_updates
+        self.gone += other.gone
+        self.rescued += other.rescued
+        self.rescued_rows += other.rescued_rows
+
+
+@dataclass
 class _Target:
     plan: TargetPlan
     create: bool = False
@@ -95,8 +132,8 @@ class _Target:
     before: tuple[TargetColumn, ...] = ()
     steps: tuple[Step, ...] = ()
     content: RecordedContent | None = None
-    part: StagedPart = field(default_factory=StagedPart)
-    open: StagedPart | None = None
+    part: _Part = field(default_factory=_Part)
+    open: _Part | None = None
 
 
 class StagedBatch:
@@ -135,7 +172,7 @@ class StagedBatch:
         """Rows in staged files; a key update counts twice."""
         return sum(part.staged_rows for part in self._parts())
 
-    def _parts(self) -> list[StagedPart]:
+    def _parts(self) -> list[_Part]:
         return [part for t in self._targets.values() for part in (t.part, t.open) if part is not None]
 
     # -- filling it ---------------------------------------------------------------------------------------------------
@@ -177,11 +214,9 @@ class StagedBatch:
         *,
         open_transaction: bool = False,
         transactions: pa.Array | None = None,
-        ready: bool = False,
     ) -> None:
         """Stage n changes of one table; `open_transaction` where their transaction's end is not known yet.
-        `transactions`, strings (n,), names the transaction of each for a changelog. `ready`: rows of which an exact
-        target has none are staged as its own data files, where that can be (`ready_files`).
+        `transactions`, strings (n,), names the transaction of each for a changelog.
 
         Raises:
             StagingError: the rows do not fit the target (see `expand.expand`), or whole transactions come while a
@@ -207,14 +242,9 @@ class StagedBatch:
         staged = staged_rows(rows, as_staged, transactions)
         part = target.part
         if open_transaction:
-            part = target.open = target.open or StagedPart()
+            part = target.open = target.open or _Part()
         try:
-            if ready and not open_transaction and is_ready(plan, staged) and not part.has_others:
-                part.ready.write(ready_rows(staged, as_staged), self._folder)
-            elif part.ready.rows:
-                raise StagingError("other rows come to a target whose rows are staged as its own", table=plan.table)
-            else:
-                self._write(target, part, staged)
+            self._write(target, part, staged)
         except OSError as error:
             raise self._cannot_stage(plan, error) from error
         part.inserted += staged.rows_inserted
@@ -253,7 +283,7 @@ class StagedBatch:
         target = self._targets.setdefault(plan.table, _Target(plan))
         part = target.part
         if open_transaction:
-            part = target.open = target.open or StagedPart()
+            part = target.open = target.open or _Part()
         if part.writer is None:
             part.writer = self._writer(target, entries.schema)
         part.writer.write(entries)
@@ -326,7 +356,6 @@ class StagedBatch:
         for target in self._targets.values():
             self._close(target.part)
             target.part.raw.close(lake=self._paths.lake)
-            target.part.ready.close(lake=self._paths.lake)
         sync_folder(self._folder)
         sync_folder(self._folder.parent)
         record = BatchRecord(
@@ -340,7 +369,7 @@ class StagedBatch:
             targets=tuple(
                 _recorded(target)
                 for name, target in sorted(self._targets.items())
-                if (target.create or target.changed or target.content or target.part.has_files)
+                if (target.create or target.changed or target.content or target.part.closed or target.part.raw.closed)
                 and not name.startswith(_QUARANTINE)
             ),
             quarantine=tuple(
@@ -379,14 +408,14 @@ class StagedBatch:
         target.plan = plan
         return target
 
-    def _write(self, target: _Target, part: StagedPart, staged: StagedRows) -> None:
+    def _write(self, target: _Target, part: _Part, staged: StagedRows) -> None:
         if part.writer is not None and part.writer.schema != staged.table.schema:
             self._close(part)
         if part.writer is None:
             part.writer = self._writer(target, staged.table.schema)
         part.writer.write(staged.table)
 
-    def _undo(self, target: _Target, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]) -> None:
+    def _undo(self, target: _Target, part: _Part, at: int, path: Path, undone: NDArray[np.int64]) -> None:
         """Write the file at `part.closed[at]` anew without the rows that were undone, row group by row group."""
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
@@ -394,7 +423,7 @@ class StagedBatch:
             for group in range(staged.num_row_groups):
                 rows = staged.read_row_group(group)
                 gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
-                part.uncount(rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
+                _uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
                 removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
                 if not gone.all():
                     writer = writer or self._writer(target, rows.schema)
@@ -422,10 +451,19 @@ class StagedBatch:
             next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
         )
 
-    def _close(self, part: StagedPart) -> None:
+    def _close(self, part: _Part) -> None:
         if part.writer is not None:
             part.closed.append(part.writer.close(lake=self._paths.lake))
             part.writer = None
+
+
+def _uncount(part: _Part, gone: pa.Table, *, rescued: str) -> None:
+    """Take the rescued values of rows that never count out of the counts."""
+    if rescued in gone.column_names:
+        arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
+        rows, values = undone_counts(gone.filter(arriving).column(rescued))
+        part.rescued_rows -= rows
+        part.rescued -= values
 
 
 def _recorded(target: _Target) -> RecordedTarget:
@@ -448,7 +486,6 @@ def _recorded(target: _Target) -> RecordedTarget:
         replaces=plan.replaces,
         files=tuple(part.closed),
         raw_files=tuple(part.raw.closed),
-        ready_files=tuple(part.ready.closed),
         rows_inserted=part.inserted if target.content is None else max(target.content.rows, 0),
         rows_updated=part.updated,
         rows_deleted=part.deleted,
