@@ -33,6 +33,7 @@ from cdc_pipeline.sink_config import CatalogConfig as CatalogConfig
 from cdc_pipeline.sink_config import MaintenanceConfig as MaintenanceConfig
 from cdc_pipeline.sink_config import SinkConfig as SinkConfig
 from cdc_pipeline.sink_config import SparkConfig as SparkConfig
+from cdc_pipeline.snapshot_config import SnapshotConfig as SnapshotConfig
 from cdc_pipeline.storage_config import LakeUri
 from cdc_pipeline.target_config import Section, TargetRule, checked_patterns
 
@@ -253,6 +254,7 @@ class PipelineConfig(Section):
     store: StoreConfig = StoreConfig()
     batch: BatchConfig = BatchConfig()
     sink: SinkConfig
+    snapshot: SnapshotConfig = SnapshotConfig()
     schedule: ScheduleConfig | None = None
     maintenance: MaintenanceConfig | None = None
 

@@ -118,6 +118,20 @@ class ServerUnreachableError(SourceError):
     retryable = True
 
 
+class TableReadError(SourceError):
+    """The server refuses a SELECT of a table, or broke it off for good."""
+
+
+class TableReadInterruptedError(TableReadError):
+    """A SELECT of a table was broken off by a lock, a kill or a timeout: the same read can succeed."""
+
+    retryable = True
+
+
+class TableChangedError(TableReadError):
+    """The table is no longer what the schema says that it is read by: a DDL came between. Read it by the new one."""
+
+
 class ServerSettingError(SourceError):
     """A server variable has a value that capture cannot work with; the next step holds the statement that mends it."""
 
@@ -309,6 +323,10 @@ class TableNotInCutError(SinkError):
 class TargetSuspendedError(SinkError):
     """Some targets stand still while the others went on (K4); names each, its cause and the way out. Retryable where a
     run that is started again can mend all of them."""
+
+
+class LoadError(CdcError):
+    """Tables cannot be loaded, or not by the load that is under way (K17)."""
 
 
 class CursorError(CdcError):

@@ -154,11 +154,16 @@ class PacketDeframer:
         self._special += data[used : used + int(self._state[_LEFT])].tobytes()
         self._state[_LEFT] = max(0, int(self._state[_LEFT]) - (len(data) - used))
         if self._state[_LEFT] == 0:
-            self.end = _parse_special(bytes(self._special))
+            self.end = parse_end(bytes(self._special))
         return self.end
 
 
-def _parse_special(payload: bytes) -> PacketEnd:
+def parse_end(payload: bytes) -> PacketEnd:
+    """What a logical packet says that ends a stream.
+
+    Raises:
+        BinlogError: it is neither an end nor an error.
+    """
     if payload[0] == 0xFE and len(payload) < 9:
         return PacketEnd()
     if payload[0] == 0xFF and len(payload) >= 3:

@@ -17,12 +17,16 @@ from cdc_pipeline.errors import CdcError, ConfigError
 # Command -> its line in --help. Each is the object `command` in the module of its name, loaded when it is called.
 COMMANDS: Final = {
     "validate": "Check configuration files; every mistake is shown at once.",
+    "doctor": "Examine server, grants, lake and this machine; say what mends each finding.",
     "plan": "Show what a run would do, and why; writes nothing.",
     "run": "Capture a source once, as a run of its Dagster job.",
     "status": "Show where sources stand.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
+    "backfill": "Replay old journals for some tables: into a lake of its own, or anew.",
+    "snapshot": "Load tables, or load them anew, from the server's rows.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
+    "verify": "Prove that the lake's tables equal the source; name and repair what differs.",
     "maintain": "Compact and vacuum a source's tables where it pays.",
     "demo": "Run the embedded demo and verify its tables.",
     "binlog": "Show what is in journals: a summary, or every change.",

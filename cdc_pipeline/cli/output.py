@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from cdc_pipeline.pipeline.load_state import LoadStatus
     from cdc_pipeline.position.cursor import OpenXa
 
 
@@ -50,6 +51,16 @@ def xa_line(xa: OpenXa) -> str:
     if xa.prepared_at_us >= 0:
         since = f" since {datetime.fromtimestamp(xa.prepared_at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
     return f"{xa.xid}{since}, {xa.prepared_journal}:{xa.prepared_offset}, {count_of(xa.rows, 'row')} parked"
+
+
+def load_line(load: LoadStatus) -> str:
+    """A load that is not finished on one line: what it does, how far it is."""
+    percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
+    state = "under way" if load.is_running else "stopped: the same `cdc-pipeline snapshot` goes on with it"
+    return (
+        f"{load.load_id} of {', '.join(load.tables)}: {count_of(load.rows, 'row')} in {count_of(load.chunks, 'chunk')}"
+        f"{percent}, from {load.journal}:{load.offset} on; {state}"
+    )
 
 
 def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:

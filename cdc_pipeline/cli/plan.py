@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, results, table, xa_line
+from cdc_pipeline.cli.output import count_of, emit_json, load_line, results, table, xa_line
 from cdc_pipeline.cli.settings import Settings, with_bound, with_json
 
 if TYPE_CHECKING:
@@ -64,9 +64,15 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
         rows.add_row("needed", f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}")
     if plan.partial_tables:
         rows.add_row("partial", ", ".join(plan.partial_tables))
+    for name, why in sorted(plan.needs_load.items()):
+        rows.add_row("needs a load", f"{name}: {why}")
+    if plan.needs_load:
+        rows.add_row("", f"cdc-pipeline snapshot {plan.source}")
+    for load in plan.loads:
+        rows.add_row("load", load_line(load))
     for name, held in sorted(plan.suspended.items()):
         rows.add_row("suspended", f"{name} stands at {held.position}: {held.error}: {held.what}")
-        rows.add_row("", way_out(name, held))
+        rows.add_row("", way_out(name, held, source=plan.source))
     if plan.unfinished_batch is not None:
         rows.add_row("first", f"batch {plan.unfinished_batch} is finished from its own files")
     for name, number in sorted(plan.quarantine.items()):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from cdc_pipeline.pipeline.report import CaptureReport
+    from cdc_pipeline.pipeline.report import CaptureReport, TableReport
     from cdc_pipeline.schema.decisions import DdlDecision
 
 
@@ -46,7 +46,7 @@ def show_report(report: CaptureReport, *, run_id: str = "") -> None:
     out.print(rows)
     out.print()
     if report.tables:
-        _show_tables(report)
+        show_tables(report.tables)
     for name, number in sorted(report.quarantine.items()):
         out.print(f"{name}: {count_of(number, 'row')} in quarantine", markup=False, soft_wrap=True)
     for name, held in sorted(report.suspended.items()):
@@ -66,10 +66,11 @@ def ddl_table(ddl: Sequence[DdlDecision]) -> Table:
     return rows
 
 
-def _show_tables(report: CaptureReport) -> None:
+def show_tables(tables: Mapping[str, TableReport]) -> None:
+    """Counts of each table on standard output."""
     numbers = ("inserted", "updated", "deleted", "Delta version")
     rows = table("Rows", "table", *numbers, "", numbers=numbers)
-    for name, of_table in sorted(report.tables.items()):
+    for name, of_table in sorted(tables.items()):
         rows.add_row(
             name,
             f"{of_table.rows_inserted:,}",
@@ -80,7 +81,7 @@ def _show_tables(report: CaptureReport) -> None:
         )
     out = results()
     out.print(rows)
-    for name, of_table in sorted(report.tables.items()):
+    for name, of_table in sorted(tables.items()):
         if of_table.rescued:
             text = f"{name}: rescued in {of_table.rescued_rows:,} rows: {rescued_text(of_table.rescued)}"
             out.print(text, markup=False, soft_wrap=True)

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, error_document, results, show_error, table, xa_line
+from cdc_pipeline.cli.output import (
+    count_of,
+    emit_json,
+    error_document,
+    load_line,
+    results,
+    show_error,
+    table,
+    xa_line,
+)
 from cdc_pipeline.cli.report import rescued_text
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
@@ -73,6 +82,8 @@ def _show(status: SourceStatus) -> None:
         out.print(f"  xa      {xa_line(xa)}", markup=False, soft_wrap=True)
     if status.lag_s >= 0:
         out.print(f"  lag     {status.lag_s:,.0f} s since the last applied transaction was committed")
+    for load in status.loads:
+        out.print(f"  load    {load_line(load)}", markup=False, soft_wrap=True)
     rows = table(
         "",
         "table",
@@ -103,8 +114,11 @@ def _show(status: SourceStatus) -> None:
     for name, of_table in sorted(status.tables.items()):
         if of_table.rescued:
             out.print(f"{name}: rescued values so far: {rescued_text(of_table.rescued)}", markup=False, soft_wrap=True)
+        if of_table.needs_load:
+            out.print(f"{name} needs a load: {of_table.needs_load}", markup=False, soft_wrap=True)
+            out.print(f"  {of_table.next_step}", markup=False, soft_wrap=True)
         held = of_table.suspended
         if held is not None:
             line = f"{name} stands at {held.position}: {held.error}: {held.what}"
             out.print(line, markup=False, soft_wrap=True)
-            out.print(f"  {way_out(name, held)}", markup=False, soft_wrap=True)
+            out.print(f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True)

@@ -22,13 +22,14 @@ from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
 # Does the change: gets the store to write through, and the run's id.
 Work = Callable[[DagsterCursorStore, str], object]
+ChangeKind = Literal["set", "rebuild", "replay", "discard", "load", "repair"]
 
 
 def execute_cursor_change(
     loaded: LoadedSource,
     config: PipelineConfig,
     *,
-    kind: Literal["set", "rebuild", "replay", "discard"],
+    kind: ChangeKind,
     instance: dg.DagsterInstance,
     work: Work,
     log_level: str = "CRITICAL",

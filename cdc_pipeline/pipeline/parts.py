@@ -59,7 +59,7 @@ def build_store(config: PipelineConfig, *, on_joint: Callable[[str], None] | Non
         return MemoryEventStore(
             ring_events=store.ring_events, batch_mode=store.batch_mode, memory_unit_bytes=store.memory_unit_bytes
         )
-    directory = _spill_directory(config)
+    directory = spill_directory(config)
     options = _FileOptions(
         segment_bytes=store.segment_bytes,
         disk_bytes_max=store.disk_bytes_max,
@@ -78,7 +78,7 @@ def build_store(config: PipelineConfig, *, on_joint: Callable[[str], None] | Non
     )
 
 
-def _spill_directory(config: PipelineConfig) -> Path:
+def spill_directory(config: PipelineConfig) -> Path:
     """A local folder of the user's own (K14: raw events stay local), one for each source and lake."""
     lake = hashlib.sha256(str(config.sink.lake_path).encode()).hexdigest()[:12]
     parent = config.store.directory or Path(tempfile.gettempdir()) / f"cdc_pipeline-{os.getuid()}"

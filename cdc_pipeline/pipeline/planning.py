@@ -16,6 +16,8 @@ from cdc_pipeline.config import Bound, GtidBoundConfig, PipelineConfig, Position
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.pipeline.feature_plan import with_features
 from cdc_pipeline.pipeline.limits import Limit, executed_before, make_limit
+from cdc_pipeline.pipeline.load_state import loads_of
+from cdc_pipeline.pipeline.load_tables import needing
 from cdc_pipeline.pipeline.overlap import overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source
 from cdc_pipeline.pipeline.planned_targets import planned_targets
@@ -166,6 +168,8 @@ def resolve(
             open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
             suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
             quarantine=quarantined(cut),
+            needs_load={} if cut is None else needing(config, cut, source.tables() or ()),
+            loads=tuple(loads_of(config, cut)),
             warnings=source.warnings(captured),
         ),
         start=start,

@@ -57,7 +57,7 @@ def bad_rows(
     """
     wanted = np.zeros(len(rows), np.bool_)
     wanted[list(causes)] = True
-    bad = _without(rows.where(wanted), hidden)
+    bad = without_values(rows.where(wanted), hidden)
     offsets = np.concatenate([part.chunk.events["offset"][part.rows] for part in parts]).astype(np.int64)
     ends = np.cumsum([len(part.rows) for part in parts])
     events: dict[int, tuple[Chunk, int]] = {}
@@ -128,7 +128,7 @@ def _lines(
     return [found[row] for row in range(len(rows))]
 
 
-def _without(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
+def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
     """The rows with NULL in hidden columns."""
     # A masked value is what everybody may see.
     hidden = {column.name for column in rows.schema.columns if column.name in hidden and not column.masked}

@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cdc_pipeline.pipeline.load_state import LoadStatus
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Suspension
 from cdc_pipeline.position.failback import consumers_of, oldest
 from cdc_pipeline.position.position import Position
@@ -109,6 +110,8 @@ class CapturePlan(_Plain):
     # Delta features that readers must know, of the tables that are known: those that they have, or will get.
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
+    needs_load: dict[str, str] = Field(default_factory=dict)  # why, by target: `cdc-pipeline snapshot` loads them
+    loads: tuple[LoadStatus, ...] = ()  # that are under way, or wait to be gone on with
     warnings: tuple[str, ...] = ()  # changes of captured tables that the source does not log: cascades
 
 

@@ -7,6 +7,8 @@ import time
 from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.load_state import LoadStatus, loads_of
+from cdc_pipeline.pipeline.load_tables import load_command, why_needed
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import NeededPlace, needed_place, quarantined
@@ -27,6 +29,8 @@ class TableStatus(BaseModel):
     key_reason: str = ""
     partial: bool
     suspended: Suspension | None = None
+    needs_load: str = ""  # why; "" where it needs none
+    next_step: str = ""  # the command that loads it
     rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
 
 
@@ -58,6 +62,7 @@ class SourceStatus(BaseModel):
     open_xa: tuple[OpenXa, ...] = ()
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
     tables: dict[str, TableStatus] = Field(default_factory=dict)
+    loads: tuple[LoadStatus, ...] = ()  # that are under way, or wait to be gone on with
 
 
 def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
@@ -77,6 +82,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
             state="never_run" if pending is None else "unfinished",
             reason=reconciled.reason,
             unfinished_batch=None if pending is None else pending.batch_number,
+            loads=tuple(loads_of(config, cut)),
         )
     tables = {
         name: TableStatus(
@@ -88,6 +94,8 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
             key_reason=table.key_reason,
             partial=cut.cursor.targets[name].partial,
             suspended=cut.cursor.targets[name].suspended,
+            needs_load=why_needed(cut.cursor.targets[name]),
+            next_step=load_command(config.name, name) if why_needed(cut.cursor.targets[name]) else "",
             rescued={column: count for column, count in table.rescued_ever.items() if count},
         )
         for name, table in (cut.tables.items() if cut is not None else ())
@@ -116,4 +124,5 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         open_xa=cursor.open_xa,
         quarantine=quarantined(cut),
         tables=tables,
+        loads=tuple(loads_of(config, cut)),
     )

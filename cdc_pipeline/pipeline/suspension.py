@@ -192,7 +192,7 @@ def suspended_error(found: Mapping[str, Suspension], *, cursor: CursorState) -> 
         offset=held.offset if only else None,
         table=name if only else None,
         got="\n    ".join(f"{name} stands at {held.position}: {held.error}: {held.what}" for name, held in listing),
-        next_step="\n    ".join(f"{name}: {way_out(name, held)}" for name, held in listing),
+        next_step="\n    ".join(f"{name}: {way_out(name, held, source=cursor.source)}" for name, held in listing),
     )
     error.retryable = all(is_retryable(held) for held in found.values())
     return error

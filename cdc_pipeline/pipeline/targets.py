@@ -269,6 +269,8 @@ class Targets(FollowedTargets):
         for name in (source, new_source):
             self._confirmed.pop((target.name, name), None)
         recorded = RecordedSource(columns=known.columns, key=known.key, names=known.names, gone=known.gone)
+        if change.empties:
+            _check_may_replace(target, source)
         if change.replaces:
             self._replace(target, new_source, recorded)
             return
@@ -289,14 +291,7 @@ class Targets(FollowedTargets):
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
         """Another table has taken the source table's name: the target is made anew by the next batch."""
-        if target.mode != "mirror":
-            raise SchemaError(
-                f"another table takes the place of {source}, and its target keeps what was",
-                table=source,
-                expected="a mirror, which is made anew",
-                got=f"{target.name}, a {target.mode}",
-                next_step=f"give the rule of {target.name} another `name`: the new table's target is made there",
-            )
+        _check_may_replace(target, source)
         found, shaped = _made(self._route_to(source, target.name), recorded)
         self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=source)
         app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
@@ -324,6 +319,11 @@ class Targets(FollowedTargets):
             return tuple(change.known.target_name(name) for name in change.known.key) + shard_key(target.shape)
         renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
         return tuple(renamed.get(name, name) for name in target.key)
+
+    def created(self, sources: Collection[str]) -> None:
+        """All rows of these source tables come, as if each had been created in the log: a target that is made of them
+        is not partial (K17, K19)."""
+        self._created_in_log.update(sources)
 
     def confirm(self, schema: TableSchema) -> list[Target]:
         """The targets of a table map's table that follow the source; created from it, and partial, where nothing is
@@ -403,6 +403,20 @@ class Targets(FollowedTargets):
 def _by_key(target: Target, of: RecordedSource) -> bool:
     """Whether a target finds its rows by the key that one of its source tables names."""
     return bool(target.key) and target.key == of.key_in_target + shard_key(target.shape)
+
+
+def _check_may_replace(target: Target, source: str) -> None:
+    """Raises:
+    SchemaError: the target keeps what was, and so cannot be made anew for another table.
+    """
+    if target.mode != "mirror":
+        raise SchemaError(
+            f"another table takes the place of {source}, and its target keeps what was",
+            table=source,
+            expected="a mirror, which is made anew",
+            got=f"{target.name}, a {target.mode}",
+            next_step=f"give the rule of {target.name} another `name`: the new table's target is made there",
+        )
 
 
 def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:

@@ -105,6 +105,7 @@ class TableChange:
         inexact: the target may hold rows that the source has not (K12).
         before: what was recorded of the target before; the rules that decide for a pipeline fill it in.
         replaces: another table has taken the name: the target is made anew, empty.
+        empties: the same, with columns that only its first table map will tell: until then the target is emptied.
     """
 
     table: TableName
@@ -113,6 +114,7 @@ class TableChange:
     name: TableName = ("", "")
     inexact: bool = False
     replaces: bool = False
+    empties: bool = False
     before: KnownTable | None = None
 
     @property

@@ -57,7 +57,8 @@ def create(scene: Scene, statement: Statement) -> Decision:
         if known is None:
             return scene.decided(statement, "recorded", f"{made}: {_FROM_MAP}")
         # The old rows are gone for good; the new columns are known from the first table map.
-        change = replace(_emptied(scene, table, known, "drop_table"), known=replace(known, gone=True))
+        emptied = _emptied(scene, table, known, "drop_table")
+        change = replace(emptied, known=replace(known, gone=True), empties=True)
         decision = scene.decided(
             statement, "applied", f"{made}: the target is emptied now, and made anew from its first table map"
         )

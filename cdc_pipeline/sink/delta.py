@@ -6,7 +6,8 @@ Rules:
 - `finish` alone starts a JVM, and only where a target still lacks the batch. Everything else imports no pyspark.
 - A target that fails for good is suspended: the cut of the batch is published without it (K4). A failure that can be
   gone at the next try fails the batch before its cut, and suspends when a recorded batch is taken up again. Where no
-  other target is fine nothing is suspended: then it is not the target that failed.
+  other target is fine nothing is suspended: then it is not the target that failed; but for a value that an executor
+  could not decode, which is the target's own wherever else anything fails: the driver decodes it in the catch-up.
 - Only the holder of the lock writes.
 """
 
@@ -21,7 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.errors import CdcError, LakeStateError, LockError
+from cdc_pipeline.errors import CdcError, LakeStateError, LockError, UnrepresentableValueError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import register
@@ -312,7 +313,8 @@ class DeltaSink:
         again = [failure for failure in found.values() if failure.retryable]
         if again and not recovered:
             raise again[0]
-        if merged or self._others_are_fine(record, previous, {*found, *known}, with_spark=bool(again)):
+        own = all(isinstance(failure, UnrepresentableValueError) for failure in found.values())
+        if own or merged or self._others_are_fine(record, previous, {*found, *known}, with_spark=bool(again)):
             return found
         raise next(iter(found.values()))
 

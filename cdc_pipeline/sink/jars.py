@@ -144,6 +144,11 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
     return jars
 
 
+def complete_jars(jar_set: str = DELTA) -> list[Path] | None:
+    """The jars of a set in the cache, checksums compared; None where some are absent or damaged. Fetches nothing."""
+    return _listed(jar_folder(jar_set), full=True)
+
+
 def jar_folder(jar_set: str = DELTA) -> Path:
     """Folder of a set in the cache, by a hash of what it was resolved for."""
     import pyspark

@@ -61,6 +61,23 @@ def held_lease(path: ObjectPath, *, on_lost: Callable[[], None] | None = None) -
         lease.release()
 
 
+def lease_holder(path: ObjectPath) -> str:
+    """Who holds the lease at `path` now, in words; "" for nobody. By this machine's clock: for people only.
+
+    Raises:
+        LakeUnreachableError: the store does not answer.
+    """
+    try:
+        note = _parsed(path.store.read(path.key))
+    except FileNotFoundError:
+        return ""
+    written = path.store.modified_at(path.key)
+    if note.get("released") or is_gone(str(note.get("process", ""))) or written is None:
+        return ""
+    age_s = (datetime.now(UTC) - written).total_seconds()
+    return _told(note) if age_s < _seconds(note, path.storage.lease_s) else ""
+
+
 class _Lease:
     def __init__(self, path: ObjectPath, on_lost: Callable[[], None]) -> None:
         self._path = path

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
-from cdc_pipeline.sink.lease import held_lease
+from cdc_pipeline.sink.lease import held_lease, lease_holder
 from cdc_pipeline.sink.object_path import is_object
 
 
@@ -60,6 +60,30 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(note).encode(), 0)
         yield lambda: None
+    finally:
+        os.close(descriptor)
+
+
+def lock_holder(path: Path) -> str:
+    """Who holds the lock of a source now, in words; "" for nobody, or where the system does not tell. Takes nothing.
+
+    Raises:
+        LakeUnreachableError: the object store does not answer.
+    """
+    if is_object(path):
+        return lease_holder(path)
+    try:
+        found = os.stat(path)
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return ""
+    # "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; one that waits has "->" in the second place.
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    if not any(fields[1] == "FLOCK" and fields[5] == place for fields in map(str.split, locks) if len(fields) > 5):
+        return ""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return _holder(descriptor)
     finally:
         os.close(descriptor)
 

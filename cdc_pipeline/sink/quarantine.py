@@ -66,6 +66,7 @@ class Entry:
         seq: decimal text.
         raw: of the whole rows event; b"" where it is left out, or in another row of the event.
         mark: what became of it; None while it is open.
+        op: as `binlog.decoded`; 0 for a whole event.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Entry:
     row: bytes
     raw: bytes
     mark: QuarantineMark | None = None
+    op: int = 0
 
     def rows(self) -> DecodedRows | None:
         """The decoded change; None where the event could not be decoded."""
@@ -189,6 +191,7 @@ def read_entries(
                 row=line["row"] or b"",
                 raw=line["raw"] or b"",
                 mark=mark,
+                op=int(line["_op"]),
             )
 
 

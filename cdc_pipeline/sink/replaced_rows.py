@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from cdc_pipeline.binlog.selected import LOAD_EVENTS
 from cdc_pipeline.binlog.seq import ROW_BITS, journal_number, pack_seq
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.mode_columns import (
@@ -44,7 +45,7 @@ from cdc_pipeline.sink.sql import quoted, text_literal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LOAD_ROOM: Final = 1 << (ROW_BITS + 1)  # seqs of one event: those of a load's rows
+LOAD_ROOM: Final = LOAD_EVENTS << (ROW_BITS + 1)  # seqs of a load's rows
 
 
 def replaced_rows(

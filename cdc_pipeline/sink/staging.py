@@ -10,9 +10,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +26,7 @@ from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.steps import Step
-from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
+from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
 from cdc_pipeline.sink.fitting import fitted
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
@@ -38,113 +37,32 @@ from cdc_pipeline.sink.manifest import (
     Note,
     QuarantineMark,
     RecordedContent,
-    RecordedShape,
-    RecordedSource,
     RecordedTarget,
-    StagedFile,
     TargetColumn,
 )
 from cdc_pipeline.sink.modes import staged_rows
 from cdc_pipeline.sink.raw_files import SCHEMA as RAW_SCHEMA
-from cdc_pipeline.sink.raw_files import RawParts, RawRows
+from cdc_pipeline.sink.raw_files import RawRows
 from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
+from cdc_pipeline.sink.staged_parts import StagedPart, StagedTarget
+from cdc_pipeline.sink.staged_parts import TargetPlan as TargetPlan
 from cdc_pipeline.sink.storage import storage_of
-from cdc_pipeline.target_config import Mode
 from cdc_pipeline.transaction.savepoints import is_undone
 
 _QUARANTINE: Final = "quarantine of "  # no target's name has a blank before its first dot
 
 
-@dataclass(frozen=True, slots=True)
-class TargetPlan:
-    """What a batch must know of a target.
-
-    Attributes:
-        table: the target's name, ``schema.table`` in the lake.
-        app_id: the target's transaction application id in Delta; a created table gets it for good.
-        columns: the target's source columns after this batch.
-        key: names among them.
-        partial: as recorded for a table that this batch creates (K19).
-        mode: how the target follows the source.
-        track, key_reason, sources, shape, exact: as in `manifest.RecordedTarget`.
-        rescued: columns of which values were rescued, those of this batch included; None: there is no rescue column.
-        replaces: the app_id of the table in whose place this batch makes it anew; "" else.
-    """
-
-    table: str
-    app_id: str
-    columns: tuple[TargetColumn, ...]
-    key: tuple[str, ...]
-    partial: bool = False
-    mode: Mode = "mirror"
-    track: tuple[str, ...] = ()
-    key_reason: str = ""
-    sources: Mapping[str, RecordedSource] = field(default_factory=dict)
-    shape: RecordedShape | None = None
-    rescued: tuple[str, ...] | None = None
-    replaces: str = ""
-    exact: bool = False
-
-
-@dataclass
-class _Part:
-    """Files and counts of a target: those that belong to the batch, or those of the open transaction."""
-
-    closed: list[StagedFile] = field(default_factory=list)
-    writer: StagedFileWriter | None = None
-    inserted: int = 0
-    updated: int = 0
-    deleted: int = 0
-    partial: bool = False
-    partial_key_updates: int = 0
-    gone: int = 0
-    rescued: Counter[str] = field(default_factory=Counter)
-    rescued_rows: int = 0
-    raw: RawParts = field(default_factory=RawParts)
-
-    @property
-    def staged_bytes(self) -> int:
-        written = self.raw.staged_bytes + (self.writer.staged_bytes if self.writer else 0)
-        return sum(file.size_bytes for file in self.closed) + written
-
-    @property
-    def staged_rows(self) -> int:
-        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0) + self.raw.rows
-
-    def join(self, other: _Part) -> None:
-        self.closed += other.closed
-        self.inserted += other.inserted
-        self.updated += other.updated
-        self.deleted += other.deleted
-        self.partial |= other.partial
-        self.partial_key_updates += other.partial_key_updates
-        self.gone += other.gone
-        self.rescued += other.rescued
-        self.rescued_rows += other.rescued_rows
-
-
-@dataclass
-class _Target:
-    plan: TargetPlan
-    create: bool = False
-    changed: bool = False
-    before: tuple[TargetColumn, ...] = ()
-    steps: tuple[Step, ...] = ()
-    content: RecordedContent | None = None
-    part: _Part = field(default_factory=_Part)
-    open: _Part | None = None
-
-
 class StagedBatch:
     """Batch `number` of a source, from its first row to its record. Not for several threads."""
 
-    def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None]) -> None:
+    def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None], part: str = "") -> None:
+        """`part`: a folder of its own in that of the batch, where several processes stage parts of one batch."""
         self.number = number
         self._paths = paths
         self._on_joint = on_joint
-        self._folder = paths.staging(number)
-        self._targets: dict[str, _Target] = {}
+        self._folder = paths.staging(number) / part if part else paths.staging(number)
+        self._targets: dict[str, StagedTarget] = {}
         self._files = 0
         self._recorded = False
         remove_tree(self._folder)
@@ -172,7 +90,7 @@ class StagedBatch:
         """Rows in staged files; a key update counts twice."""
         return sum(part.staged_rows for part in self._parts())
 
-    def _parts(self) -> list[_Part]:
+    def _parts(self) -> list[StagedPart]:
         return [part for t in self._targets.values() for part in (t.part, t.open) if part is not None]
 
     # -- filling it ---------------------------------------------------------------------------------------------------
@@ -194,7 +112,7 @@ class StagedBatch:
                 table=plan.table,
                 expected="a DDL alone in its batch",
             )
-        self._targets[plan.table] = _Target(plan, changed=True, before=before, steps=steps)
+        self._targets[plan.table] = StagedTarget(plan, changed=True, before=before, steps=steps)
 
     def replace(self, plan: TargetPlan, content: RecordedContent) -> None:
         """The batch puts the rows of a side table in the place of all that the target holds; see `replacement` for the
@@ -205,7 +123,25 @@ class StagedBatch:
         """
         if plan.table in self._targets:
             raise StagingError("a target is replaced in a batch that also changes it", table=plan.table)
-        self._targets[plan.table] = _Target(plan, content=content)
+        self._targets[plan.table] = StagedTarget(plan, content=content)
+
+    def restore(self, plan: TargetPlan, version: int) -> None:
+        """The batch puts the rows of an earlier Delta version of the target back, and does nothing else to it."""
+        self._targets[plan.table] = StagedTarget(plan, changed=True, restores=version)
+
+    def add_staged(self, staged: StagedRows, plan: TargetPlan) -> None:
+        """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last where the plan has it.
+
+        Raises:
+            SinkError: the lake's file system is full.
+        """
+        target = self._target(plan)
+        try:
+            self._write(target, target.part, staged)
+        except OSError as error:
+            raise self._cannot_stage(plan, error) from error
+        target.part.count(staged)
+        self._on_joint("staging")
 
     def add(
         self,
@@ -242,17 +178,12 @@ class StagedBatch:
         staged = staged_rows(rows, as_staged, transactions)
         part = target.part
         if open_transaction:
-            part = target.open = target.open or _Part()
+            part = target.open = target.open or StagedPart()
         try:
             self._write(target, part, staged)
         except OSError as error:
             raise self._cannot_stage(plan, error) from error
-        part.inserted += staged.rows_inserted
-        part.updated += staged.rows_updated
-        part.deleted += staged.rows_deleted
-        part.partial |= staged.partial
-        part.partial_key_updates += staged.partial_key_updates
-        part.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
+        part.count(staged)
         part.rescued += values
         part.rescued_rows += rows_with_values
         self._on_joint("staging")
@@ -280,10 +211,10 @@ class StagedBatch:
     def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
         """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
         plan = TargetPlan(table=f"{_QUARANTINE}{table}", app_id="", columns=(), key=())
-        target = self._targets.setdefault(plan.table, _Target(plan))
+        target = self._targets.setdefault(plan.table, StagedTarget(plan))
         part = target.part
         if open_transaction:
-            part = target.open = target.open or _Part()
+            part = target.open = target.open or StagedPart()
         if part.writer is None:
             part.writer = self._writer(target, entries.schema)
         part.writer.write(entries)
@@ -337,11 +268,12 @@ class StagedBatch:
         dropped: tuple[str, ...] = (),
         marks: tuple[QuarantineMark, ...] = (),
         start: Position | None = None,
+        is_part: bool = False,
     ) -> BatchRecord:
         """Make the staged files durable and write the batch's record: from now on the batch will be finished.
 
         `start` is the position of the interval's start, with its GTID set; `dropped` names targets that leave the
-        cursor.
+        cursor. `is_part`: the record is only returned; whoever joins the parts gives theirs to `put`.
 
         Raises:
             StagingError: a transaction is still open.
@@ -387,6 +319,14 @@ class StagedBatch:
             ddl=ddl,
             notes=notes,
         )
+        return record if is_part else self.put(record)
+
+    def put(self, record: BatchRecord) -> BatchRecord:
+        """Write a batch's record.
+
+        Raises:
+            LakeStateError: there is a record of this number already.
+        """
         self._on_joint("before_record")
         if not put_if_absent(self._paths.batch(self.number), record.model_dump_json(indent=1)):
             raise LakeStateError(
@@ -399,8 +339,8 @@ class StagedBatch:
         self._on_joint("after_record")
         return record
 
-    def _target(self, plan: TargetPlan) -> _Target:
-        target = self._targets.setdefault(plan.table, _Target(plan))
+    def _target(self, plan: TargetPlan) -> StagedTarget:
+        target = self._targets.setdefault(plan.table, StagedTarget(plan))
         if (plan.app_id, plan.key) != (target.plan.app_id, target.plan.key) or (
             plan.columns != target.plan.columns and target.part.staged_rows + (target.open is not None)
         ):
@@ -408,14 +348,14 @@ class StagedBatch:
         target.plan = plan
         return target
 
-    def _write(self, target: _Target, part: _Part, staged: StagedRows) -> None:
+    def _write(self, target: StagedTarget, part: StagedPart, staged: StagedRows) -> None:
         if part.writer is not None and part.writer.schema != staged.table.schema:
             self._close(part)
         if part.writer is None:
             part.writer = self._writer(target, staged.table.schema)
         part.writer.write(staged.table)
 
-    def _undo(self, target: _Target, part: _Part, at: int, path: Path, undone: NDArray[np.int64]) -> None:
+    def _undo(self, target: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]) -> None:
         """Write the file at `part.closed[at]` anew without the rows that were undone, row group by row group."""
         writer: StagedFileWriter | None = None
         removed = np.zeros(ARRIVE + 1, np.int64)
@@ -434,7 +374,7 @@ class StagedBatch:
         path.unlink()
         part.closed[at : at + 1] = [] if writer is None else [writer.close(lake=self._paths.lake)]
 
-    def _writer(self, target: _Target, schema: pa.Schema) -> StagedFileWriter:
+    def _writer(self, target: StagedTarget, schema: pa.Schema) -> StagedFileWriter:
         names = [column.name for column in target.plan.columns]
         return self._new_file(schema, key_columns=[f"c{names.index(name)}" for name in target.plan.key])
 
@@ -451,13 +391,13 @@ class StagedBatch:
             next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
         )
 
-    def _close(self, part: _Part) -> None:
+    def _close(self, part: StagedPart) -> None:
         if part.writer is not None:
             part.closed.append(part.writer.close(lake=self._paths.lake))
             part.writer = None
 
 
-def _uncount(part: _Part, gone: pa.Table, *, rescued: str) -> None:
+def _uncount(part: StagedPart, gone: pa.Table, *, rescued: str) -> None:
     """Take the rescued values of rows that never count out of the counts."""
     if rescued in gone.column_names:
         arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
@@ -466,7 +406,7 @@ def _uncount(part: _Part, gone: pa.Table, *, rescued: str) -> None:
         part.rescued -= values
 
 
-def _recorded(target: _Target) -> RecordedTarget:
+def _recorded(target: StagedTarget) -> RecordedTarget:
     plan, part = target.plan, target.part
     return RecordedTarget(
         table=plan.table,
@@ -496,4 +436,5 @@ def _recorded(target: _Target) -> RecordedTarget:
         rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
         rescued_rows=part.rescued_rows,
         content=target.content,
+        restores=target.restores,
     )

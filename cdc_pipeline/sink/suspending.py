@@ -77,12 +77,9 @@ def is_retryable(suspended: Suspension) -> bool:
     return isinstance(kind, type) and issubclass(kind, CdcError) and kind.retryable and not suspended.needs_reload
 
 
-def way_out(table: str, suspended: Suspension) -> str:
+def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """What a person can do, on one line."""
-    anew = (
-        f"to begin it anew: exclude {table} and run once, move its Delta table away, include it again; it is then "
-        "created from its next changes and partial"
-    )
+    anew = f"to load it anew: `cdc-pipeline snapshot {source} --table {table}`"
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
     if suspended.needs_reload:
         return f"{own}catching up cannot mend it; {anew}"

@@ -14,29 +14,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.schema.types import quoted_table
 from cdc_pipeline.source.server import ServerConnection, StatementError
 
-_SWITCH: Final = "innodb_native_foreign_keys"
+SWITCH: Final = "innodb_native_foreign_keys"
 # One line of SHOW CREATE TABLE; a name may hold doubled backticks.
 _CONSTRAINT: Final = re.compile(
-    r"^  CONSTRAINT `(?P<name>(?:[^`]|``)+)` FOREIGN KEY .* REFERENCES (?P<parent>`.+`) \(.*\)"
+    r"^  CONSTRAINT `(?P<name>(?:[^`]|``)+)` (?P<definition>FOREIGN KEY .* REFERENCES (?P<parent>`.+`) \(.*\))"
     r"(?P<actions>(?: ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT|NO ACTION|RESTRICT))+),?$",
     re.MULTILINE,
 )
 _CHANGES: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
 
 
-def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
-    """A sentence for each constraint whose cascades change one of `tables` (``schema.table``) without a row event.
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """A foreign key whose cascades change `table` (``schema.table``) without a row event.
+
+    Attributes:
+        name: of the constraint.
+        parent: quoted, as the server writes it.
+        actions: ``ON DELETE CASCADE ON UPDATE SET NULL``.
+        definition: the constraint as SHOW CREATE TABLE has it, from FOREIGN KEY on, without its actions; the parent
+            with its database.
+    """
+
+    table: str
+    name: str
+    parent: str
+    actions: str
+    definition: str
+
+
+def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[Cascade]:
+    """The constraints whose cascades change one of `tables` (``schema.table``) unseen.
 
     Raises:
         ServerUnreachableError, SourceError: no connection.
     """
-    if not tables or server.variables([_SWITCH]).get(_SWITCH, "").upper() == "OFF":
-        return ()
+    if not tables or server.variables([SWITCH]).get(SWITCH, "").upper() == "OFF":
+        return []
     found = []
     for table in tables:
         try:
@@ -46,9 +66,24 @@ def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[s
         for match in _CONSTRAINT.finditer(str(created[0][1])):
             actions = match["actions"].strip()
             if any(change in actions for change in _CHANGES):
-                found.append(
-                    f"the server does not log what the foreign key `{match['name']}` changes in {table} ({actions}) "
-                    f"when rows of {match['parent']} go or get another key: the lake keeps those rows as they were; "
-                    "use RESTRICT and change the children by statements, or leave the parents' keys alone"
-                )
-    return tuple(found)
+                found.append(Cascade(table, match["name"], match["parent"], actions, _with_database(match, table)))
+    return found
+
+
+def _with_database(match: re.Match[str], table: str) -> str:
+    """The definition; a parent without a database is one of the child's."""
+    definition, parent = match["definition"], match["parent"]
+    if "`.`" in parent:
+        return definition
+    database = quoted_table(table.partition(".")[0])
+    return definition.replace(f" REFERENCES {parent} (", f" REFERENCES {database}.{parent} (")
+
+
+def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
+    """A sentence for each of `unlogged_cascades`; raises what that does."""
+    return tuple(
+        f"the server does not log what the foreign key `{found.name}` changes in {found.table} ({found.actions}) "
+        f"when rows of {found.parent} go or get another key: the lake keeps those rows as they were; "
+        "use RESTRICT and change the children by statements, or leave the parents' keys alone"
+        for found in unlogged_cascades(server, tables)
+    )

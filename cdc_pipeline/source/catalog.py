@@ -14,7 +14,7 @@ Source: MySQL 9.7 manual, 28.3 (information_schema).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from typing import Any, Final, cast
 
@@ -49,12 +49,7 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
     def rows(sql: str) -> list[dict[str, Any]]:
         return [row for row in server.rows(sql, databases) if captured(row["table_schema"], row["table_name"])]
 
-    columns = rows(
-        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, "  # noqa: S608
-        "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS is_nullable, "
-        f"EXTRA AS extra FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) "
-        "ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
-    )
+    columns = [row for row in column_rows(server, databases) if captured(row["table_schema"], row["table_name"])]
     keys = rows(
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name "  # noqa: S608
         f"FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA IN ({marks}) "
@@ -77,6 +72,19 @@ def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool])
         },
         databases={str(row["name"]): str(row["charset"]) for row in schemata},
         is_mariadb=server.flavor == "mariadb",
+    )
+
+
+def column_rows(server: ServerConnection, databases: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of information_schema.COLUMNS of some databases, one or more: by table, in the order of the columns."""
+    marks = ", ".join(["%s"] * len(databases))
+    return server.rows(
+        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, "  # noqa: S608
+        "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS is_nullable, "
+        "COLUMN_KEY AS column_key, "
+        f"EXTRA AS extra FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) "
+        "ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
+        databases,
     )
 
 

@@ -146,8 +146,10 @@ class LiveSource:
             log: what the log is read from, given such a second source; that source itself by default.
         """
         # Another name gives another replica server id: with ours the server would end our own dump (pitfall 13).
+        # A configured id tells two readers of one pipeline apart, so that their second readers are told apart too.
+        own = "" if self.config.replica_server_id is None else f"/{self.config.replica_server_id}"
         config = self.config.model_copy(update={"replica_server_id": None})
-        second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/catalog")
+        second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/catalog{own}")
         try:
             return placed_catalog(second.server, log(second) if log else second, captured, since=since)
         finally:

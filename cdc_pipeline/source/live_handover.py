@@ -7,7 +7,7 @@ Rules:
 - It never gets to read an event, to open its second connection, or to reconnect: reconnecting is a new run.
 - Its request is replaced where it cannot carry what is needed: every request to MariaDB (its own has one byte too many,
   ignores journal and offset, and asks for no annotate events) and GTID sets with tags.
-- Only this module knows names of the two libraries that begin with an underscore.
+- Only this module and `row_stream` know names of the two libraries that begin with an underscore.
 
 Source: MySQL client/server protocol, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE; MariaDB
 "Replication Protocol" (@slave_connect_state, @mariadb_slave_capability).

@@ -35,7 +35,8 @@ Row = tuple[Any, ...]
 
 _STATUS_STATEMENTS: Final = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
 _REPLICA_STATEMENTS: Final = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
-_SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
+_REPLICATION_STATEMENTS: Final = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
 # An encrypted journal has a header of this size before its events, which positions do not count.
 ENCRYPTION_HEADER_BYTES: Final = 512
 
@@ -192,11 +193,12 @@ class ServerConnection:
         user, _, host = str(self._require("SELECT CURRENT_USER()")[0]).rpartition("@")
         return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
 
-    def variables(self, names: Sequence[str]) -> dict[str, str]:
-        """Global variables by lower-case name; those that the server does not have are left out."""
+    def variables(self, names: Sequence[str] = ()) -> dict[str, str]:
+        """Global variables by lower-case name, () for all; those that the server does not have are left out."""
         marks = ", ".join(["%s"] * len(names))
+        only = f" WHERE Variable_name IN ({marks})" if names else ""
         try:
-            rows = self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", names)[1]
+            rows = self.query(f"SHOW GLOBAL VARIABLES{only}", names)[1]
         except StatementError as error:
             raise self.unexpected(error) from None
         return {str(name).lower(): str(value) for name, value in rows}
@@ -216,6 +218,21 @@ class ServerConnection:
             MissingGrantError: REPLICATION CLIENT (MySQL) or BINLOG MONITOR (MariaDB) is missing.
         """
         uses_gtids = self.uses_gtids
+        row = self.log_status()
+        journal, offset = str(row["file"]), int(row["position"])
+        gtid_set = ""
+        if self.flavor == "mariadb":
+            gtid_set = self.mariadb_gtid_position(journal, offset) or ""
+        elif uses_gtids:
+            gtid_set = compact_set(row.get("executed_gtid_set"))
+        return Position(journal, offset, gtid_set=gtid_set)
+
+    def log_status(self) -> dict[str, Any]:
+        """The one row of SHOW BINARY LOG STATUS, or SHOW MASTER STATUS.
+
+        Raises:
+            ServerSettingError, MissingGrantError: see `end_position`.
+        """
         try:
             rows = self.first_known(_STATUS_STATEMENTS)
         except StatementError as error:
@@ -226,13 +243,7 @@ class ServerConnection:
                 setting="log_bin",
                 next_step="set log_bin = binlog in the server's configuration and restart it",
             )
-        journal, offset = str(rows[0]["file"]), int(rows[0]["position"])
-        gtid_set = ""
-        if self.flavor == "mariadb":
-            gtid_set = self.mariadb_gtid_position(journal, offset) or ""
-        elif uses_gtids:
-            gtid_set = compact_set(rows[0].get("executed_gtid_set"))
-        return Position(journal, offset, gtid_set=gtid_set)
+        return rows[0]
 
     def mariadb_gtid_position(self, journal: str, offset: int) -> str | None:
         """GTID position after all transactions before (journal, offset); None where the server knows no such place."""
@@ -263,12 +274,12 @@ class ServerConnection:
 
         An account without SELECT on a table does not see it: fewer names, no error.
         """
-        marks = ", ".join(["%s"] * len(_SYSTEM_SCHEMAS))
+        marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
         rows = self.query(
             "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608  (constants)
             f"WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN ({marks}) "
             "ORDER BY TABLE_SCHEMA, TABLE_NAME",
-            _SYSTEM_SCHEMAS,
+            SYSTEM_SCHEMAS,
         )[1]
         return [f"{schema}.{table}" for schema, table in rows]
 
@@ -278,6 +289,15 @@ class ServerConnection:
         """Replicas that are registered with the server; None where the account may not see them."""
         try:
             return self.first_known(_REPLICA_STATEMENTS)
+        except StatementError as error:
+            if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
+                return None
+            raise self.unexpected(error) from None
+
+    def replication(self) -> list[dict[str, Any]] | None:
+        """How the server itself replicates from others, a row for each; None where the account may not see it."""
+        try:
+            return self.first_known(_REPLICATION_STATEMENTS)
         except StatementError as error:
             if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
                 return None

@@ -111,14 +111,29 @@ def setting_findings(server: ServerConnection) -> list[Finding]:
     return found
 
 
-def setting_notes(server: ServerConnection) -> tuple[str, ...]:
-    """What would make captures of a server surer, and is not required."""
+def metadata_finding(server: ServerConnection) -> Finding | None:
+    """Row metadata below what is recommended; None where it is FULL, or the server knows no levels."""
     value = server.variables(["binlog_row_metadata"]).get("binlog_row_metadata", "FULL")
     if value.upper() == "FULL":
+        return None
+    return Finding(
+        ServerSettingError,
+        "binlog_row_metadata",
+        "columns come from the catalog and the log's own DDL",
+        "FULL",
+        value,
+        "SET GLOBAL binlog_row_metadata = 'FULL'",
+    )
+
+
+def setting_notes(server: ServerConnection) -> tuple[str, ...]:
+    """What would make captures of a server surer, and is not required."""
+    found = metadata_finding(server)
+    if found is None:
         return ()
     return (
-        f"binlog_row_metadata is {value}: columns come from the catalog and the log's own DDL; recommended is "
-        "SET GLOBAL binlog_row_metadata = 'FULL', which lets each table map tell them",
+        f"{found.setting} is {found.got}: {found.what}; recommended is {found.next_step}, which lets each table map "
+        "tell them",
     )
 
 

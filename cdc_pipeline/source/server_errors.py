@@ -209,6 +209,16 @@ def lost_connection(address: str, got: object, *, journal: str | None, offset: i
     )
 
 
+def lost_table_connection(address: str, got: object, *, table: str | None = None) -> ServerUnreachableError:
+    """Error for a connection that tables are read by, and that broke."""
+    return ServerUnreachableError(
+        f"the connection to {address} broke while tables were read",
+        table=table,
+        got=got,
+        next_step="run again; if it breaks again, see the server's error log and net_write_timeout",
+    )
+
+
 def error_parts(error: BaseException) -> tuple[int | None, str]:
     """Number and text of a pymysql error; (None, text) for any other."""
     if len(error.args) >= 2 and isinstance(error.args[0], int):

@@ -6,6 +6,7 @@ the same: a process with threads, files, locks and a JVM of its own, none of whi
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import subprocess
@@ -18,16 +19,16 @@ _context = multiprocessing.get_context("forkserver")
 
 
 def run_child(
-    arguments: list[str], *, environment: Mapping[str, str], folder: Path
+    arguments: list[str], *, environment: Mapping[str, str], folder: Path, module: str = "tests.pipeline.crash_child"
 ) -> subprocess.CompletedProcess[str]:
-    """`crash_child.main` of `arguments` in a process of its own; what it prints goes through files in `folder`.
+    """`main` of `module` with `arguments` in a process of its own; what it prints goes through files in `folder`.
 
     Raises:
         subprocess.TimeoutExpired: it did not end; it is killed.
     """
     _context.set_forkserver_preload(["tests.pipeline.crash_warm"])
     printed = [folder / "child.out", folder / "child.err"]
-    child = _context.Process(target=_body, args=(arguments, dict(environment), *map(str, printed)))
+    child = _context.Process(target=_body, args=(module, arguments, dict(environment), *map(str, printed)))
     child.start()
     child.join(_TIMEOUT_S)
     if child.exitcode is None:
@@ -38,12 +39,10 @@ def run_child(
     return subprocess.CompletedProcess(arguments, child.exitcode, out, err)
 
 
-def _body(arguments: list[str], environment: Mapping[str, str], out: str, err: str) -> None:
+def _body(module: str, arguments: list[str], environment: Mapping[str, str], out: str, err: str) -> None:
     for number, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, number)
         os.close(file)
     os.environ.update(environment)
-    from tests.pipeline.crash_child import main
-
-    sys.exit(main(*arguments))
+    sys.exit(importlib.import_module(module).main(*arguments))

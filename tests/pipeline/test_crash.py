@@ -1,25 +1,30 @@
 """A run that is killed with SIGKILL at every joint of K2, and before them after a put and in the spill of the store,
 loses nothing and doubles nothing (promises 1 and 2).
 
-Each run is a real Dagster run in a process of its own. After a kill the next run has other batch limits, so that what
-it would cut today differs from what was recorded.
+Each run is a real Dagster run, those that are killed in a process of their own. After a kill the next run has other
+batch limits, so that what it would cut today differs from what was recorded.
 """
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
 import signal
 import subprocess
 from collections import Counter
+from contextlib import redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import yaml
 
 from cdc_pipeline.sink.manifest import Cut
+from tests.pipeline import crash_child
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.conftest import SPARK
 from tests.pipeline.crash_children import run_child
@@ -68,11 +73,26 @@ class Project:
             },
         }
 
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"DAGSTER_HOME": str(self.home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+
     def run(self, limits: dict[str, int], *kill: str) -> subprocess.CompletedProcess[str]:
+        """A run in a process of its own."""
+        self._configure(limits)
+        return run_child([str(self.jobs), "bank", *kill], environment=self.environment, folder=self.home.parent)
+
+    def run_here(self, limits: dict[str, int]) -> subprocess.CompletedProcess[str]:
+        """The same for a run that nothing kills, in this process: its Spark session is warm."""
+        self._configure(limits)
+        out, err = io.StringIO(), io.StringIO()
+        with patch.dict(os.environ, self.environment), redirect_stdout(out), redirect_stderr(err):
+            code = crash_child.main(str(self.jobs), "bank")
+        return subprocess.CompletedProcess([], code, out.getvalue(), err.getvalue())
+
+    def _configure(self, limits: dict[str, int]) -> None:
         document = {**self._document, "batch": limits}
         (self.jobs / "bank.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-        environment = {"DAGSTER_HOME": str(self.home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
-        return run_child([str(self.jobs), "bank", *kill], environment=environment, folder=self.home.parent)
 
     def cuts(self) -> list[Cut]:
         folder = self.lake / "_cdc" / "bank" / "cuts"
@@ -141,7 +161,7 @@ def test_k2_killed_at_every_joint(project: Project, mysql_server: Server, mysql_
             workload.close()
             done = project.run(LIMITS[number % len(LIMITS)], joint, "1")
         assert done.returncode == -signal.SIGKILL, f"{joint}: {done.stdout}\n{done.stderr}"
-    last = project.run({"merge_rows": 150})
+    last = project.run_here({"merge_rows": 150})
     assert last.returncode == 0, last.stderr
     assert [path.name for path in (project.lake.parent / "spill").glob("*/*")] == ["store.lock"]  # K14
     _assert_exact(project, mysql_server, mysql_database, spark)

@@ -94,7 +94,7 @@ def test_k2_k8_killed_at_every_joint_with_xa_open(
             if (project.lake / mysql_database / table / "_delta_log").is_dir():
                 rows = lake_rows(spark, project.lake, mysql_database, table, ["id"])
                 assert {row[0] for row in rows} <= ids, (joint, table)
-    last = project.run({"merge_rows": 100_000})
+    last = project.run_here({"merge_rows": 100_000})
     assert last.returncode == 0, last.stderr
     report = json.loads(last.stdout.splitlines()[-1])
     assert len(report["cursor"]["open_xa"]) == 2
@@ -102,7 +102,7 @@ def test_k2_k8_killed_at_every_joint_with_xa_open(
         expected = server_rows(mysql_server, mysql_database, table, ["id", "v"])
         assert lake_rows(spark, project.lake, mysql_database, table, ["id", "v"]) == expected, table
     xas.finish()
-    done = project.run({})
+    done = project.run_here({})
     assert done.returncode == 0, done.stderr
     for table in committed:
         expected = server_rows(mysql_server, mysql_database, table, ["id", "v"])

@@ -8,6 +8,7 @@ names the seed and the command that plays it alone.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import tempfile
@@ -27,7 +28,7 @@ from tests.servers import Flavor, Server
 from tests.torture_sink.capabilities import KINDS
 from tests.torture_sink.group import Group, choose_way
 from tests.torture_sink.shrink import shrink
-from tests.torture_sink.spark_settings import SPARK
+from tests.torture_sink.spark_settings import LONG_RUN
 from tests.torture_sink.workload import Size
 
 
@@ -35,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture_sink", description=__doc__)
     parser.add_argument("--packs", type=int, default=200, help="how many seeds")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--group", type=int, default=8, help="seeds that share a pipeline")
+    parser.add_argument("--group", type=int, default=15, help="seeds that share a pipeline")
     parser.add_argument("--steps", type=int, default=Size.steps)
     parser.add_argument("--changes", type=int, default=Size.changes_max, help="DDL in a step, at most")
     parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")
@@ -44,6 +45,7 @@ def main() -> int:
     parser.add_argument("--sql", action="store_true", help="print the SQL of the packs")
     parser.add_argument("--shrink", action="store_true", help="shrink a finding to the statements that it needs")
     parser.add_argument("--keep", type=Path, help="leave the lakes in this folder")
+    parser.add_argument("--log", type=Path, help="a line for each group; groups that ended here well are not run again")
     options = parser.parse_args()
     console = Console(stderr=True)
     started, findings, totals = time.monotonic(), 0, Counter[str]()
@@ -53,11 +55,18 @@ def main() -> int:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cdc-torture-")))
         servers: dict[Flavor, Server] = {}
         task = progress.add_task("packs", total=options.packs)
+        done = _done(options)
         for flavor, seeds in _groups(options):
+            if _name(flavor, seeds, options) in done:
+                progress.update(task, advance=len(seeds))
+                continue
             if flavor not in servers:
                 servers[flavor] = stack.enter_context(Server(flavor))
-            found = _play(flavor, seeds, servers[flavor], folder / f"{flavor}-{seeds[0]}", options, totals, progress)
+            of_group, cpu_s = Counter[str](), _jvm_cpu_s()
+            found = _play(flavor, seeds, servers[flavor], folder / f"{flavor}-{seeds[0]}", options, of_group, progress)
             findings += found
+            totals += of_group
+            _log(flavor, seeds, options, findings=found, totals=of_group, jvm_cpu_s=_jvm_cpu_s() - cpu_s)
             progress.update(task, advance=len(seeds), description=f"packs ({findings} findings)")
     for name, count in totals.most_common():
         print(f"{count:8}  {name}")
@@ -75,6 +84,38 @@ def _jvm_cpu_s() -> float:
         return 0.0
     fields = Path(f"/proc/{gateway.proc.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _name(flavor: Flavor, seeds: list[int], options: argparse.Namespace) -> str:
+    """What a group does, in one text."""
+    kinds = "" if options.kinds is None else f" --kinds {' '.join(options.kinds)}"
+    return (
+        f"--flavor {flavor} --seed {seeds[0]} --packs {len(seeds)} --group {len(seeds)} --steps {options.steps} "
+        f"--changes {options.changes}{kinds}{' --kill' if options.kill else ''}"
+    )
+
+
+def _done(options: argparse.Namespace) -> set[str]:
+    """The groups that ended without a finding, by the log."""
+    if options.log is None or not options.log.exists():
+        return set()
+    lines = map(json.loads, options.log.read_text(encoding="utf-8").splitlines())
+    return {line["group"] for line in lines if not line["findings"]}
+
+
+def _log(
+    flavor: Flavor,
+    seeds: list[int],
+    options: argparse.Namespace,
+    *,
+    findings: int,
+    totals: Counter[str],
+    jvm_cpu_s: float,
+) -> None:
+    if options.log is not None:
+        line = {"group": _name(flavor, seeds, options), "findings": findings, "jvm_cpu_s": round(jvm_cpu_s), **totals}
+        with options.log.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _groups(options: argparse.Namespace) -> Iterator[tuple[Flavor, list[int]]]:
@@ -99,7 +140,7 @@ def _play(
         server,
         seeds,
         folder,
-        SPARK,
+        LONG_RUN,
         size=replace(Size(), steps=options.steps, changes_max=options.changes),
         kinds=kinds,
     )
@@ -147,14 +188,9 @@ def _play(
     return len(failed)
 
 
-def _reproduce(flavor: str, seeds: list[int], options: argparse.Namespace, show: object) -> None:
+def _reproduce(flavor: Flavor, seeds: list[int], options: argparse.Namespace, show: object) -> None:
     assert callable(show)
-    show(
-        f"again: python -m tests.torture_sink --flavor {flavor} --seed {seeds[0]} --packs {len(seeds)} "
-        f"--group {len(seeds)} --steps {options.steps} --changes {options.changes}"
-        f"{' --kill' if options.kill else ''} --shrink",
-        markup=False,
-    )
+    show(f"again: python -m tests.torture_sink {_name(flavor, seeds, options)} --shrink", markup=False)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ APPLIED: Final = frozenset(
         "move_column",
         "truncate",
         "drop_create",
+        "drop_table",
         "drop_database",
         "rename_table",
         "gh_ost",
@@ -36,10 +37,6 @@ APPLIED: Final = frozenset(
 MAY_STOP: Final = frozenset({"modify", "convert_charset", "change_key", "partition"})
 FEATURES: Final = frozenset({"modes", "keyless"})
 
-# Kinds of DDL after which the twins of the other modes still know every row.
-MODE_KINDS: Final = frozenset(
-    {"add_column", "add_columns", "add_index", "drop_index", "comment", "default", "uncaptured"}
-)
 # What a pack's tables are kept as.
 MODES: Final = (
     ("mirror",),

@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from click.testing import CliRunner
 
+from cdc_pipeline.cli.app import cli
 from tests.torture_sink.column_types import plain
 from tests.torture_sink.oracle import Place
 
 Values = dict[str, Any]
+
+_EXACT = Context(prec=80)
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,11 @@ class Change:
 
 def read_changes(journals: Sequence[Path], *, start: Place) -> dict[str, list[Change]]:
     """Changes of every table, by full name, in the log's order."""
-    command = [sys.executable, "-m", "cdc_pipeline.cli", "binlog", "--format", "jsonl"]
-    done = subprocess.run(
-        [*command, "--from-position", f"{start[0]}:{start[1]}", *map(str, journals)],
-        check=True,
-        capture_output=True,
-        timeout=300,
+    done = CliRunner().invoke(
+        cli, ["binlog", "--format", "jsonl", "--from-position", f"{start[0]}:{start[1]}", *map(str, journals)]
     )
-    lines = [json.loads(line, parse_float=str) for line in done.stdout.decode("utf-8").splitlines()]
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line, parse_float=str) for line in done.stdout.split("\n") if line]
     found: dict[str, list[Change]] = defaultdict(list)
     for transaction in _transactions(lines):
         for order, line in enumerate(_kept(transaction)):
@@ -108,7 +107,8 @@ def value_of(value: Any, delta_type: Any) -> Any:
     if delta_type in ("timestamp", "timestamp_ntz"):
         return plain(dt.datetime.fromisoformat(value))
     if delta_type.startswith("decimal("):
-        return plain(Decimal(value))
+        scale = int(delta_type.rstrip(")").split(",")[1])  # that of now: an added digit is added to every row
+        return plain(Decimal(value).quantize(Decimal(1).scaleb(-scale), context=_EXACT))
     if delta_type == "float":
         return plain(float(np.float32(value)))
     if delta_type == "double":

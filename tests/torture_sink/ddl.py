@@ -1,7 +1,8 @@
 """Random DDL of one table: SQL, and what it makes of the generator's picture of the table.
 
 Every maker returns the statements and a function that is called when the server has taken them all; None where the
-table has nothing that the change could act on. Which kinds are made at all is told by `capabilities`.
+table has nothing that the change could act on. Which kinds are made at all is told by `capabilities`. A statement that
+does something to the table's rows without row events is an `AlteringSql`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.torture_sink.alterations import Alteration, AlteringSql
 from tests.torture_sink.capabilities import KINDS
 from tests.torture_sink.column_types import types_for
 from tests.torture_sink.tables import Column, Table, quoted
@@ -138,7 +140,8 @@ def _drop_column(choose: random.Random, table: Table, flavor: str) -> Made:
     if len(columns) < 2:
         return None
     column = choose.choice(columns)
-    return [f"ALTER TABLE {table.sql_name} DROP COLUMN {quoted(column.name)}"], lambda: table.columns.remove(column)
+    sql = f"ALTER TABLE {table.sql_name} DROP COLUMN {quoted(column.name)}"
+    return [AlteringSql(sql, Alteration(columns={column.name: None}))], lambda: table.columns.remove(column)
 
 
 def _drop_add(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -156,7 +159,8 @@ def _drop_add(choose: random.Random, table: Table, flavor: str) -> Made:
         table.columns.remove(old)
         table.columns.append(new)
 
-    return [f"ALTER TABLE {table.sql_name} {action}" for action in actions], after
+    first, *others = (f"ALTER TABLE {table.sql_name} {action}" for action in actions)
+    return [AlteringSql(first, Alteration(columns={old.name: None})), *others], after
 
 
 def _swap_columns(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -171,7 +175,8 @@ def _swap_columns(choose: random.Random, table: Table, flavor: str) -> Made:
     def after() -> None:
         one.name, other.name = other.name, one.name
 
-    return [f"ALTER TABLE {table.sql_name} RENAME COLUMN {first} TO {second}, RENAME COLUMN {second} TO {first}"], after
+    sql = f"ALTER TABLE {table.sql_name} RENAME COLUMN {first} TO {second}, RENAME COLUMN {second} TO {first}"
+    return [AlteringSql(sql, Alteration(columns={one.name: other.name, other.name: one.name}))], after
 
 
 def _drop_database(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -199,7 +204,8 @@ def _rename_column(choose: random.Random, table: Table, flavor: str) -> Made:
         table.key = tuple(name if part == old else part for part in table.key)
         table.keys[:] = [{name if part == old else part: v for part, v in key.items()} for key in table.keys]
 
-    return [f"ALTER TABLE {table.sql_name} RENAME COLUMN {quoted(old)} TO {quoted(name)}"], after
+    sql = f"ALTER TABLE {table.sql_name} RENAME COLUMN {quoted(old)} TO {quoted(name)}"
+    return [AlteringSql(sql, Alteration(columns={old: name}))], after
 
 
 WIDER = {
@@ -228,7 +234,9 @@ def _modified(choose: random.Random, table: Table, flavor: str, to: dict[str, st
     def after() -> None:
         column.type = new
 
-    return [f"ALTER TABLE {table.sql_name} {choose.choice(forms)}"], after
+    sql = f"ALTER TABLE {table.sql_name} {choose.choice(forms)}"
+    doubled = (column.type.declared, declared) == ("FLOAT", "DOUBLE")
+    return [AlteringSql(sql, Alteration(doubled=column.name)) if doubled else sql], after
 
 
 def _widen(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -270,15 +278,21 @@ def _change_key(choose: random.Random, table: Table, flavor: str) -> Made:
         table.key = key
         table.keys.clear()
 
-    return [f"ALTER TABLE {table.sql_name} DROP PRIMARY KEY, ADD PRIMARY KEY ({listed})"], after
+    sql = f"ALTER TABLE {table.sql_name} DROP PRIMARY KEY, ADD PRIMARY KEY ({listed})"
+    return [AlteringSql(sql, Alteration(keys=(table.key, key)))], after
 
 
 def _truncate(choose: random.Random, table: Table, flavor: str) -> Made:
-    return [f"TRUNCATE TABLE {table.sql_name}"], table.keys.clear
+    return [AlteringSql(f"TRUNCATE TABLE {table.sql_name}", Alteration(truncates=True))], table.keys.clear
 
 
 def _drop_create(choose: random.Random, table: Table, flavor: str) -> Made:
     return [f"DROP TABLE {table.sql_name}", table.create_sql()], _forget(table)
+
+
+def _drop_table(choose: random.Random, table: Table, flavor: str) -> Made:
+    """The table goes, and nothing comes."""
+    return [f"DROP TABLE {table.sql_name}"], _nothing
 
 
 def _forget(table: Table) -> Callable[[], None]:
@@ -297,7 +311,7 @@ def _rename(choose: random.Random, table: Table, flavor: str) -> Made:
     def after() -> None:
         table.name = name
 
-    return [choose.choice(forms)], after
+    return [AlteringSql(choose.choice(forms), Alteration(moves_to=f"{table.database}.{name}"))], after
 
 
 def _ghost(choose: random.Random, table: Table, flavor: str) -> Made:
@@ -392,6 +406,7 @@ MAKERS: dict[str, Maker] = {
     "change_key": _change_key,
     "truncate": _truncate,
     "drop_create": _drop_create,
+    "drop_table": _drop_table,
     "rename_table": _rename,
     "gh_ost": _ghost,
     "pt_osc": _ptosc,

@@ -68,7 +68,7 @@ def choose_way(choose: random.Random) -> Way:
     return Way(
         stepwise=stepwise,
         archive=not stepwise and choose.random() < 0.3,
-        merge_rows=choose.choice((40, 200, 5_000_000)),
+        merge_rows=choose.choice((150, 600, 5_000_000)),
         runs=choose.randint(1, 3),
         crashes=choose.random() < 0.4,
     )
@@ -132,6 +132,7 @@ class Group:
             Lake(self.lake, SOURCE),
             self.executor.oracle,
             changes=changes,
+            altered=self.executor.altered,
             may_stop=may_stand.__contains__,
         )
 

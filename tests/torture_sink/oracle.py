@@ -46,6 +46,12 @@ class Oracle:
         rows = [tuple(plain(value) for value in row) for row in cursor.fetchall()]
         found.append(State(place, tuple(name for name, _ in columns), tuple(sorted(rows, key=repr))))
 
+    def before(self, state: State) -> State | None:
+        """The state of the same table just before one; None where there was none."""
+        states = next(states for states in self.states.values() if any(one is state for one in states))
+        earlier = [one for one in states if one.place < state.place]
+        return earlier[-1] if earlier else None
+
     def at(self, table: str, place: Place) -> State | None:
         """The table as of a place of the log; None before it was first seen."""
         states = self.states.get(table, [])

@@ -1,4 +1,4 @@
-"""The modes in plain Python, change by change: what the lake's tables must hold (issue 6, part 1; K10, K11).
+"""The modes in plain Python, change by change: what the lake's tables must hold (K10, K11, K13).
 
 Rules:
 - A key update is a delete of the old key and an insert of the new one (K11).
@@ -6,6 +6,7 @@ Rules:
   one that replaced or deleted it; a change that leaves every tracked column as it is changes the version in place.
 - `soft_delete`: a deleted row stays with its last values, marked.
 - `changelog`: every change, with its images, in order.
+- What DDL does to rows (`alterations`) stands among the changes; TRUNCATE deletes all rows, as the mode tells deletes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.torture_sink.alterations import Altered, Item
 from tests.torture_sink.changes import Change, Values
 
 Key = tuple[Any, ...]
@@ -24,16 +26,30 @@ class Whole:
     """A change with complete images: what the table had, and has."""
 
     change: Change
-    index: int  # among the changes of the table
+    index: int  # among the items of the table
     before: Values | None
     after: Values | None
 
 
-def whole_changes(changes: Iterable[Change], key: Sequence[str]) -> list[Whole]:
-    """Changes with their images completed from the rows that the table had."""
+@dataclass(frozen=True)
+class Step:
+    """An alteration among the changes."""
+
+    altered: Altered
+    index: int
+
+
+def whole_changes(changes: Iterable[Item], key: Sequence[str]) -> list[Whole | Step]:
+    """Changes with their images completed from the rows that the table had; `key` is that before all of them."""
     rows: dict[Key, Values] = {}
-    found: list[Whole] = []
+    found: list[Whole | Step] = []
     for index, change in enumerate(changes):
+        if isinstance(change, Altered):
+            key = change.alteration.key(key)
+            kept = () if change.alteration.truncates else tuple(map(change.alteration.row, rows.values()))
+            rows = {key_of(row, key): row for row in kept}
+            found.append(Step(change, index))
+            continue
         before = after = None
         if change.before is not None:
             held = rows.pop(key_of(change.before, key), {})
@@ -50,10 +66,16 @@ def key_of(row: Values, key: Sequence[str]) -> Key:
     return tuple(row[name] for name in key)
 
 
-def mirror(changes: Iterable[Whole], key: Sequence[str]) -> list[Values]:
+def mirror(changes: Iterable[Whole | Step], key: Sequence[str]) -> list[Values]:
     """The rows that are left."""
     rows: dict[Key, Values] = {}
     for whole in changes:
+        if isinstance(whole, Step):
+            alteration = whole.altered.alteration
+            key = alteration.key(key)
+            left = () if alteration.truncates else tuple(map(alteration.row, rows.values()))
+            rows = {key_of(row, key): row for row in left}
+            continue
         if whole.before is not None:
             rows.pop(key_of(whole.before, key), None)
         if whole.after is not None:
@@ -69,10 +91,16 @@ class Kept:
     deleted: bool = False
 
 
-def soft_delete(changes: Iterable[Whole], key: Sequence[str]) -> list[Kept]:
+def soft_delete(changes: Iterable[Whole | Step], key: Sequence[str]) -> list[Kept]:
     """All rows that ever were, the deleted ones marked."""
     rows: dict[Key, Kept] = {}
     for whole in changes:
+        if isinstance(whole, Step):
+            alteration = whole.altered.alteration
+            key = alteration.key(key)
+            kept = [Kept(alteration.row(one.row), one.deleted or alteration.truncates) for one in rows.values()]
+            rows = {key_of(one.row, key): one for one in kept}
+            continue
         if whole.before is not None:
             old = key_of(whole.before, key)
             if whole.after is None or key_of(whole.after, key) != old:
@@ -91,11 +119,22 @@ class Version:
     end: int | None = None
 
 
-def history(changes: Iterable[Whole], key: Sequence[str], *, tracked: Sequence[str] | None = None) -> list[Version]:
+def history(
+    changes: Iterable[Whole | Step], key: Sequence[str], *, tracked: Sequence[str] | None = None
+) -> list[Version]:
     """Every version of every row, in the order in which they began; all columns are tracked where none are named."""
     current: dict[Key, Version] = {}
     versions: list[Version] = []
     for whole in changes:
+        if isinstance(whole, Step):
+            alteration = whole.altered.alteration
+            key = alteration.key(key)
+            for version in versions:
+                version.row = alteration.row(version.row)
+                if alteration.truncates and version.end is None:
+                    version.end = whole.index
+            current = {key_of(one.row, key): one for one in versions if one.end is None}
+            continue
         old = None if whole.before is None else current.pop(key_of(whole.before, key), None)
         if whole.after is not None:
             new = key_of(whole.after, key)

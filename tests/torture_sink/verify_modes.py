@@ -1,16 +1,18 @@
 """Targets that are no mirrors, beside the server's SELECT and the slow twin of their mode.
 
 Two things are compared: what such a table says of the present must be what the server has; and everything that it holds
-must be what the twin makes of the log's changes. Columns that a row's change did not have yet are not compared.
+must be what the twin makes of the log's changes and of the DDL between them. Columns that a row's change did not have
+yet are not compared, nor those that the source has no more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
+from tests.torture_sink.alterations import Altered, Item, first_key
 from tests.torture_sink.changes import Change, Values, value_of
 from tests.torture_sink.column_types import plain
 from tests.torture_sink.comparing import difference, row_difference
@@ -22,12 +24,12 @@ START, END, DELETED = "__START_AT", "__END_AT", "_cdc_deleted"
 OP, SEQ, TRANSACTION, ORDINAL = "_cdc_op", "_cdc_seq", "_cdc_transaction", "_cdc_ordinal"
 BEFORE, ABSENT, BEFORE_ABSENT = "_cdc_before", "_cdc_absent", "_cdc_before_absent"
 
-Compare = Callable[[DeltaTable, State, list[Change], Sequence[str]], str]
+Compare = Callable[[DeltaTable, State, list[Item], Sequence[str]], str]
 
 
-def _columns(there: DeltaTable) -> list[str]:
+def _columns(there: DeltaTable, expected: State) -> list[str]:
     """The source's columns of a target."""
-    return [name for name in there.columns if not name.startswith("_cdc_") and name not in (START, END)]
+    return [name for name in there.columns if name in (expected.columns or ())]
 
 
 def _told(row: Values, there: DeltaTable, names: Sequence[str]) -> tuple[Any, ...]:
@@ -39,14 +41,15 @@ def _held(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tuple[Any
     return tuple(... if wanted is ... else plain(row[name]) for name, wanted in zip(names, like, strict=True))
 
 
-def compare_soft_delete(there: DeltaTable, expected: State, changes: list[Change], key: Sequence[str]) -> str:
+def compare_soft_delete(there: DeltaTable, expected: State, items: list[Item], key: Sequence[str]) -> str:
     """Rows that are not marked are the server's; the marked ones are those that were deleted, as they last were."""
     alive = replace(there, rows=[row for row in there.rows if not row[DELETED]])
     found = difference(alive, expected)
     if found:
         return f"rows that are not deleted: {found}"
-    names = _columns(there)
-    twin = {_told(kept.row, there, key): kept for kept in soft_delete(whole_changes(changes, key), key) if kept.deleted}
+    names, first = _columns(there, expected), first_key(items, key)
+    rows = soft_delete(whole_changes(items, first), first)
+    twin = {_told(kept.row, there, key): kept for kept in rows if kept.deleted}
     gone = {tuple(plain(row[name]) for name in key): row for row in there.rows if row[DELETED]}
     wanted = {k: _told(kept.row, there, names) for k, kept in twin.items()}
     got = {k: _held(row, wanted[k], names) if k in wanted else k for k, row in gone.items()}
@@ -54,14 +57,14 @@ def compare_soft_delete(there: DeltaTable, expected: State, changes: list[Change
     return f"deleted rows: {found}" if found else ""
 
 
-def compare_history(there: DeltaTable, expected: State, changes: list[Change], key: Sequence[str]) -> str:
+def compare_history(there: DeltaTable, expected: State, items: list[Item], key: Sequence[str]) -> str:
     """Open versions are the server's rows; all versions are the twin's, each from one change up to another."""
     present = replace(there, rows=[row for row in there.rows if row[END] is None])
     found = difference(present, expected)
     if found:
         return f"open versions: {found}"
-    names = _columns(there)
-    versions = history(whole_changes(changes, key), key)
+    names, first = _columns(there, expected), first_key(items, key)
+    versions = history(whole_changes(items, first), first)
     rows = sorted(there.rows, key=lambda row: int(row[START]))
     wanted = [_told(version.row, there, names) for version in versions]
     if len(rows) == len(wanted):
@@ -87,13 +90,13 @@ def compare_history(there: DeltaTable, expected: State, changes: list[Change], k
     return "" if ordered == sorted(set(ordered)) else f"seqs are not in the order of the changes: {ordered}"
 
 
-def compare_changelog(there: DeltaTable, expected: State, changes: list[Change], key: Sequence[str]) -> str:
+def compare_changelog(there: DeltaTable, expected: State, items: list[Item], key: Sequence[str]) -> str:
     """Every change of the log, once, in order, with its images; applied one by one they give the server's rows."""
     rows = sorted(there.rows, key=lambda row: int(row[SEQ]))
     if len({int(row[SEQ]) for row in rows}) != len(rows):
         return "two rows have one seq"
-    names = _columns(there)
-    wanted = [_logged(change, there, names) for change in changes]
+    names, logged = _columns(there, expected), _log(items)
+    wanted = [_logged(line, there, names) for line in logged]
     if len(rows) == len(wanted):
         got = [_as_logged(row, like, names) for row, like in zip(rows, wanted, strict=True)]
     else:
@@ -103,19 +106,60 @@ def compare_changelog(there: DeltaTable, expected: State, changes: list[Change],
     for one, other in pairwise(rows):
         if one[TRANSACTION] == other[TRANSACTION] and one[ORDINAL] >= other[ORDINAL]:
             return f"ordinals do not grow in transaction {one[TRANSACTION]}: {one[ORDINAL]}, {other[ORDINAL]}"
-    return _replayed(rows, expected, changes, key)
+    if any(isinstance(item, Altered) and item.alteration.keys for item in items):
+        return ""  # rows of before the new key cannot be found by it
+    return _replayed(rows, expected, logged, key)
 
 
-def _logged(change: Change, there: DeltaTable, names: Sequence[str]) -> tuple[Any, ...]:
+@dataclass
+class Line:
+    """A row that a changelog must have: its images in the table's columns of now.
+
+    Attributes:
+        change: None for a TRUNCATE.
+        later: the alterations after it, which have renamed columns that its images lack.
+    """
+
+    change: Change | None
+    before: Values | None = None
+    after: Values | None = None
+    later: list[Altered] = field(default_factory=list)
+
+    def absent(self, names: Sequence[str] | None) -> list[str]:
+        """Names of columns as they are called now."""
+        found = list(names or ())
+        for altered in self.later:
+            found = altered.alteration.names(found)
+        return found
+
+
+def _log(items: Sequence[Item]) -> list[Line]:
+    lines: list[Line] = []
+    for item in items:
+        if not isinstance(item, Altered):
+            lines.append(Line(item, item.before, item.after))
+            continue
+        for line in lines:
+            line.before = None if line.before is None else item.alteration.row(line.before)
+            line.after = None if line.after is None else item.alteration.row(line.after)
+            line.later.append(item)
+        if item.alteration.truncates:
+            lines.append(Line(None))
+    return lines
+
+
+def _logged(line: Line, there: DeltaTable, names: Sequence[str]) -> tuple[Any, ...]:
     """A row of the changelog as the log tells it: op, transaction, the row, the row before; `...` is left open.
 
     A column that neither image holds is NULL in the changelog if the table had it, and also if it came later.
     """
-    before, after = change.before or {}, change.after
+    if line.change is None:
+        return "truncate", ..., (None,) * len(names), None
+    before, after = line.before or {}, line.after
     row = before if after is None else {**before, **after}
     told = tuple(value_of(row[name], there.types[name]) if name in row else None for name in names)
-    old = None if change.before is None else tuple(_told(before, there, names))
-    return change.op, change.transaction, told, old
+    old = None if line.before is None else tuple(_told(before, there, names))
+    return line.change.op, line.change.transaction, told, old
 
 
 def _as_logged(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tuple[Any, ...]:
@@ -127,20 +171,24 @@ def _as_logged(row: Values, like: tuple[Any, ...], names: Sequence[str]) -> tupl
         )
     else:
         old = before
-    return row[OP], row[TRANSACTION], told, old
+    return row[OP], ... if like[1] is ... else row[TRANSACTION], told, old
 
 
-def _replayed(rows: list[Values], expected: State, changes: list[Change], key: Sequence[str]) -> str:
+def _replayed(rows: list[Values], expected: State, lines: list[Line], key: Sequence[str]) -> str:
     """The changelog's own rows, applied in order, on the columns that the table has had from the begin."""
-    if not key or not changes or expected.columns is None or changes[0].after is None:
+    if not key or not lines or expected.columns is None or lines[0].after is None:
         return ""
-    names = [name for name in expected.columns if name in changes[0].after]
+    names = [name for name in expected.columns if name in lines[0].after]
     replay = Replay(key)
-    for row in rows:
-        after = {name: plain(row[name]) for name in names if name not in (row[ABSENT] or ())}
+    for row, line in zip(rows, lines, strict=True):
+        if line.change is None:
+            replay.rows.clear()
+            continue
+        absent = line.absent(row[ABSENT])
+        after = {name: plain(row[name]) for name in names if name not in absent}
         before = None
         if row[BEFORE] is not None:
-            gone = row[BEFORE_ABSENT] or ()
+            gone = line.absent(row[BEFORE_ABSENT])
             before = {name: plain(row[BEFORE][name]) for name in names if name not in gone}
             before = replay.rows.get(key_of(before, key), {}) | before
         replay.take(row[OP], before, None if row[OP] == "delete" else (before or {}) | after)

@@ -9,7 +9,8 @@ from typing import Any
 import pymysql
 
 from tests.servers import Server
-from tests.torture_sink.capabilities import FEATURES, KINDS, MAY_STOP, MODE_KINDS, MODES
+from tests.torture_sink.alterations import Altered, AlteringSql
+from tests.torture_sink.capabilities import FEATURES, KINDS, MAY_STOP, MODES
 from tests.torture_sink.ddl import random_change
 from tests.torture_sink.oracle import Oracle, Place
 from tests.torture_sink.statements import random_transaction
@@ -21,7 +22,7 @@ class Size:
     """How much one pack does."""
 
     tables_max: int = 2
-    steps: int = 3
+    steps: int = 1
     transactions_max: int = 6  # between two DDL of a step
     statements_max: int = 6
     changes_max: int = 2  # DDL in a step
@@ -34,12 +35,14 @@ class Executor:
     Attributes:
         script: every statement that succeeded, in order, by pack.
         places: ends of transactions and of DDL, in order.
+        altered: what DDL did to rows without row events, in order.
     """
 
     server: Server
     oracle: Oracle = field(default_factory=Oracle)
     script: list[tuple[int, str]] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
+    altered: list[Altered] = field(default_factory=list)
     refused: int = 0
     taken: int = 0
     seed: int = 0
@@ -87,7 +90,7 @@ class Pack:
         self._size = size
         # A draw of its own, so that a mode that is switched on changes no pack's SQL.
         self.modes = random.Random(f"modes {seed}").choice(MODES) if "modes" in FEATURES else ("mirror",)
-        self._kinds = kinds if self.modes == ("mirror",) else kinds & MODE_KINDS
+        self._kinds = kinds
         self.tables: list[Table] = []
         self.changes: list[str] = []  # kinds of the DDL that was done
         self.may_stand: list[Table] = []  # changed by a DDL of a kind that may stop its table
@@ -96,7 +99,7 @@ class Pack:
         """The database and its first tables."""
         self._executor.seed = self.seed
         assert self._executor.try_sql(f"CREATE DATABASE {quoted(self.database)}")
-        wanted = self._choose.randint(1, self._size.tables_max)
+        wanted = self._choose.choice((1, 1, self._size.tables_max))
         while len(self.tables) < wanted:
             flavor, keyless = self._executor.server.flavor, not {"soft_delete", "history"} & set(self.modes)
             table = random_table(self._choose, database=self.database, flavor=flavor, keyless=keyless)
@@ -136,7 +139,9 @@ class Pack:
         if not going_on:
             return
         table = self._choose.choice(going_on)
-        change = random_change(self._choose, table, flavor=self._executor.server.flavor, kinds=self._kinds)
+        kinds = self._kinds - {"drop_table"} if len(self.tables) == 1 else self._kinds
+        change = random_change(self._choose, table, flavor=self._executor.server.flavor, kinds=kinds)
+        name = table.full_name
         before = set(self._executor.names_in(self.database))
         done = 0
         for sql in change.statements:
@@ -145,12 +150,14 @@ class Pack:
             done += 1
             if change.kind in MAY_STOP and table not in self.may_stand:
                 self.may_stand.append(table)
-            names = before | set(self._executor.names_in(self.database))
-            self._executor.note(*((self.database, name) for name in sorted(names)))
+            there = before | set(self._executor.names_in(self.database))
+            self._executor.note(*((self.database, one) for one in sorted(there)))
+            if isinstance(sql, AlteringSql):
+                self._executor.altered.append(Altered(name, self._executor.places[-1], sql.alteration))
         if done == len(change.statements):
             change.after()
-            there = self._executor.names_in(self.database)
-            self.tables = [known for known in self.tables if known.name in there]
+            left = self._executor.names_in(self.database)
+            self.tables = [known for known in self.tables if known.name in left]
             self.changes.append(change.kind)
         elif done:
             self._settle(table)

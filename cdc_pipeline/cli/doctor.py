@@ -1,0 +1,150 @@
+"""``cdc-pipeline doctor``: what would keep a pipeline from working, or will bite later."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results
+from cdc_pipeline.cli.settings import Settings, with_json
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from cdc_pipeline.pipeline.doctor.diagnosis import Area, Diagnosis, Finding
+
+# As `pipeline.doctor.diagnosis` has them, which is not loaded for --help.
+_AREAS: Final[tuple[Area, ...]] = ("server", "grants", "retention", "tables", "state", "lake", "local")
+_SIGNS: Final = {"ok": ("✓", "green"), "note": ("·", "cyan"), "warning": ("!", "yellow"), "error": ("✗", "red")}
+_SHORT: Final = 90
+_UNITS: Final = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+class _Every(click.ParamType[float]):
+    """``15m``, ``6h``, ``1d`` as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        match = re.fullmatch(r"(\d+)([mhd])", str(value).strip())
+        if match is None or int(match[1]) == 0:
+            self.fail(f"{value!r} is not a duration such as 15m, 6h or 1d", param, ctx)
+        return timedelta(**{_UNITS[match[2]]: int(match[1])}).total_seconds()
+
+
+@click.command("doctor")
+@click.argument("source")
+@click.option(
+    "--spark", "with_spark", is_flag=True, help="Also start Spark; write and read a scratch table in the lake."
+)
+@click.option("--every", "every_s", type=_Every(), metavar="TIME", help="Longest time between two runs, such as 6h.")
+@click.option("--area", "areas", multiple=True, type=click.Choice(_AREAS), help="Only this; may be given repeatedly.")
+@click.option("--all", "show_all", is_flag=True, help="Show what is fine as well, line by line.")
+@with_json
+def command(
+    settings: Settings,
+    *,
+    source: str,
+    with_spark: bool,
+    every_s: float | None,
+    areas: tuple[Area, ...],
+    show_all: bool,
+) -> None:
+    """Examine SOURCE: server, grants, retention, tables, state, lake and this machine.
+
+    Each finding says what was expected, what was got, and the statement or command that mends it. Nothing is changed;
+    no JVM is started without --spark. How long journals must be kept is told by the schedule, or by --every.
+
+    Exit codes: 0 everything is fine (notes do not count); 1 warnings: it works, and will bite later; 2 errors: it does
+    not work, or will not soon (wrong usage and a wrong configuration file are 2 as everywhere).
+    """
+    config = settings.config_of(source)
+    with quiet_streams(quiet=not settings.debug) as stream:
+        from cdc_pipeline.orchestration.doctor import diagnose
+
+        status = notes(stream).status(f"examining {source} ...") if stream.isatty() and not settings.as_json else None
+        if status is not None:
+            status.start()
+        try:
+            made = diagnose(
+                settings.jobs_directory,
+                config,
+                every_s=every_s,
+                with_spark=with_spark,
+                areas=areas or _AREAS,
+            )
+        finally:
+            if status is not None:
+                status.stop()
+    if settings.as_json:
+        emit_json({**made.model_dump(mode="json"), "worst": made.worst, "exit_code": made.exit_code})
+    else:
+        _show(made, show_all=show_all, shown=("Spark",) if with_spark else ())
+    if made.exit_code:
+        raise click.exceptions.Exit(made.exit_code)
+
+
+def _show(made: Diagnosis, *, show_all: bool, shown: Sequence[str] = ()) -> None:
+    """`shown`: checks that are shown also where all is fine."""
+    out = results()
+    for area in _AREAS:
+        of_area = [finding for finding in made.findings if finding.area == area]
+        if not of_area:
+            continue
+        rows = _empty_table()
+        for finding in of_area:
+            if finding.severity != "ok" or show_all or finding.check in shown:
+                _add(rows, finding)
+        fine = list(dict.fromkeys(finding.check for finding in of_area if finding.severity == "ok"))
+        if fine and not show_all:
+            troubled = {finding.check for finding in of_area if finding.severity != "ok"}
+            names = [name for name in fine if name not in troubled and name not in shown]
+            if names:
+                rows.add_row("[green]✓[/]", "", f"[dim]fine: {', '.join(names)}[/]")
+        if rows.row_count:
+            out.print(f"\n[bold]{area}[/]")
+            out.print(rows)
+    out.print()
+    out.print(_summary(made), soft_wrap=True)
+
+
+def _empty_table() -> Table:
+    from rich.table import Table
+
+    rows = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+    rows.add_column(width=1, no_wrap=True)
+    rows.add_column(width=17, overflow="fold")
+    rows.add_column(overflow="fold")
+    return rows
+
+
+def _add(rows: Table, finding: Finding) -> None:
+    from rich.text import Text
+
+    sign, color = _SIGNS[finding.severity]
+    text = Text()
+    text.append(finding.what, style="bold" if finding.severity == "error" else "")
+    if finding.severity != "ok":
+        told = [f"{title}: {part}" for title, part in (("expected", finding.expected), ("got", finding.got)) if part]
+        between = "; " if sum(map(len, told)) <= _SHORT and not any("; " in part for part in told) else "\n"
+        if told:
+            text.append("\n" + between.join(told), style="dim")
+        if finding.mend:
+            text.append("\nmend: ", style="dim")
+            text.append(finding.mend, style="cyan")
+    rows.add_row(Text(sign, style=color), Text(finding.check, style=color), text)
+
+
+def _summary(made: Diagnosis) -> str:
+    counts = {severity: len(made.of(severity)) for severity in ("error", "warning", "note", "ok")}
+    parts = [
+        f"[{_SIGNS[severity][1]}]{count_of(count, severity)}[/]"
+        for severity, count in counts.items()
+        if count and severity != "ok"
+    ]
+    fine = f"{counts['ok']} fine"
+    return f"{made.source}: {', '.join([*parts, fine])}; examined in {made.seconds:.1f} s"

@@ -1,0 +1,79 @@
+"""Progress of a load on the terminal: a bar for each table, and what is done now."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TextIO
+
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from cdc_pipeline.cli.output import count_of, notes
+from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
+from cdc_pipeline.pipeline.load_state import LoadState
+from cdc_pipeline.pipeline.load_state import Progress as LoadedSoFar
+
+
+class LoadProgress(SilentLoadObserver):
+    """Shows steps as lines, and rows as bars by the catalog's estimate."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._console = notes(stream)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[counts]}"),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+        self._first: dict[str, tuple[float, int]] = {}
+        self._last_step = ""
+
+    def __enter__(self) -> LoadProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        exception_type: type[BaseException] | None,
+        exception: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def waiting(self, run_ids: list[str]) -> None:
+        """Other runs hold the source."""
+        self.load_stepped(f"waiting for another run of this source ({', '.join(one[:8] for one in run_ids)})")
+
+    def load_began(self, state: LoadState, *, resumed: bool) -> None:
+        for task in self._tasks.values():
+            self._progress.remove_task(task)
+        self._tasks, self._first = {}, {}
+        goes_on = "goes on" if resumed else "begins"
+        self._console.print(f"load {state.load_id} {goes_on}: {', '.join(state.sources)}", soft_wrap=True)
+
+    def load_stepped(self, text: str) -> None:
+        if text != self._last_step:
+            self._console.print(f"  {text}", markup=False, soft_wrap=True)
+        self._last_step = text
+
+    def load_progressed(self, state: LoadState, progress: LoadedSoFar) -> None:
+        for name in state.sources:
+            table = progress.tables.get(name)
+            rows = 0 if table is None else table.rows
+            is_done = table is not None and table.is_done
+            if name not in self._tasks:
+                self._tasks[name] = self._progress.add_task(name, total=None, counts="")
+                self._first[name] = time.monotonic(), rows
+            began_s, before = self._first[name]
+            a_second = (rows - before) / max(0.001, time.monotonic() - began_s)
+            chunks = 0 if table is None else table.chunks
+            self._progress.update(
+                self._tasks[name],
+                completed=rows,
+                total=max(rows, 1) if is_done else max(rows + 1, state.rows_estimated.get(name, 0)),
+                counts=f"{count_of(rows, 'row')}, {a_second:,.0f} a second, {count_of(chunks, 'chunk')}",
+            )

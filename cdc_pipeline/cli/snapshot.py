@@ -1,0 +1,110 @@
+"""``cdc-pipeline snapshot``: tables loaded, or loaded anew, while the source is captured as ever."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, table
+from cdc_pipeline.cli.settings import Settings, with_json
+
+if TYPE_CHECKING:
+    from cdc_pipeline.pipeline.load_report import LoadReport
+    from cdc_pipeline.pipeline.repair import RepairReport
+
+
+@click.command("snapshot")
+@click.argument("source")
+@click.option(
+    "--table",
+    "tables",
+    multiple=True,
+    metavar="SCHEMA.TABLE",
+    help="This table, whether it needs a load or not; may be given more than once.",
+)
+@click.option("--restart", is_flag=True, help="Give up loads of these tables that are unfinished, and begin anew.")
+@click.option(
+    "--where", metavar="SQL", help="Do not load: read the rows of one --table anew for which this condition holds."
+)
+@with_json
+def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart: bool, where: str | None) -> None:
+    """Load tables of SOURCE from the server's rows: those that are not in the lake, partial, or must be loaded anew.
+
+    No lock, nothing written to the server. The tables' old rows stay readable, and the sync of all tables goes on,
+    until the new ones are whole. A load that was stopped goes on where it was when the same command is given again.
+
+    With --where the rows that the server has are brought into the table beside those that are there.
+    """
+    config = settings.config_of(source)
+    if where is not None and (len(tables) != 1 or restart):
+        raise click.UsageError("--where takes one --table, and nothing to restart")
+    from cdc_pipeline.cli.load_progress import LoadProgress
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.orchestration.load_runs import DagsterRuns
+    from cdc_pipeline.pipeline.load import load
+    from cdc_pipeline.pipeline.repair import repair
+
+    loaded = load_source(settings.jobs_directory, source)
+    with (
+        open_instance() as instance,
+        quiet_streams(quiet=not settings.debug) as stream,
+        LoadProgress(stream) as progress,
+    ):
+        runs = DagsterRuns(
+            loaded,
+            config,
+            instance=instance,
+            kind="load" if where is None else "repair",
+            log_level="DEBUG" if settings.debug else "CRITICAL",
+            on_waiting=progress.waiting,
+        )
+        cursors = loaded.cursors(instance)
+        if where is not None:
+            done = repair(config, cursors=cursors, table=tables[0], where=where, observer=progress, runs=runs)
+        else:
+            report = load(config, cursors=cursors, tables=tables or None, restart=restart, observer=progress, runs=runs)
+    if where is not None:
+        _show_repair(settings, done)
+    else:
+        _show(settings, report)
+
+
+def _show(settings: Settings, report: LoadReport) -> None:
+    if settings.as_json:
+        emit_json(report.model_dump(mode="json"))
+        return
+    out = results()
+    out.print(f"[bold]{report.source}[/]: {report.reason}", soft_wrap=True)
+    for load_id in report.resumed:
+        out.print(f"  the load {load_id} went on where it was stopped")
+    for name, why in report.restarted.items():
+        for one in why:
+            out.print(f"  {name} was loaded anew: {one}", markup=False, soft_wrap=True)
+    if report.targets:
+        numbers = ("rows", "chunks", "Delta version")
+        rows = table("", "table", *numbers, "low mark", "whole from", numbers=numbers)
+        for name, target in report.targets.items():
+            count = "" if target.rows < 0 else f"{target.rows:,}"
+            places = str(target.low), str(target.high)
+            rows.add_row(name, count, f"{target.chunks:,}", str(target.delta_version), *places)
+        out.print(rows)
+    for name, target in report.targets.items():
+        if target.rows_quarantined:
+            waiting = count_of(target.rows_quarantined, "row")
+            out.print(f"{name}: {waiting} in quarantine", markup=False, soft_wrap=True)
+    for note in report.notes:
+        if note.kind != "loaded":
+            out.print(f"{note.table}: {note.text}", markup=False, soft_wrap=True)
+    out.print(f"{report.rows:,} rows read in {report.seconds:.1f} s, {report.cpu_seconds:.1f} s of CPU besides Spark")
+
+
+def _show_repair(settings: Settings, report: RepairReport) -> None:
+    if settings.as_json:
+        emit_json(report.model_dump(mode="json"))
+        return
+    results().print(
+        f"[bold]{report.source}[/]: {report.table}: {count_of(report.rows_written, 'row')} written, "
+        f"{count_of(report.rows_deleted, 'row')} deleted in {count_of(report.rounds, 'round')}",
+        soft_wrap=True,
+    )

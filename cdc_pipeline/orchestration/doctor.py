@@ -1,0 +1,138 @@
+"""An examination of a pipeline as this project defines it: with Dagster's instance, its cursor and its schedules.
+
+Rules:
+- What is wrong with Dagster is a finding as well: the rest is examined all the same.
+- The longest time between two runs is the largest gap between the schedule's ticks of the next days.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import dagster as dg
+
+from cdc_pipeline.config import PipelineConfig, ScheduleConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.execute import LoadedSource, load_source, open_instance
+from cdc_pipeline.pipeline.doctor import Diagnosis, Finding, examine
+from cdc_pipeline.pipeline.doctor.context import duration
+from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Told, note, ok, warning
+from cdc_pipeline.position.cursor import CursorStore
+
+_KEY_FORMAT: Final = "%Y-%m-%dT%H:%M:%S%z"
+# The first holds the longest gap of whatever comes back each week; the second, of whatever comes back each year.
+_LOOK_AHEAD: Final = (timedelta(days=15), timedelta(days=800))
+_EVERY_DAY: Final = timedelta(days=2)  # enough where all days are alike: ticks are not cheap
+_DAEMON_SILENT_S: Final = 300.0
+
+
+def diagnose(
+    jobs_directory: Path,
+    config: PipelineConfig,
+    *,
+    every_s: float | None = None,
+    with_spark: bool = False,
+    areas: Collection[Area] = AREAS,
+) -> Diagnosis:
+    """Examine the pipeline `config` of a jobs directory.
+
+    Args:
+        every_s: longest time between two runs, in place of what the schedule says.
+        with_spark: also start a Spark session.
+        areas: what is looked at.
+    """
+    reason = "--every" if every_s is not None else ""
+    if every_s is None and config.schedule is not None:
+        every_s, reason = longest_gap_s(config.schedule), f"schedule {config.schedule.cron}"
+    found: list[Finding] = []
+
+    def tell(check: str, *told: Told) -> None:
+        if "local" not in areas:
+            told = tuple(one for one in told if one.severity == "error")
+        found.extend(Finding(area="local", check=check, **one.model_dump()) for one in told)
+
+    def examined(cursors: CursorStore | None) -> Diagnosis:
+        return examine(
+            config,
+            cursors=cursors,
+            every_s=every_s,
+            every_reason=reason,
+            with_spark=with_spark,
+            areas=areas,
+            found_before=found,
+        )
+
+    try:
+        with open_instance() as instance:
+            tell("Dagster", ok(f"Dagster's instance in {instance.root_directory} opens"))
+            try:
+                loaded = load_source(jobs_directory, config.name)
+            except CdcError as error:
+                tell("definitions", Told.of(error))
+                loaded = None
+            tell("schedule", *_schedule(config, instance, loaded))
+            cursors = None if loaded is None else loaded.cursors(instance)
+            return examined(cursors)
+    except CdcError as error:
+        tell("Dagster", Told.of(error))
+    return examined(None)
+
+
+def longest_gap_s(schedule: ScheduleConfig) -> float | None:
+    """The largest gap between ticks in the days to come; None where there are fewer than two in two years."""
+    now = datetime.now(UTC)
+    # Windows between ticks are what Dagster makes partitions of; it offers no list of ticks.
+    windows = dg.TimeWindowPartitionsDefinition(
+        start=now, fmt=_KEY_FORMAT, cron_schedule=schedule.cron, timezone=schedule.timezone
+    )
+    is_daily = schedule.cron.split()[2:] == ["*"] * 3
+    for ahead in (*([_EVERY_DAY] if is_daily else []), *_LOOK_AHEAD):
+        keys = windows.get_partition_keys(current_time=now + ahead)
+        if len(keys) > 1:
+            ticks = [datetime.fromisoformat(key) for key in keys]
+            return max((after - before).total_seconds() for before, after in pairwise(ticks))
+    return None
+
+
+def _schedule(config: PipelineConfig, instance: dg.DagsterInstance, loaded: LoadedSource | None) -> Iterator[Told]:
+    """Whether somebody starts runs."""
+    schedule = config.schedule
+    if schedule is None:
+        yield note(
+            "no schedule: each run is started by a person, or by another program",
+            expected="schedule: {cron: ..., enabled: true}",
+            got="none",
+            mend='schedule: {cron: "*/15 * * * *", enabled: true}',
+        )
+        return
+    if loaded is None:
+        return
+    name = f"{loaded.job.name}_schedule"
+    states = [state for state in instance.all_instigator_state() if state.instigator_name == name]
+    # One that nobody has switched in Dagit is as the file says.
+    by_hand = [state for state in states if state.status.value in ("RUNNING", "STOPPED")]
+    runs = by_hand[-1].status.value == "RUNNING" if by_hand else schedule.enabled
+    if not runs:
+        yield note(
+            f"the schedule {schedule.cron} is off",
+            expected="on",
+            got="stopped in Dagit" if by_hand else "enabled: false",
+            mend="schedule: {enabled: true}, or switch it on in Dagit",
+        )
+        return
+    beats = [beat.timestamp for kind, beat in instance.get_daemon_heartbeats().items() if kind == "SCHEDULER"]
+    silent_s = time.time() - max(beats) if beats else None
+    if silent_s is None or silent_s > _DAEMON_SILENT_S:
+        yield warning(
+            f"the schedule {schedule.cron} is on, and nobody keeps it: Dagster's daemon does not run",
+            expected=f"a sign of life in the last {duration(_DAEMON_SILENT_S)}",
+            got="none ever" if silent_s is None else f"{duration(silent_s)} ago",
+            mend="dagster-daemon run -w workspace.yaml (or: make dev)",
+        )
+    else:
+        yield ok(f"the schedule {schedule.cron} is on, and Dagster's daemon runs")

@@ -1,0 +1,134 @@
+"""What would keep a pipeline from working, or will bite later, found before it bites.
+
+Rules:
+- Each check is small and has a name. It says what was expected, what was got, and the very statement that mends it.
+- A check that fails is a finding and not a crash; one that needs what is not there (a server that cannot be reached) is
+  not made, and a note says so. Everything else is examined all the same.
+- Nothing is changed: only scratch files of its own are written in the lake, and removed. No JVM, unless asked for.
+- What a run checks for itself is asked of the code that checks it there; a check here adds severity and statement.
+- Secrets are in no finding, wherever its text came from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final
+
+from pydantic import BaseModel, SecretStr
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import CdcError, MissingGrantError, ReplicaIdError, ServerSettingError, ServerUnreachableError
+from cdc_pipeline.pipeline.doctor import archive, grants, lake, local, retention, server, state, tables
+from cdc_pipeline.pipeline.doctor.check import Check
+from cdc_pipeline.pipeline.doctor.context import Context, NotThereError
+from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Diagnosis, Finding, Told, in_order, note, warning
+from cdc_pipeline.position.cursor import CursorStore
+
+__all__ = ["Diagnosis", "Finding", "examine"]
+
+# In this order: the later ones use what the earlier ones have opened.
+_OF_EVERY_SOURCE: Final = (*local.CHECKS, *lake.CHECKS, *state.CHECKS)
+_OF_SERVERS: Final = (*server.OPENING, *grants.CHECKS, *server.CHECKS, *tables.CHECKS, *retention.CHECKS)
+# What checks of server and grants have told with its statement.
+_REFUSALS: Final = (MissingGrantError, ServerSettingError, ReplicaIdError)
+_NOT_SHOWN: Final = "***"
+_SECRET_LENGTH_MIN: Final = 6
+
+
+def examine(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore | None,
+    every_s: float | None = None,
+    every_reason: str = "",
+    with_spark: bool = False,
+    areas: Collection[Area] = AREAS,
+    found_before: Sequence[Finding] = (),
+) -> Diagnosis:
+    """Examine a pipeline: its source, its lake, its state and this machine.
+
+    Args:
+        cursors: where the cursor is read from; None where that could not be opened: the lake's last cut is used.
+        every_s: longest time between two runs; None where nobody knows it.
+        every_reason: where that is known from, in words.
+        with_spark: also start a Spark session that writes and reads a scratch table in the lake.
+        areas: what is looked at; of the others only what keeps these from being examined is told.
+        found_before: findings of the caller's own, which become part of the diagnosis.
+
+    Returns:
+        All findings. Raises nothing that a check can meet.
+    """
+    began_s = time.monotonic()
+    context = Context(config, cursors, every_s=every_s, every_reason=every_reason)
+    findings = list(found_before)
+    absent: dict[str, list[Check]] = {}
+    of_source = archive.CHECKS if config.source.kind == "archive" else _OF_SERVERS
+    checks = [*_OF_EVERY_SOURCE, *of_source, *state.PLAN_CHECKS, *(lake.SPARK_CHECKS if with_spark else ())]
+    try:
+        for check in checks:
+            if check.area in areas:
+                findings += _made(check, context, findings, absent)
+            elif check.opens:
+                findings += [one for one in _made(check, context, findings, absent) if one.severity == "error"]
+    finally:
+        context.close()
+    for name, not_made in absent.items():
+        names = ", ".join(dict.fromkeys(check.name for check in not_made))
+        told = note(f"not made, since {'they need' if len(not_made) > 1 else 'it needs'} {name}: {names}")
+        findings.append(Finding(area=not_made[0].area, check="not examined", **told.model_dump()))
+    secrets = sorted(_secrets(config), key=len, reverse=True)
+    shown = [_without_secrets(finding, secrets) for finding in findings]
+    return Diagnosis(source=config.name, findings=in_order(shown), seconds=time.monotonic() - began_s)
+
+
+def _made(
+    check: Check, context: Context, before: Sequence[Finding], absent: dict[str, list[Check]]
+) -> Iterator[Finding]:
+    """The findings of one check."""
+    said: list[Told] = []
+    try:
+        for one in check.run(context):
+            said.append(one)  # one by one: what was said before a failure stays said
+    except NotThereError as missing:
+        absent.setdefault(str(missing), []).append(check)
+    except CdcError as error:
+        told = Told.of(error)
+        refused = any(one.severity == "error" and one.area in ("server", "grants") for one in before)
+        if isinstance(error, _REFUSALS) and check.area != "grants" and refused:
+            absent.setdefault("a server that grants and logs what is needed", []).append(check)
+        elif not any(one.what == told.what or one.mend == told.mend != "" for one in before):
+            said.append(told)
+        if isinstance(error, ServerUnreachableError) and check.area not in ("lake", "local"):
+            context.forget_source()
+    except Exception as error:  # a check must never end the examination
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        said.append(warning("this check itself failed", got=text, mend="look at it by hand; please report it"))
+    for one in said:
+        yield Finding(area=check.area, check=check.name, **one.model_dump())
+
+
+def _secrets(value: object) -> set[str]:
+    """Every secret in a configuration."""
+    if isinstance(value, SecretStr):
+        # A text this short stands in other words by chance, such as the account's own name.
+        text = value.get_secret_value()
+        return {text} if len(text) >= _SECRET_LENGTH_MIN else set()
+    if isinstance(value, BaseModel):
+        return set().union(*(_secrets(getattr(value, name)) for name in type(value).model_fields))
+    if isinstance(value, dict):
+        return set().union(*map(_secrets, value.values()))
+    if isinstance(value, list | tuple | set | frozenset):
+        return set().union(*map(_secrets, value))
+    return set()
+
+
+def _without_secrets(finding: Finding, secrets: Sequence[str]) -> Finding:
+    changed = {}
+    for name in ("what", "expected", "got", "mend"):
+        text = before = getattr(finding, name)
+        for secret in secrets:
+            text = text.replace(secret, _NOT_SHOWN)
+        if text != before:
+            changed[name] = text
+    return finding.model_copy(update=changed)

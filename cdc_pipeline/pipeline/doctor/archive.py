@@ -1,0 +1,88 @@
+"""A source that is a directory of journals: whether they can be read, and reach from the cursor to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.pipeline.doctor.check import checks
+from cdc_pipeline.pipeline.doctor.context import Context, listed, size
+from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.position.failback import consumers_of
+
+
+def _journals(context: Context) -> Iterator[Told]:
+    from cdc_pipeline.source.archive_files import journal_files
+
+    directory = context.archive_config.directory
+    source = context.open_archive()
+    try:
+        source.check()
+    except CdcError:
+        context.forget_source()
+        raise
+    files = journal_files(directory)
+    total = sum(file.stat().st_size for file in files)
+    yield ok(f"{len(files)} journals of {size(total)} in {directory}, of {source.identity}")
+    numbers = [journal_number(file.name) for file in files]
+    missing = sorted(set(range(min(numbers), max(numbers))) - set(numbers))
+    if missing:
+        yield warning(
+            "the archive has a gap: a run that reaches it stops there",
+            expected=f"all journals from {min(numbers):06d} to {max(numbers):06d}",
+            got="missing: " + listed([f"{number:06d}" for number in missing]),
+            mend=f"copy them into {directory} from the server or a backup",
+        )
+
+
+def _end(context: Context) -> Iterator[Told]:
+    from cdc_pipeline.source.archive_ends import scan
+    from cdc_pipeline.source.archive_files import journal_files, read_head
+
+    context.source  # noqa: B018  (its check has passed)
+    last = journal_files(context.archive_config.directory)[-1]
+    found = scan(last, read_head(last))
+    if found.failure is not None:
+        yield Told.of(found.failure)
+    elif found.end.offset < last.stat().st_size:
+        yield note(
+            "the last journal ends inside a transaction: a run waits before it until the journal is copied again",
+            got=f"{found.end}, of {last.stat().st_size} bytes",
+        )
+    else:
+        yield ok(f"the archive ends at {found.end}")
+
+
+def _gtids(context: Context) -> Iterator[Told]:
+    if context.source.uses_gtids:
+        yield ok("its transactions have GTIDs, which prove the ends of journals")
+    else:
+        yield note(
+            "its transactions have no GTIDs: the end of a journal after a crash of the server cannot be proved",
+            mend="accept: {unproved_journal_ends: [...]} for such a journal, once a run names it",
+        )
+
+
+def _cursor(context: Context) -> Iterator[Told]:
+    cursor = context.cursor
+    for consumer in consumers_of(cursor) if cursor is not None else ():
+        try:
+            context.source.validate_position(consumer.position)
+        except CdcError as failure:
+            yield error(
+                f"the archive does not have what {consumer.name} needs: {failure.what}",
+                expected=str(failure.expected or consumer.position),
+                got=str(failure.got or ""),
+                mend=failure.next_step or "",
+            )
+        else:
+            yield ok(f"{consumer.name} stands at {consumer.position}, which is there")
+
+
+CHECKS: Final = (
+    *checks("server", opens=True, journals=_journals),
+    *checks("server", end=_end, GTIDs=_gtids),
+    *checks("retention", needed=_cursor),
+)

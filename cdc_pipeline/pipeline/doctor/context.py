@@ -1,0 +1,232 @@
+"""What the checks of one examination share, opened step by step; asking for what could not be opened ends a check."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
+
+from cdc_pipeline.config import ArchiveSourceConfig, LiveSourceConfig, PipelineConfig
+from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, is_finished, load_ids
+from cdc_pipeline.pipeline.parts import build_sink, build_source
+from cdc_pipeline.pipeline.reconcile import Reconciled
+from cdc_pipeline.pipeline.tables import TableFilter
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.manifest import BatchRecord, Cut
+
+if TYPE_CHECKING:
+    from cdc_pipeline.source.live import LiveSource
+    from cdc_pipeline.source.protocol import Source
+    from cdc_pipeline.source.server import ServerConnection
+    from cdc_pipeline.source.table_facts import TableFacts
+
+ASSUMED_EVERY_S: Final = 86_400.0
+
+
+class NotThereError(Exception):
+    """A check needs something that is not there; its first argument says what."""
+
+
+@dataclass
+class Context:
+    """See the module.
+
+    Attributes:
+        cursors: where the cursor is read from; None where that could not be opened.
+        every_s: longest time between two runs; None where nobody knows.
+        every_reason: where that is known from.
+        chosen: the server that is examined: the primary, or its standby while the primary does not answer.
+        lake_is_open: the lake can be read.
+        reconciled: what the next run goes on from, once that is known.
+    """
+
+    config: PipelineConfig
+    cursors: CursorStore | None
+    every_s: float | None = None
+    every_reason: str = ""
+    chosen: LiveSourceConfig | None = None
+    lake_is_open: bool = False
+    reconciled: Reconciled | None = None
+    now_s: float = field(default_factory=time.time)
+    _source: Source | None = None
+    _live: LiveSource | None = None
+    _created_s: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.captured = TableFilter(self.config.tables).captured
+
+    # -- the source ---------------------------------------------------------------------------------------------------
+
+    @property
+    def live_config(self) -> LiveSourceConfig:
+        """As configured."""
+        assert isinstance(self.config.source, LiveSourceConfig), "checks of servers are not made of archives"
+        return self.config.source
+
+    @property
+    def archive_config(self) -> ArchiveSourceConfig:
+        """As configured."""
+        assert isinstance(self.config.source, ArchiveSourceConfig), "checks of archives are not made of servers"
+        return self.config.source
+
+    def open_server(self, config: PipelineConfig) -> None:
+        """Make the server of `config`, which has answered, the one that is examined."""
+        from cdc_pipeline.source.archive_then_live import ArchiveThenLive
+        from cdc_pipeline.source.live import LiveSource
+
+        source = build_source(config)
+        live = source.live if isinstance(source, ArchiveThenLive) else source
+        assert isinstance(config.source, LiveSourceConfig)
+        assert isinstance(live, LiveSource)
+        self.chosen, self._source, self._live = config.source, source, live
+
+    def open_archive(self) -> Source:
+        """The archive, not yet checked."""
+        self._source = build_source(self.config)
+        return self._source
+
+    @property
+    def source(self) -> Source:
+        if self._source is None:
+            raise NotThereError("the source")
+        return self._source
+
+    @property
+    def live(self) -> LiveSource:
+        if self._live is None:
+            raise NotThereError("the server")
+        return self._live
+
+    @property
+    def server(self) -> ServerConnection:
+        return self.live.server
+
+    def forget_source(self) -> None:
+        """The source went away: what needs it is not examined any more."""
+        self.close()
+        self._source = self._live = None
+
+    def close(self) -> None:
+        """Close what was opened."""
+        if self._source is not None:
+            self._source.close()
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """Every global variable of the server, by name in lower case."""
+        return self.server.variables()
+
+    def journal_created_s(self, journal: str) -> int:
+        """Creation time of a journal, seconds since 1970; a dump each, so that none is asked for twice."""
+        if journal not in self._created_s:
+            self._created_s[journal] = self.live.journal_created_s(journal)
+        return self._created_s[journal]
+
+    @cached_property
+    def tables(self) -> list[TableFacts]:
+        """Captured tables, views and sequences that the account can see."""
+        from cdc_pipeline.source.table_facts import read_table_facts
+
+        return read_table_facts(self.server, self.captured)
+
+    @property
+    def base_tables(self) -> list[str]:
+        """Names of those that have rows of their own in the log; at least one."""
+        return [table.name for table in self.tables_with_rows]
+
+    @property
+    def tables_with_rows(self) -> list[TableFacts]:
+        """Captured tables that have rows of their own in the log; at least one."""
+        found = [table for table in self.tables if table.has_rows]
+        if not found:
+            raise NotThereError("a captured table")
+        return found
+
+    # -- the lake -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def paths(self) -> LakePaths:
+        return LakePaths(self.config.sink.lake_path.absolute(), self.config.name)
+
+    @property
+    def sink(self) -> DeltaSink:
+        if not self.lake_is_open:
+            raise NotThereError("the lake")
+        return self._sink
+
+    @cached_property
+    def _sink(self) -> DeltaSink:
+        return build_sink(self.config)
+
+    @cached_property
+    def cut(self) -> Cut | None:
+        """The last cut."""
+        return self.sink.last_cut()
+
+    @cached_property
+    def pending(self) -> BatchRecord | None:
+        """The batch that the next run finishes first."""
+        return self.sink.pending_record()
+
+    def open_loads(self) -> list[tuple[LoadFolder, LoadState]]:
+        """Loads that have not ended (K17), oldest first."""
+        self.sink  # noqa: B018  (the lake can be read)
+        found = []
+        for load_id in load_ids(self.config):
+            folder = LoadFolder(self.config, load_id)
+            state = folder.read()
+            if state is not None and not is_finished(state, self.cut):
+                found.append((folder, state))
+        return found
+
+    @property
+    def cursor(self) -> CursorState | None:
+        """What the next run goes on from; None before the first one."""
+        if self.reconciled is None:
+            raise NotThereError("the cursor")
+        return self.reconciled.cursor
+
+    # -- how often ----------------------------------------------------------------------------------------------------
+
+    @property
+    def interval_s(self) -> float:
+        """Longest time between two runs, assumed where nobody knows it."""
+        return self.every_s or ASSUMED_EVERY_S
+
+    @property
+    def interval_text(self) -> str:
+        """The same in words."""
+        every = f"a run every {duration(self.interval_s)}"
+        if self.every_s is None:
+            return f"{every} (assumed: there is no schedule; say it with --every)"
+        return f"{every} ({self.every_reason})"
+
+
+_UNITS: Final = ((86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second"))
+
+
+def duration(seconds: float) -> str:
+    """``9 hours``, ``2.5 days``: one unit, the largest that fits twice or evenly."""
+    for unit_s, name in _UNITS:
+        count = seconds / unit_s
+        if count >= 2 or (count >= 1 and count == int(count)):
+            text = f"{count:.0f}" if count >= 10 or abs(count - round(count)) < 0.05 else f"{count:.1f}"
+            return f"{text} {name}" + ("" if text == "1" else "s")
+    return f"{seconds:.1f} seconds" if seconds else "0 seconds"
+
+
+def size(count_bytes: float) -> str:
+    """``12.3 GiB``."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if count_bytes >= unit:
+            return f"{count_bytes / unit:.1f} {name}"
+    return f"{count_bytes:.0f} bytes"
+
+
+def listed(names: list[str], *, most: int = 5) -> str:
+    """A few names, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,115 @@
+"""What an examination found, as plain values for people, Dagster and ``--json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from cdc_pipeline.errors import CdcError
+
+Severity = Literal["ok", "note", "warning", "error"]
+Area = Literal["server", "grants", "retention", "tables", "state", "lake", "local"]
+
+SEVERITIES: Final[tuple[Severity, ...]] = ("ok", "note", "warning", "error")
+AREAS: Final[tuple[Area, ...]] = ("server", "grants", "retention", "tables", "state", "lake", "local")
+EXIT_CODES: Final[dict[Severity, int]] = {"ok": 0, "note": 0, "warning": 1, "error": 2}
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Told(_Plain):
+    """What a check says.
+
+    Attributes:
+        severity: error: a pipeline does not work, or will not work soon; warning: it will bite later; note: good to
+            know; ok: as it should be.
+        what: one sentence, without a full stop at its end.
+        expected, got: "" where the sentence says it all.
+        mend: the statement or command that mends it, or what to do; "" where there is nothing to mend.
+    """
+
+    severity: Severity
+    what: str
+    expected: str = ""
+    got: str = ""
+    mend: str = ""
+
+    @classmethod
+    def of(cls, error: CdcError, severity: Severity = "error") -> Self:
+        """What an error says."""
+        where = " at ".join(str(part) for part in (error.journal, error.offset) if part is not None)
+        place = ", ".join(part for part in (where, error.table or "", error.setting or "") if part)
+        return cls(
+            severity=severity,
+            what=error.what + (f" ({place})" if place else ""),
+            expected="" if error.expected is None else str(error.expected),
+            got="" if error.got is None else str(error.got),
+            mend=error.next_step or "",
+        )
+
+
+class Finding(Told):
+    """What a check says, under its name.
+
+    Attributes:
+        area: what was looked at.
+        check: name of the check.
+    """
+
+    area: Area
+    check: str
+
+
+class Diagnosis(_Plain):
+    """All findings about a source, by area, the worst of each area first.
+
+    Attributes:
+        seconds: how long the examination took.
+    """
+
+    source: str
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def worst(self) -> Severity:
+        """The worst severity among the findings."""
+        return max((finding.severity for finding in self.findings), key=SEVERITIES.index, default="ok")
+
+    @property
+    def exit_code(self) -> int:
+        """0 only ok and notes, 1 warnings, 2 errors."""
+        return EXIT_CODES[self.worst]
+
+    def of(self, severity: Severity) -> tuple[Finding, ...]:
+        """The findings of one severity."""
+        return tuple(finding for finding in self.findings if finding.severity == severity)
+
+
+def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """By area, within it by severity, else as they came."""
+    return tuple(sorted(findings, key=lambda found: (AREAS.index(found.area), -SEVERITIES.index(found.severity))))
+
+
+def ok(what: str) -> Told:
+    """As it should be."""
+    return Told(severity="ok", what=what)
+
+
+def note(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Told:
+    """Good to know."""
+    return Told(severity="note", what=what, expected=expected, got=got, mend=mend)
+
+
+def warning(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Told:
+    """It will bite later."""
+    return Told(severity="warning", what=what, expected=expected, got=got, mend=mend)
+
+
+def error(what: str, *, expected: str = "", got: str = "", mend: str = "") -> Told:
+    """A pipeline does not work, or will not work soon."""
+    return Told(severity="error", what=what, expected=expected, got=got, mend=mend)

@@ -1,0 +1,132 @@
+"""The account: exactly the privileges that a capture needs, each missing one with its GRANT."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from cdc_pipeline.pipeline.doctor.check import checks
+from cdc_pipeline.pipeline.doctor.context import Context, listed
+from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok
+from cdc_pipeline.schema.types import quoted_table
+
+_GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
+_IN_BRACES: Final = re.compile(r"\([^)]*\)")
+# What a capture uses, and what only lets it see who else reads the log.
+_NEEDED: Final = frozenset(
+    {
+        "USAGE",
+        "SELECT",
+        "REPLICATION SLAVE",
+        "REPLICATION CLIENT",
+        "BINLOG MONITOR",
+        "SLAVE MONITOR",
+        "REPLICA MONITOR",
+        "REPLICATION REPLICA",
+        "REPLICATION MASTER ADMIN",
+        "SHOW VIEW",
+    }
+)
+_PATTERN: Final = frozenset("*?[")
+
+
+def _privileges(context: Context) -> Iterator[Told]:
+    from cdc_pipeline.source.server_checks import grant_findings
+
+    found = grant_findings(context.server, context.live.replica.server_id)
+    for one in found:
+        yield error(one.what, expected=one.setting, got=one.got, mend=one.next_step)
+    if not found:
+        yield ok(f"{context.server.account} may read the log and its state")
+
+
+def _select(context: Context) -> Iterator[Told]:
+    from cdc_pipeline.source.server import StatementError
+
+    account = context.server.account
+    denied: list[tuple[str, int]] = []
+    names = [table.name for table in context.tables if table.has_rows]
+    for name in names:
+        try:
+            context.server.query(f"SELECT * FROM {quoted_table(name)} LIMIT 0")  # noqa: S608  (quoted)
+        except StatementError as refused:
+            denied.append((name, refused.number))
+    for name, number in denied:
+        yield error(
+            f"{account} cannot read {name}: no load, no comparison, and no columns from the catalog",
+            expected=f"SELECT on {name}",
+            got=f"error {number}",
+            mend=f"GRANT SELECT ON {quoted_table(name)} TO {account};",
+        )
+    unseen = sorted(_named_tables(context) - {table.name for table in context.tables})
+    for name in unseen:
+        yield error(
+            f"{account} does not see {name}: it does not exist, or SELECT on it is missing",
+            expected=f"SELECT on {name}",
+            got="not in the catalog",
+            mend=f"GRANT SELECT ON {quoted_table(name)} TO {account};",
+        )
+    if names and not denied and not unseen:
+        yield ok(f"{account} may read the captured tables")
+
+
+def _named_tables(context: Context) -> set[str]:
+    """Captured tables that are known by name: from the configuration, or recorded and not gone since."""
+    named = {name for name in context.config.tables.include if not _PATTERN & set(name)}
+    cut = context.cut if context.lake_is_open else None
+    for target, table in (cut.tables if cut is not None else {}).items():
+        named.update(name for name, recorded in table.sources_of(target).items() if not recorded.gone)
+    return {name for name in named if context.captured(*name.split(".", 1))}
+
+
+def _more_than_needed(context: Context) -> Iterator[Told]:
+    account = context.server.account
+    found = 0
+    for (line,) in context.server.query("SHOW GRANTS")[1]:
+        match = _GRANT.match(str(line))
+        if match is None:
+            continue  # a role, or a proxy
+        place = match["place"].replace("\\_", "_")
+        named = [part.strip().upper() for part in _IN_BRACES.sub("", match["privileges"]).split(",")]
+        extra = [name for name in named if name not in _NEEDED]
+        if extra:
+            found += 1
+            # SELECT goes with all of them.
+            again = f" GRANT {_least(context)} ON *.* TO {account}; {_select_on(context)}"
+            again = again if "ALL PRIVILEGES" in extra else ""
+            yield note(
+                f"{account} may do more than a capture needs",
+                expected=f"SELECT, {_least(context)}",
+                got=f"{listed(extra, most=6)} on {place}",
+                mend=f"REVOKE {', '.join(extra)} ON {place} FROM {account};{again}",
+            )
+        if "SELECT" in named and place == "*.*" and (databases := _databases(context)):
+            found += 1
+            yield note(
+                f"{account} may read every database",
+                expected=f"SELECT on {', '.join(databases)}",
+                got="SELECT on *.*",
+                mend=f"{_select_on(context)} REVOKE SELECT ON *.* FROM {account};",  # noqa: S608  (shown)
+            )
+    if not found:
+        yield ok(f"{account} may do no more than it needs")
+
+
+def _least(context: Context) -> str:
+    return f"REPLICATION SLAVE, {context.server.status_privilege}"
+
+
+def _select_on(context: Context) -> str:
+    """The statements that let the account read what is captured, and no other database where that can be told."""
+    places = [f"{quoted_table(name)}.*" for name in _databases(context)] or ["*.*"]
+    return " ".join(f"GRANT SELECT ON {place} TO {context.server.account};" for place in places)
+
+
+def _databases(context: Context) -> list[str]:
+    """The databases of the patterns, where all of them name one."""
+    found = {pattern.partition(".")[0] for pattern in context.config.tables.include}
+    return [] if any(_PATTERN & set(name) for name in found) else sorted(found)
+
+
+CHECKS: Final = checks("grants", privileges=_privileges, select=_select, more_than_needed=_more_than_needed)

@@ -1,0 +1,187 @@
+"""The lake: whether it can be used as a run uses it, what it lies on, and what was left in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from cdc_pipeline.pipeline.doctor.check import checks
+from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
+from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.local import not_complete
+from cdc_pipeline.sink.delta_log import read_table_log
+from cdc_pipeline.sink.lock import lock_holder
+from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.probe import SCRATCH_PREFIX, file_system, probe_lake, probe_spark
+from cdc_pipeline.sink.retention import differing_properties
+from cdc_pipeline.sink.storage import check_reachable, storage_of
+from cdc_pipeline.sink.storage_settings import spark_storage
+
+# A batch is staged, then merged: its files stand there twice for a while, beside what the tables replace.
+_BATCHES: Final = 4
+_MAGIC_FLAG: Final = "spark.hadoop.fs.s3a.performance.flags"
+
+
+def _reachable(context: Context) -> Iterator[Told]:
+    check_reachable(context.paths.lake)
+    context.lake_is_open = True  # what can be read is examined, whether it can be written or not
+    yield ok(f"{context.paths.lake} can be read, or is new")
+
+
+def _usable(context: Context) -> Iterator[Told]:
+    context.sink  # noqa: B018  (the lake can be read)
+    seconds = probe_lake(context.paths)
+    yield ok(f"put if absent, lock and remove work ({seconds * 1000:.0f} ms)")
+
+
+def _disk(context: Context) -> Iterator[Told]:
+    lake = context.paths.lake
+    if is_object(lake):
+        return
+    found = file_system(lake)
+    batch = context.config.batch.merge_staged_bytes
+    wanted = _BATCHES * batch
+    if found.free_bytes < wanted:
+        told = error if found.free_bytes < batch else warning
+        yield told(
+            "the lake's disk has no room for the files of a batch",
+            expected=f"{size(wanted)} free ({_BATCHES} times batch.merge_staged_bytes)",
+            got=f"{size(found.free_bytes)} of {size(found.total_bytes)}",
+            mend=f"free space (cdc-pipeline maintain {context.config.name}), or batch: {{merge_staged_bytes: ...}}",
+        )
+    else:
+        yield ok(f"{size(found.free_bytes)} of {size(found.total_bytes)} are free ({found.kind or 'unknown kind'})")
+    if found.is_remote:
+        yield warning(
+            "the lake is on a network file system, which must keep locks (flock) and hard links between machines",
+            expected="a disk of this machine, or an object store",
+            got=found.kind,
+            mend="sink: {lake_path: ...} on a local disk or s3a://...; or run this source on one machine only",
+        )
+    if found.in_memory:
+        yield warning(
+            "the lake is in memory: it is gone when the machine stops",
+            expected="a disk",
+            got=found.kind,
+            mend="sink: {lake_path: ...} on a disk",
+        )
+    if found.in_container:
+        yield note(
+            "the lake may be in a layer of a container, gone with that",
+            expected="a volume",
+            got=found.kind,
+            mend="mount a volume at the lake's folder",
+        )
+
+
+def _store(context: Context) -> Iterator[Told]:
+    """Settings of an object store."""
+    lake = context.paths.lake
+    if not is_object(lake):
+        return
+    config, spark = lake.storage, context.config.sink.spark.settings
+    if (config.endpoint or "").startswith("http://") and config.secrets:
+        yield warning(
+            "credentials and rows go to the object store without encryption",
+            expected="https://",
+            got=str(config.endpoint),
+            mend="sink: {storage: {endpoint: https://...}}",
+        )
+    if lake.scheme == "s3a" and "create" in spark.get(_MAGIC_FLAG, ""):
+        yield error(
+            "Hadoop is told not to look whether a file is there, which Delta's log relies on",
+            expected=f"{_MAGIC_FLAG} without create",
+            got=spark[_MAGIC_FLAG],
+            mend=f"take create out of sink.spark.settings: {_MAGIC_FLAG}",
+        )
+    if lake.scheme == "s3a" and config.endpoint is None and config.region is None:
+        yield note(
+            "no region is named: each library asks the machine for it",
+            expected="sink.storage.region",
+            mend="sink: {storage: {region: ...}}",
+        )
+    yield from not_complete(spark_storage(lake).jar_set)
+    named = [name for name in spark if name.startswith("spark.delta.logStore.")]
+    yield ok(
+        f"{lake.scheme}: lease of {config.lease_s:g} s, log store "
+        + (f"by {listed(named)}" if named else "of Delta's own choice for it")
+    )
+
+
+def _left_behind(context: Context) -> Iterator[Told]:
+    """Loads that have not ended, and scratch folders of examinations that were killed."""
+    state, name = context.paths.state, context.config.name
+    for folder, load in context.open_loads():
+        tables = listed(list(load.sources))
+        holder = lock_holder(folder.paths.state / "load.lock")
+        if holder:
+            yield note(f"a load of {tables} is under way", got=holder)
+            continue
+        age_s = context.now_s - load.started_at_us / 1e6
+        yield warning(
+            f"a load of {tables} was begun {duration(age_s)} ago and nobody works on it: it goes on where it was",
+            got=load.load_id,
+            mend=f"cdc-pipeline snapshot {name} " + " ".join(f"--table {table}" for table in load.sources),
+        )
+    verbs = storage_of(state)
+    scratch = sorted(name for name in verbs.names(state) if name.startswith(SCRATCH_PREFIX))
+    if scratch:
+        yield note("scratch folders of examinations that were killed", got=listed(scratch), mend=f"rm -r in {state}")
+
+
+def _retention(context: Context) -> Iterator[Told]:
+    """Whether tables keep what cuts promise."""
+    cut, sink = context.cut, context.config.sink
+    differing = []
+    for name in sorted(cut.tables) if cut is not None else ():
+        log = read_table_log(context.paths.table(name))
+        if log is not None and differing_properties(sink, log.properties):
+            differing.append(name)
+    kept = duration(sink.cut_retention.total_seconds())
+    if differing:
+        yield note(
+            f"tables were made with another retention than sink.cut_retention says ({kept})",
+            got=listed(differing),
+            mend=f"cdc-pipeline maintain {context.config.name}",
+        )
+    elif cut is not None:
+        yield ok(f"cuts stay readable for {kept}")
+
+
+def _upkeep(context: Context) -> Iterator[Told]:
+    found = context.config.maintenance
+    if found is None or found.cron is None:
+        yield note(
+            "nothing compacts and vacuums the tables by itself",
+            expected="maintenance: {cron: ..., enabled: true}",
+            got="no schedule",
+            mend=f"cdc-pipeline maintain {context.config.name} from time to time, or that section",
+        )
+    elif not found.enabled:
+        yield note(
+            "the schedule of the maintenance is off", mend="maintenance: {enabled: true}, or switch it on in Dagit"
+        )
+    else:
+        yield ok(f"tables are compacted and vacuumed by schedule ({found.cron})")
+
+
+def _spark(context: Context) -> Iterator[Told]:
+    found = probe_spark(context.config.sink, context.paths)
+    versions = ", ".join(f"{name} {version}" for name, version in found.versions.items())
+    seconds = ", ".join(f"{name} {value:.1f} s" for name, value in found.seconds.items())
+    yield ok(f"{versions}: a scratch table was written and read ({seconds})")
+
+
+CHECKS: Final = (
+    *checks("lake", opens=True, lake=_reachable),
+    *checks(
+        "lake",
+        usable=_usable,
+        disk=_disk,
+        store=_store,
+        left_behind=_left_behind,
+        cut_retention=_retention,
+        maintenance=_upkeep,
+    ),
+)
+SPARK_CHECKS: Final = checks("lake", Spark=_spark)

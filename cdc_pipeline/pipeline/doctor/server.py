@@ -1,0 +1,236 @@
+"""The server: whether it answers, who it is, what it replicates, and its standby."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address
+from typing import Final
+
+from cdc_pipeline.errors import CdcError, ServerUnreachableError
+from cdc_pipeline.pipeline.doctor import settings
+from cdc_pipeline.pipeline.doctor.check import checks
+from cdc_pipeline.pipeline.doctor.context import Context, duration
+from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.doctor.settings import set_statement
+from cdc_pipeline.pipeline.starting import choose
+
+# What the tests run on; older ones are read by feature, and nobody has looked whether all of them work.
+TESTED: Final = {"mysql": (8, 4), "mariadb": (10, 11)}
+_NAMES: Final = {"mysql": "MySQL", "mariadb": "MariaDB"}
+_CLOCK_WARNING_S: Final = 5.0
+_LAG_WARNING_S: Final = 600.0
+
+
+def _reachable(context: Context) -> Iterator[Told]:
+    primary = context.live_config
+    began_s = time.monotonic()
+    chosen = choose(context.config)
+    context.open_server(chosen.config)
+    try:
+        server = context.server
+        version, flavor = str(server.value("SELECT VERSION()")), server.flavor
+    except CdcError:
+        context.forget_source()
+        raise
+    took_ms = (time.monotonic() - began_s) * 1000
+    if chosen.reason and (server.config.host, server.config.port) != (primary.host, primary.port):
+        yield warning(
+            f"the primary {primary.host}:{primary.port} cannot be reached: runs read its standby {server.address}",
+            got=chosen.reason,
+            mend=f"bring {primary.host}:{primary.port} back, or make the standby the primary in the configuration",
+        )
+    yield ok(f"{_NAMES[flavor]} {version} at {server.address} answers ({took_ms:.0f} ms)")
+    numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
+    if numbers < TESTED[flavor]:
+        tested = ".".join(map(str, TESTED[flavor]))
+        yield warning(
+            f"this version of {_NAMES[flavor]} is older than what is tested",
+            expected=f"{tested} or later",
+            got=version,
+            mend=f"upgrade the server to {_NAMES[flavor]} {tested} or later, and compare the tables until then",
+        )
+
+
+def _tls(context: Context) -> Iterator[Told]:
+    server = context.server
+    mode = server.config.tls.mode
+    status = {str(name).lower(): str(value) for name, value in server.query("SHOW SESSION STATUS LIKE 'Ssl%'")[1]}
+    cipher = status.get("ssl_cipher", "")
+    far = not _is_this_machine(server.config.host)
+    if not cipher:
+        told: Callable[..., Told] = warning if far else note
+        why = "source.tls.mode is off" if mode == "off" else "the server offers no TLS"
+        yield told(
+            "the connection is not encrypted: rows travel as they are" + ("" if far else ", on this machine alone"),
+            expected="TLS",
+            got=why,
+            mend="source: {tls: {mode: verify, ca_file: ...}}" + ("" if mode == "off" else " and ssl_cert, ssl_key on "
+            "the server"),
+        )  # fmt: skip
+    elif mode == "preferred":
+        told = warning if far else note
+        yield told(
+            "the connection is encrypted, and nobody checks with whom",
+            expected="verify or verify_ca",
+            got=f"preferred ({status.get('ssl_version', '')}, {cipher})",
+            mend="source: {tls: {mode: verify, ca_file: ...}} with the certificate of the server's authority",
+        )
+    else:
+        yield ok(f"encrypted: {status.get('ssl_version', 'TLS')}, {cipher}, source.tls.mode {mode}")
+
+
+def _clock(context: Context) -> Iterator[Told]:
+    before_s = time.time()
+    there_s = float(context.server.value("SELECT UNIX_TIMESTAMP(NOW(6))"))
+    after_s = time.time()
+    ahead_s = there_s - (before_s + after_s) / 2
+    if abs(ahead_s) <= _CLOCK_WARNING_S:
+        yield ok(f"the server's clock and this machine's differ by {abs(ahead_s):.2f} s")
+    else:
+        yield warning(
+            "the clocks of the server and of this machine differ: lag, retention and searches by time are off by that",
+            expected=f"at most {_CLOCK_WARNING_S:g} s",
+            got=f"the server's is {duration(abs(ahead_s))} {'ahead' if ahead_s > 0 else 'behind'}",
+            mend="keep both in time: chronyc makestep (or: timedatectl set-ntp true)",
+        )
+
+
+def _server_id(context: Context) -> Iterator[Told]:
+    number = context.server.identity.server_id
+    if number == 0:
+        yield error(
+            "the server has no id: it serves no replicas",
+            expected="a number of its own",
+            got="server_id = 0",
+            mend=set_statement(context, "server_id", "1"),
+        )
+    elif number == 1 and context.live_config.standby is not None:
+        yield warning(
+            "the server's id is the default, which its standby may have too",
+            expected="an id of its own for each server",
+            got="server_id = 1",
+            mend=set_statement(context, "server_id", "101"),
+        )
+    else:
+        yield ok(f"server_id is {number}")
+
+
+def _replica_id(context: Context) -> Iterator[Told]:
+    from cdc_pipeline.source.replica_id import check_replica_id
+
+    live = context.live
+    check_replica_id(live.server, live.replica, pipeline_name=context.config.name)
+    yield ok(f"replica server id {live.replica.server_id} is free, or its reader is ours")
+
+
+def _replication(context: Context) -> Iterator[Told]:
+    """Of a server that is itself a replica."""
+    server, found = context.server, context.variables
+    rows = server.replication()
+    logs_name = "log_replica_updates" if "log_replica_updates" in found else "log_slave_updates"
+    logs = found.get(logs_name, "ON").upper() == "ON"
+    is_replica = bool(rows) or (rows is None and bool(found.get("gtid_slave_pos")))
+    if not is_replica:
+        if not logs and (rows is None or context.live_config.standby is not None):
+            yield note(
+                f"{logs_name} is OFF: should this server become a replica, its log will lack what it replicates",
+                expected="ON",
+                got="OFF",
+                mend=f"{logs_name} = ON in the server's configuration, and a restart",
+            )
+        else:
+            yield ok("the server is no replica")
+        return
+    if not logs:
+        yield error(
+            "the server is a replica and does not log what it replicates",
+            expected=f"{logs_name} = ON",
+            got="OFF",
+            mend=f"{logs_name} = ON in the server's configuration, and a restart; or point source.host to its source",
+        )
+    for row in rows or ():
+        yield from _replica_state(row)
+
+
+def _replica_state(row: dict[str, object]) -> Iterator[Told]:
+    def value(name: str) -> object:
+        return row.get(f"replica_{name}", row.get(f"slave_{name}"))
+
+    running = str(value("sql_running")), str(value("io_running"))
+    behind = row.get("seconds_behind_source", row.get("seconds_behind_master"))
+    if running != ("Yes", "Yes"):
+        last = str(row.get("last_sql_error") or row.get("last_io_error") or "")
+        yield warning(
+            "the server is a replica that does not follow its source: captures find nothing new",
+            expected="SQL and IO thread running",
+            got=f"SQL: {running[0]}, IO: {running[1]}" + (f"; {last}" if last else ""),
+            mend="START REPLICA (MariaDB: START SLAVE), after mending what its last error says",
+        )
+    elif behind is not None and float(str(behind)) > _LAG_WARNING_S:
+        yield warning(
+            "the server is a replica far behind its source",
+            expected=f"less than {duration(_LAG_WARNING_S)}",
+            got=duration(float(str(behind))),
+            mend="let it catch up, or read from its source",
+        )
+    else:
+        yield ok(f"the server is a replica, {behind} s behind its source")
+
+
+def _standby(context: Context) -> Iterator[Told]:
+    standby = context.live_config.standby
+    if standby is None:
+        return
+    from cdc_pipeline.source.server import ServerConnection
+    from cdc_pipeline.source.server_checks import setting_findings
+
+    primary, examined = context.live_config, context.server.config
+    if (examined.host, examined.port) == (standby.host, standby.port) != (primary.host, primary.port):
+        return  # it is the one that is examined
+    address = f"{standby.host}:{standby.port}"
+    other = ServerConnection(context.live_config.model_copy(update={"host": standby.host, "port": standby.port}))
+    try:
+        if other.identity.same_server(context.server.identity):
+            yield error(
+                "the standby is the primary itself",
+                expected="another server",
+                got=f"both are {other.identity}",
+                mend="give source.standby the host and port of a replica",
+            )
+        elif other.flavor != context.server.flavor:
+            yield error(
+                "the standby is another kind of server", expected=context.server.flavor, got=other.flavor,
+                mend="give source.standby the host and port of a replica of the primary",
+            )  # fmt: skip
+        else:
+            yield ok(f"the standby {address} answers")
+        for one in setting_findings(other):
+            yield error(f"standby {address}: {one.what}", expected=f"{one.setting} = {one.expected}", got=one.got,
+                        mend=one.next_step)  # fmt: skip
+    except ServerUnreachableError as failure:
+        yield warning(
+            f"the standby {address} cannot be reached: nothing takes over while the primary is away",
+            got=str(failure.got),
+            mend=failure.next_step or "",
+        )
+    except CdcError as failure:
+        yield Told.of(failure)
+    finally:
+        other.close()
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+OPENING: Final = checks("server", opens=True, reachable=_reachable)
+CHECKS: Final = (
+    *checks("server", tls=_tls, clock=_clock, server_id=_server_id, replica_id=_replica_id),
+    *settings.CHECKS,
+    *checks("server", replication=_replication, standby=_standby),
+)

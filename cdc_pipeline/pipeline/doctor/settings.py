@@ -1,0 +1,210 @@
+"""Settings of the server that a capture needs, or would be surer with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.pipeline.doctor.check import checks
+from cdc_pipeline.pipeline.doctor.context import Context, size
+from cdc_pipeline.pipeline.doctor.diagnosis import Severity, Told, error, note, ok, warning
+
+_ROW_BYTES: Final = 16 << 20
+_WRITE_TIMEOUT_S: Final = 30
+
+
+def _required_settings(context: Context) -> Iterator[Told]:
+    from cdc_pipeline.source.server_checks import setting_findings
+
+    found = setting_findings(context.server)
+    for one in found:
+        yield error(one.what, expected=f"{one.setting} = {one.expected}", got=one.got, mend=one.next_step)
+    if not found:
+        yield ok("log_bin, binlog_format and binlog_row_value_options are as they must be")
+
+
+def _row_metadata(context: Context) -> Iterator[Told]:
+    from cdc_pipeline.source.server_checks import metadata_finding
+
+    found = metadata_finding(context.server)
+    if found is None:
+        yield ok("binlog_row_metadata is FULL")
+        return
+    yield warning(
+        f"the log's rows do not tell their columns: {found.what}, and rows from before a DDL may stop their table",
+        expected=f"{found.setting} = {found.expected}",
+        got=found.got,
+        mend=set_statement(context, found.setting, f"'{found.expected}'"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Advice:
+    """A variable and the values that are fine; absent is fine. `value` is what to set."""
+
+    variable: str
+    good: tuple[str, ...]
+    severity: Severity
+    what: str
+    value: str
+
+
+_ADVICE: Final = (
+    _Advice("binlog_row_image", ("FULL", "FULL_NODUP"), "warning",
+            "rows do not hold all of their columns: an insert that leaves columns to their defaults may stop a table, "
+            "and so may one without a key", "'FULL'"),
+    _Advice("binlog_checksum", ("CRC32",), "warning",
+            "events carry no checksum: damage on the way or on a disk is not noticed", "'CRC32'"),
+    _Advice("binlog_order_commits", ("ON", "1"), "warning",
+            "transactions may be committed in another order than they are logged in: the marks of a load need care",
+            "ON"),
+    _Advice("sync_binlog", ("1",), "note",
+            "a power cut may take transactions from the log that the lake has already: the next run would stop", "1"),
+    _Advice("innodb_flush_log_at_trx_commit", ("1",), "note",
+            "a power cut may take transactions from the tables that the log, and the lake, have already", "1"),
+)  # fmt: skip
+
+
+def _advised_settings(context: Context) -> Iterator[Told]:
+    for advice in _ADVICE:
+        value = context.variables.get(advice.variable)
+        if value is None:
+            continue
+        if value.upper() in advice.good:
+            yield ok(f"{advice.variable} is {value}")
+            continue
+        mend = set_statement(context, advice.variable, advice.value)
+        yield Told(
+            severity=advice.severity,
+            what=advice.what,
+            expected=f"{advice.variable} = {advice.good[0]}",
+            got=value,
+            mend=mend,
+        )
+
+
+def _gtids(context: Context) -> Iterator[Told]:
+    with_standby = context.live_config.standby is not None
+    told: Callable[..., Told] = warning if with_standby else note
+    if context.server.flavor == "mariadb":
+        if context.variables.get("gtid_strict_mode", "ON").upper() == "ON":
+            yield ok("gtid_strict_mode is ON")
+        else:
+            yield told(
+                "a replica may log transactions under numbers that are out of order: a failover by GTID would stop",
+                expected="gtid_strict_mode = ON",
+                got="OFF",
+                mend=set_statement(context, "gtid_strict_mode", "ON"),
+            )
+        return
+    mode = context.variables.get("gtid_mode", "OFF").upper()
+    if mode == "ON":
+        yield ok("gtid_mode is ON")
+    else:
+        steps = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+        left = steps[steps.index(mode) + 1 :] if mode in steps else steps[1:]
+        yield told(
+            "transactions have no GTIDs: after a failover the place is looked for by time and content (slower, and "
+            "changelogs and histories wait for a decision)",
+            expected="gtid_mode = ON",
+            got=mode,
+            mend="SET PERSIST enforce_gtid_consistency = ON; "
+            + " ".join(f"SET PERSIST gtid_mode = '{step}';" for step in left),
+        )
+
+
+def _patience(context: Context) -> Iterator[Told]:
+    found = context.variables
+    timeout_s, packet_bytes = (int(found.get(name, 0)) for name in ("net_write_timeout", "max_allowed_packet"))
+    if timeout_s < _WRITE_TIMEOUT_S:
+        yield warning(
+            "the server ends a dump that is not read for so short a time: a merge that takes longer may lose it",
+            expected=f"net_write_timeout of {_WRITE_TIMEOUT_S} s or more",
+            got=f"{timeout_s} s",
+            mend=set_statement(context, "net_write_timeout", "60"),
+        )
+    else:
+        yield ok(f"net_write_timeout is {timeout_s} s")
+    if packet_bytes < _ROW_BYTES:
+        yield note(
+            "rows larger than max_allowed_packet cannot be read by a load",
+            expected=f"{size(_ROW_BYTES)} or more",
+            got=size(packet_bytes),
+            mend=set_statement(context, "max_allowed_packet", str(64 << 20)),
+        )
+    else:
+        yield ok(f"max_allowed_packet is {size(packet_bytes)}")
+
+
+def _zone_and_modes(context: Context) -> Iterator[Told]:
+    found = context.variables
+    yield ok(
+        f"time zone {found.get('time_zone', '?')} ({found.get('system_time_zone', '?')}): TIMESTAMP is UTC in the log"
+    )
+    modes = set(found.get("sql_mode", "").upper().split(","))
+    lenient = [text for text, is_so in (
+        ("ALLOW_INVALID_DATES is set", "ALLOW_INVALID_DATES" in modes),
+        ("NO_ZERO_DATE is not", "NO_ZERO_DATE" not in modes),
+        ("NO_ZERO_IN_DATE is not", "NO_ZERO_IN_DATE" not in modes),
+        ("no STRICT mode is", not modes & {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"}),
+    ) if is_so]  # fmt: skip
+    if lenient:
+        yield note(
+            "the server takes dates that Delta cannot hold, such as 0000-00-00: they are rescued and counted",
+            expected="STRICT_TRANS_TABLES, NO_ZERO_DATE and NO_ZERO_IN_DATE in sql_mode",
+            got="; ".join(lenient),
+            mend="sink: {zero_dates: null} keeps no text of them (docs/rescue.md)",
+        )
+    else:
+        yield ok("sql_mode is strict about dates")
+
+
+def _names(context: Context) -> Iterator[Told]:
+    folding = context.variables.get("lower_case_table_names", "0")
+    upper = [name for name in context.config.tables.include if name != name.lower()]
+    if folding == "1" and upper:
+        yield error(
+            "patterns with capitals match no table of this server, which keeps all names in lower case",
+            expected="lower case under tables.include",
+            got=", ".join(upper),
+            mend="tables: {include: [" + ", ".join(f'"{name.lower()}"' for name in upper) + "]}",
+        )
+    else:
+        yield ok(f"lower_case_table_names is {folding}")
+
+
+def _log_filters(context: Context) -> Iterator[Told]:
+    row = context.server.log_status()
+    # A statement is filtered by its session's database, so that these lose changes of any other one as well.
+    for column, option in (("binlog_do_db", "binlog_do_db"), ("binlog_ignore_db", "binlog_ignore_db")):
+        value = str(row.get(column) or "")
+        if value:
+            yield error(
+                f"the server logs only a part of its changes ({option}): what it leaves out never reaches the lake",
+                expected=f"no {option}",
+                got=value,
+                mend=f"take {option} out of the server's configuration and restart; choose tables by tables.include",
+            )
+            return
+    yield ok("the whole log is written: no binlog_do_db, no binlog_ignore_db")
+
+
+def set_statement(context: Context, variable: str, value: str) -> str:
+    """The statement that sets a global variable for good. MySQL 8.0 brought PERSIST."""
+    if context.server.flavor == "mariadb" or context.variables.get("version", "8").startswith("5."):
+        return f"SET GLOBAL {variable} = {value}; and {variable} = {value} in the server's configuration file"
+    return f"SET PERSIST {variable} = {value};"
+
+
+CHECKS: Final = checks(
+    "server",
+    required_settings=_required_settings,
+    row_metadata=_row_metadata,
+    advised_settings=_advised_settings,
+    GTIDs=_gtids,
+    patience=_patience,
+    zone_and_modes=_zone_and_modes,
+    names=_names,
+    log_filters=_log_filters,
+)

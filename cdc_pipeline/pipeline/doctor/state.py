@@ -1,0 +1,182 @@
+"""What the pipeline remembers: cursor, cut, targets, suspended tables, quarantine, lock; and what a run would do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.pipeline.cursor_view import view_cursor
+from cdc_pipeline.pipeline.doctor.check import checks
+from cdc_pipeline.pipeline.doctor.context import Context, duration, size
+from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.parts import build_dump_errors
+from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.pipeline.reconcile import reconcile
+from cdc_pipeline.pipeline.report import needed_place, quarantined
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.lock import lock_holder
+from cdc_pipeline.sink.suspending import way_out
+
+_MISSED_RUNS: Final = 2
+
+
+def _cursor(context: Context) -> Iterator[Told]:
+    """K3: the stored cursor against the last cut."""
+    name = context.config.name
+    cursors = context.cursors or MemoryCursorStore(source=name)
+    cut = context.cut
+    try:
+        context.reconciled = reconcile(cursors.read(), cut)
+    except LakeStateError as failure:
+        yield Told.of(failure)
+        return
+    view = view_cursor(context.config, cursors=cursors)
+    if context.reconciled.cursor is None:
+        yield note("the pipeline has never run", got=view.next_run, mend=f"cdc-pipeline run {name}")
+        return
+    at = f"{context.reconciled.cursor.position}, batch {context.reconciled.cursor.batch_number}"
+    if context.cursors is None:
+        yield note(
+            "Dagster's cursor could not be read: the lake's last cut is taken for it",
+            got=at,
+            mend="see the findings about Dagster",
+        )
+    elif view.agrees:
+        yield ok(f"the cursor stands at {at}, and agrees with the last cut")
+    else:
+        yield note(
+            "the cursor and the last cut differ: the next run mends that first",
+            got=view.next_run,
+            mend=f"cdc-pipeline run {name}",
+        )
+    needed = needed_place(context.reconciled.cursor)
+    if needed is not None and needed.consumer != "cursor":
+        yield note(
+            f"the log is needed from {needed} on, by {needed.consumer}, and not only from the cursor on",
+            mend=f"cdc-pipeline run {name} --table {needed.consumer}",
+        )
+
+
+def _last_run(context: Context) -> Iterator[Told]:
+    newest = next(iter(context.cursors.history(1)), None) if context.cursors is not None else None
+    schedule = context.config.schedule
+    if newest is None:
+        return
+    ago_s = time.time() - newest.at_us / 1e6
+    told = f"the cursor was last written {duration(ago_s)} ago"
+    if schedule is not None and schedule.enabled and context.every_s and ago_s > _MISSED_RUNS * context.every_s:
+        yield warning(
+            f"{told}: its schedule is not kept",
+            expected=context.interval_text,
+            got=f"at {datetime.fromtimestamp(newest.at_us / 1e6, tz=UTC):%Y-%m-%d %H:%M} UTC",
+            mend="look at the last runs in Dagit, and whether Dagster's daemon runs (dagster-daemon run)",
+        )
+    else:
+        yield ok(told)
+
+
+def _unfinished(context: Context) -> Iterator[Told]:
+    pending = context.pending
+    if pending is not None:
+        yield note(
+            f"batch {pending.batch_number} is recorded and not finished: the next run finishes it from its own files",
+            mend=f"cdc-pipeline run {context.config.name}",
+        )
+    elif context.cut is not None:
+        yield ok(f"no batch is unfinished: {context.cut.batch_number} is the last one")
+
+
+def _targets(context: Context) -> Iterator[Told]:
+    """K3: nobody else wrote to a target."""
+    cut = context.cut
+    if cut is None:
+        return
+    failing = context.sink.failing_targets(cut)
+    for failure in failing.values():
+        yield Told.of(failure)
+    if not failing:
+        count = len(cut.tables)
+        yield ok(f"{count} Delta table{'s hold' if count != 1 else ' holds'} what the last cut says")
+
+
+def _suspended(context: Context) -> Iterator[Told]:
+    """K4."""
+    found = context.cursor.suspended if context.cursor is not None else {}
+    for name, held in sorted(found.items()):
+        yield error(
+            f"{name} is suspended: it stands still, and each run fails at its end",
+            expected="a table that follows its source",
+            got=f"{held.error}: {held.what}; it stands at {held.position}",
+            mend=way_out(name, held),
+        )
+    if context.cursor is not None and not found:
+        yield ok("no table is suspended")
+
+
+def _quarantine(context: Context) -> Iterator[Told]:
+    found = quarantined(context.cut)
+    for name, count in sorted(found.items()):
+        yield warning(
+            f"{count} row{'s' if count != 1 else ''} of {name} could not be applied and wait in quarantine",
+            mend=f"cdc-pipeline quarantine list {context.config.name}; then replay or discard",
+        )
+    if not found and context.cut is not None:
+        yield ok("the quarantine is empty")
+
+
+def _lock(context: Context) -> Iterator[Told]:
+    """K16."""
+    context.sink  # noqa: B018  (the lake can be read)
+    holder = lock_holder(context.paths.lock)
+    if holder:
+        yield note("a run is writing for this source now", got=holder)
+    else:
+        yield ok("nobody holds the source's lock")
+
+
+def _dump_errors(context: Context) -> Iterator[Told]:
+    """SPEC P5."""
+    context.sink  # noqa: B018  (the lake can be read)
+    found = build_dump_errors(context.config).read()
+    most = getattr(context.config.source, "dump_errors_max", 0)
+    if found.count:
+        yield warning(
+            f"the last {'run' if found.count == 1 else f'{found.count} runs'} could not read the log",
+            expected=f"none; after more than {most} the address counts as moved to another server",
+            got=found.last,
+            mend=f"mend that, then: cdc-pipeline run {context.config.name}",
+        )
+    else:
+        yield ok("the last run could read the log")
+
+
+def _plan(context: Context) -> Iterator[Told]:
+    """All that a run checks before it reads."""
+    context.source  # noqa: B018  (it answers)
+    context.sink  # noqa: B018
+    made = plan(context.config, cursors=context.cursors or MemoryCursorStore(source=context.config.name))
+    known = set(context.source.warnings(made.tables))  # each is a finding of its own already
+    for text in made.warnings:
+        if text not in known:
+            yield warning(text, mend="see sink.reader_features in docs/lake.md")
+    start, end = f"{made.start_journal}:{made.start_offset}", f"{made.end_journal}:{made.end_offset}"
+    yield ok(f"a run would read {size(made.bytes_between)}, from {start} to {end}")
+
+
+CHECKS: Final = (
+    *checks("state", opens=True, cursor=_cursor),
+    *checks(
+        "state",
+        last_run=_last_run,
+        unfinished_batch=_unfinished,
+        targets=_targets,
+        suspended=_suspended,
+        quarantine=_quarantine,
+        lock=_lock,
+        dump_errors=_dump_errors,
+    ),
+)
+PLAN_CHECKS: Final = checks("state", plan=_plan)

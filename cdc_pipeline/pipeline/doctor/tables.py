@@ -1,0 +1,249 @@
+"""The captured tables: what of them the log does not show, or the lake cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fnmatch import translate
+from re import compile as compiled
+from typing import Final
+
+from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.pipeline.doctor.check import checks
+from cdc_pipeline.pipeline.doctor.context import Context, listed
+from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
+from cdc_pipeline.pipeline.routes import Routes
+from cdc_pipeline.schema.types import check_column_names, quoted_table
+
+# They keep nothing when a transaction is rolled back, or nothing at all.
+_TRANSACTIONAL: Final = frozenset({"INNODB", "NDBCLUSTER", "ROCKSDB", "TOKUDB"})
+_EMPTIED: Final = frozenset({"MEMORY", "BLACKHOLE"})
+_NAMED_MAX: Final = 5
+
+
+def _matching(context: Context) -> Iterator[Told]:
+    include, account = context.config.tables.include, context.server.account
+    names = [table.name for table in context.tables if table.has_rows]
+    if not names:
+        databases = sorted({pattern.partition(".")[0] for pattern in include})
+        places = [f"{quoted_table(name)}.*" if not set("*?[") & set(name) else "*.*" for name in databases]
+        yield error(
+            "no table is captured: none that this account can see matches",
+            expected=f"a table that matches {listed(list(include))}",
+            got="none",
+            mend=" ".join(f"GRANT SELECT ON {place} TO {account};" for place in dict.fromkeys(places))
+            + " or correct tables.include",
+        )
+        return
+    unmatched = [pattern for pattern in include if not _any_matches(pattern, names)]
+    if unmatched:
+        yield warning(
+            "patterns under tables.include match no table that this account can see",
+            expected="a table for each",
+            got=listed(unmatched),
+            mend="correct them, create the tables, or GRANT SELECT on them",
+        )
+    yield ok(f"{len(names)} table{'s are' if len(names) != 1 else ' is'} captured: {listed(names)}")
+
+
+def _any_matches(pattern: str, names: Sequence[str]) -> bool:
+    match = compiled(translate(pattern)).match
+    return any(match(name) for name in names)
+
+
+def _not_tables(context: Context) -> Iterator[Told]:
+    views = [table.name for table in context.tables if table.kind == "VIEW"]
+    if views:
+        yield note(
+            "views are not captured: the tables that they read are",
+            got=listed(views),
+        )
+    sequences = [table.name for table in context.tables if table.kind == "SEQUENCE"]
+    if sequences:
+        yield warning(
+            "sequences log inserts of a table without a key",
+            got=listed(sequences),
+            mend=f"tables: {{exclude: [{_quoted(sequences)}]}}",
+        )
+
+
+def _columns(context: Context) -> Iterator[Told]:
+    from cdc_pipeline.binlog.charsets import known_charsets
+    from cdc_pipeline.schema.catalog import server_charset
+
+    known = {*known_charsets(), "binary"}
+    fine = 0
+    for table in context.tables_with_rows:
+        unknown = [column for column in table.columns if column.column is None]
+        odd = [one for one in table.columns if one.charset and server_charset(one.charset) not in known]
+        for column in unknown:
+            yield error(
+                f"{table.name} has a column of a type that is not known: it will be suspended",
+                expected="a type of docs/types.md",
+                got=f"{column.name} {column.type_text}",
+                mend=_change_or_exclude(table.name),
+            )
+        for column in odd:
+            yield error(
+                f"{table.name} has a column in a charset that is not known: it will be suspended",
+                expected="a charset that can be decoded, such as utf8mb4",
+                got=f"{column.name} {column.type_text} CHARACTER SET {column.charset}",
+                mend=f"ALTER TABLE {quoted_table(table.name)} MODIFY {quoted_table(column.name)} ... "
+                "CHARACTER SET utf8mb4;",
+            )
+        try:
+            check_column_names(table.name, [column.name for column in table.columns])
+        except SchemaError as failure:
+            yield Told.of(failure)
+            continue
+        fine += not unknown and not odd
+    yield ok(
+        f"the columns of {fine} table{'s have' if fine != 1 else ' has'} types, charsets and names that Delta takes"
+    )
+
+
+def _change_or_exclude(table: str) -> str:
+    return f"change the column's type, or tables: {{exclude: [{_quoted([table])}]}}"
+
+
+_KEYLESS: Final = {
+    "changelog": ("note", "becomes a changelog: every change is kept, rows cannot be found"),
+    "row_hash": ("note", "becomes a mirror whose rows are found by all of their values"),
+    "stop": ("error", "stops: its rule says so (keyless: stop)"),
+}
+
+
+def _keys(context: Context) -> Iterator[Told]:
+    routes = Routes(context.config)
+    keyless = [table for table in context.tables_with_rows if not table.has_key]
+    for table in keyless:
+        for route in routes.of(*table.name.split(".", 1)):
+            rule = route.rule
+            if rule.key or rule.mode == "changelog":
+                continue
+            severity, becomes = _KEYLESS[rule.keyless]
+            told = error if severity == "error" else note
+            yield told(
+                f"{table.name} has no key: it {becomes}",
+                expected="a primary key, or a unique one without NULL",
+                got="none",
+                mend=f"ALTER TABLE {quoted_table(table.name)} ADD PRIMARY KEY (...); or `keyless`, `key` in its rule",
+            )
+    if not keyless:
+        yield ok("every captured table has a key")
+
+
+def _cascades(context: Context) -> Iterator[Told]:
+    from cdc_pipeline.source.cascades import SWITCH, unlogged_cascades
+
+    found = unlogged_cascades(context.server, context.base_tables)
+    switch = f"SET PERSIST_ONLY {SWITCH} = OFF; and a restart, or: " if SWITCH in context.variables else ""
+    for one in found:
+        table = quoted_table(one.table)
+        yield warning(
+            f"{one.table} is changed by the server without a word in the log, when rows of {one.parent} go or get "
+            "another key: the lake keeps those rows as they were",
+            expected="RESTRICT, or cascades that are logged (MySQL 9.6)",
+            got=f"`{one.name}` {one.actions}",
+            mend=f"{switch}ALTER TABLE {table} DROP FOREIGN KEY `{one.name}`; "
+            f"ALTER TABLE {table} ADD CONSTRAINT `{one.name}` {one.definition};",
+        )
+    if not found:
+        yield ok("no foreign key changes rows unseen")
+
+
+def _engines(context: Context) -> Iterator[Told]:
+    fine = True
+    for table in (one for one in context.tables_with_rows if one.engine):
+        engine = table.engine.upper()
+        if engine in _TRANSACTIONAL:
+            continue
+        fine = False
+        what = (
+            f"{table.name} is kept by {table.engine}, which loses its rows at a restart without row events"
+            if engine in _EMPTIED
+            else f"{table.name} is kept by {table.engine}: its changes stay when their transaction is rolled back"
+        )
+        yield warning(
+            what,
+            expected="an engine with transactions",
+            got=table.engine,
+            mend=f"ALTER TABLE {quoted_table(table.name)} ENGINE = InnoDB;",
+        )
+    if fine:
+        yield ok("every captured table is kept by an engine with transactions")
+
+
+def _partitions(context: Context) -> Iterator[Told]:
+    names = [table.name for table in context.tables if table.is_partitioned]
+    if not names:
+        return
+    policy = context.config.schema_changes.partition_rows
+    yield note(
+        "DROP, TRUNCATE and EXCHANGE PARTITION take rows without row events: such a statement "
+        + ("stops its table" if policy == "stop" else "leaves those rows in the lake"),
+        got=f"partitioned: {listed(names)}",
+        mend="delete rows by DELETE before their partition goes, or choose schema_changes.partition_rows (stop, keep)",
+    )
+
+
+def _versioned(context: Context) -> Iterator[Told]:
+    names = [table.name for table in context.tables if table.kind == "SYSTEM VERSIONED"]
+    if names:
+        yield warning(
+            "system-versioned tables log their old versions as rows: the lake has them too, with row_end in the key; "
+            "a statement that adds or removes versioning suspends its table",
+            got=listed(names),
+            mend=f"read WHERE row_end > now(); or tables: {{exclude: [{_quoted(names)}]}}",
+        )
+
+
+def _partial(context: Context) -> Iterator[Told]:
+    """K19."""
+    cursor = context.cursor
+    source = context.config.name
+    targets = cursor.targets if cursor is not None else {}
+    partial = sorted({name for state in targets.values() if state.partial for name in state.source_names})
+    for names in [[name] for name in partial] if len(partial) <= _NAMED_MAX else [partial]:
+        is_one = len(names) == 1
+        yield warning(
+            f"{names[0]} is partial: it holds only the rows that changed since its capture began"
+            if is_one
+            else f"{len(names)} tables are partial: they hold only the rows that changed since their capture began",
+            expected="tables that were created in the log, or loaded",
+            got="first met in the middle of the log" if is_one else listed(names),
+            mend=_load(source, names),
+        )
+    known = {name for state in targets.values() for name in state.source_names}
+    new = [name for name in context.base_tables if name not in known]
+    if new:
+        yield note(
+            "tables that the lake does not have yet: their rows of before come by a load, all others by the log",
+            got=listed(new),
+            mend=_load(source, new),
+        )
+    elif not partial:
+        yield ok("no table is partial")
+
+
+def _load(source: str, names: Sequence[str]) -> str:
+    """The command that loads tables; without names it loads all that need it."""
+    named = "" if len(names) > _NAMED_MAX else "".join(f" --table {name}" for name in names)
+    return f"cdc-pipeline snapshot {source}{named}"
+
+
+def _quoted(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+CHECKS: Final = checks(
+    "tables",
+    matching=_matching,
+    not_tables=_not_tables,
+    columns=_columns,
+    keys=_keys,
+    cascades=_cascades,
+    engines=_engines,
+    partitions=_partitions,
+    system_versioned=_versioned,
+    partial=_partial,
+)

@@ -1,0 +1,358 @@
+"""Tables loaded, or loaded anew, without a lock on the source and without holding up the sync of the others (K17).
+
+    capture -> low mark -> side lake -> chunks -> capture -> side lake captured to the cursor -> swapped in -> removed
+
+Rules:
+- Until the swap nothing of the main lake changes: its rows stay readable, its runs go on. The source's lock is held for
+  captures and for the swap alone.
+- A table is swapped in where the side lake stands exactly at the main cursor, behind the end of the log that was read
+  after the last chunk's view was opened.
+- A killed load goes on where it was: the same call finds its side lake. What stands in a main batch that is recorded is
+  finished by whatever run comes next.
+- What a side lake cannot follow (a DDL that changes values, another server) begins anew in another one, for the tables
+  concerned alone, `snapshot.attempts_max` times in all.
+- One load of a table at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError, ConfigError, LoadError, LockError
+from cdc_pipeline.pipeline.load_begin import LoadBegin, Started
+from cdc_pipeline.pipeline.load_chunks import ChunkLoad
+from cdc_pipeline.pipeline.load_main import DirectRuns, Locked, MainLake, MainRuns, UnfinishedBatchError
+from cdc_pipeline.pipeline.load_observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
+from cdc_pipeline.pipeline.load_side import SideLake
+from cdc_pipeline.pipeline.load_source import LoadSource
+from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, is_finished, is_needed, load_ids, loads_lock
+from cdc_pipeline.pipeline.load_swap import swap, unparked
+from cdc_pipeline.pipeline.load_tables import Chosen, choose, needing
+from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.sink.manifest import Cut, Note
+
+# After so many rounds in which the main lake moved on between the side lake's capture and its own lock, the side lake
+# catches up while that lock is held.
+FREE_ROUNDS: Final = 2
+_POLL_S: Final = 0.5
+
+
+def load(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    tables: Sequence[str] | None = None,
+    restart: bool = False,
+    observer: LoadObserver | None = None,
+    run_id: str = "",
+    runs: MainRuns | None = None,
+) -> LoadReport:
+    """Load tables, or go on with loads that were killed.
+
+    Args:
+        config: the pipeline; its source is a live server.
+        cursors: where the cursor is read from; and written to, without `runs`.
+        tables: source tables or targets, ``schema.table``, that are loaded whether they need it or not; by default all
+            that need it (`load_tables`).
+        restart: begin loads of these tables anew that earlier processes left.
+        observer: is told of the progress.
+        run_id: of the orchestrator's run, kept in the records.
+        runs: how runs of the main lake are started; in this process by default.
+
+    Raises:
+        ConfigError: a table that cannot be loaded, or an archive as source.
+        LockError: a table is being loaded by another process, or the source's lock is held for too long.
+        LoadError: a load cannot be finished, with the way out.
+        CdcError: everything else; the same call goes on where this one stopped.
+    """
+    if not isinstance(config.source, LiveSourceConfig):
+        raise ConfigError(
+            "only a running server can be asked for the rows of its tables",
+            setting="source.kind",
+            expected="live",
+            got=config.source.kind,
+            next_step="rebuild tables of an archive from its journals: start the pipeline at the earliest one",
+        )
+    observer = observer or SilentLoadObserver()
+    runs = runs or DirectRuns(config, cursors, run_id)
+    main = MainLake(config, cursors=cursors, runs=runs, observer=observer)
+    with LoadSource(config) as source:
+        return _Loader(config, main=main, source=source, observer=observer, run_id=run_id).run(tables, restart=restart)
+
+
+@dataclass
+class _Done:
+    """What the loads of one call did so far."""
+
+    targets: dict[str, LoadedTarget] = field(default_factory=dict)
+    resumed: list[str] = field(default_factory=list)
+    restarted: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the load at hand
+
+
+class _Loader:
+    def __init__(
+        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: LoadObserver, run_id: str
+    ) -> None:
+        self._config = config
+        self._main = main
+        self._source = source
+        self._observer = observer
+        self._run_id = run_id
+        self._done = _Done()
+
+    def run(self, tables: Sequence[str] | None, *, restart: bool) -> LoadReport:
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        chosen = self._first(tables, restart=restart)
+        for _ in range(self._config.snapshot.attempts_max):
+            if not chosen.targets:
+                break
+            self._begin_and_load(chosen)
+            left, self._done.left = self._done.left, {}
+            if not left:
+                break
+            for name, error in left.items():
+                self._done.restarted.setdefault(name, []).append(error.what)
+            self._observer.load_stepped(f"loading {', '.join(sorted(left))} anew: {next(iter(left.values())).what}")
+            chosen, last = self._choose(sorted(left)), next(iter(left.values()))
+        else:
+            raise LoadError(
+                f"the load began {self._config.snapshot.attempts_max} times and could not be finished",
+                table=last.table,
+                got=last.what,
+                next_step=last.next_step or "load the table when its columns are not being changed",
+            ) from last
+        return self._report(tables, began_s, began_cpu_s)
+
+    # -- what is to be done -------------------------------------------------------------------------------------------
+
+    def _first(self, tables: Sequence[str] | None, *, restart: bool) -> Chosen:
+        """Finish what earlier processes began; what is left to load then."""
+        known = self._source.tables()
+        _, cut = self._main.state()
+        wanted = choose(self._config, cut, known, tables)
+        self._main.capture(loading=wanted.targets)
+        with self._claiming():
+            found = self._unfinished(wanted.targets if tables is not None else None)
+            held = [self._hold(folder, state) for folder, state in found]
+        with ExitStack() as stack:
+            for one in held:
+                stack.push(one)
+            for folder, state in found:
+                if restart:
+                    self._observer.load_stepped(f"giving up the load {state.load_id}")
+                    folder.remove()
+                else:
+                    self._resume(folder, state)
+        loaded = {name for name in self._done.targets if name not in self._done.left}
+        _, cut = self._main.state()
+        rest = set(wanted.targets) - loaded
+        if tables is None:
+            rest = {*needing(self._config, cut, known), *self._done.left}
+        return self._choose(sorted(rest))
+
+    def _choose(self, targets: Sequence[str]) -> Chosen:
+        self._done.left = {}
+        _, cut = self._main.state()
+        return choose(self._config, cut, self._source.tables(), targets) if targets else Chosen()
+
+    @contextmanager
+    def _claiming(self) -> Iterator[None]:
+        """Nobody else looks for loads, or begins one."""
+        with ExitStack() as stack:
+            self._main.patiently(lambda: stack.enter_context(loads_lock(self._config)))
+            yield
+
+    def _unfinished(self, targets: Collection[str] | None) -> list[tuple[LoadFolder, LoadState]]:
+        """Loads of these targets, or all, that are not finished; those that are over are removed."""
+        _, cut = self._main.state()
+        pending = self._main.pending()
+        found = []
+        for load_id in load_ids(self._config):
+            folder = LoadFolder(self._config, load_id)
+            state = folder.read()
+            if state is None or state.kind != "load" or is_needed(state, pending):
+                continue
+            if is_finished(state, cut):
+                if not folder.is_locked():
+                    folder.remove()
+                continue
+            if targets is None or set(targets) & set(state.targets):
+                found.append((folder, state))
+        return found
+
+    def _hold(self, folder: LoadFolder, state: LoadState) -> ExitStack:
+        stack = ExitStack()
+        try:
+            stack.enter_context(folder.locked())
+        except LockError as error:
+            error.table = ", ".join(state.targets)
+            error.next_step = "wait for it to end, or stop it: the same command goes on where it was then"
+            raise
+        return stack
+
+    # -- one load -----------------------------------------------------------------------------------------------------
+
+    def _begin_and_load(self, chosen: Chosen) -> None:
+        with ExitStack() as stack:
+            with self._claiming():
+                found = self._unfinished(chosen.targets)
+                if found:
+                    self._hold(*found[0]).close()  # raises where somebody works on it
+                    raise LoadError(
+                        f"another load of {', '.join(chosen.targets)} was begun meanwhile",
+                        next_step="run the same command again: it goes on with that load",
+                    )
+                begin = LoadBegin(self._config, main=self._main, source=self._source, observer=self._observer)
+                started = stack.enter_context(begin.start(chosen))
+                folder = LoadFolder(self._config, started.state.load_id)
+                stack.enter_context(folder.locked())
+                folder.create(started.state)
+            self._observer.load_began(started.state, resumed=False)
+            self._observer.reached("load_begun")
+            side = self._side(folder, started.state)
+            side.open()
+            side.create(started.schemas)
+            self._observer.reached("load_created")
+            self._load(side, started)
+
+    def _resume(self, folder: LoadFolder, state: LoadState) -> None:
+        side = self._side(folder, state)
+        side.open()
+        progress = folder.read_progress()
+        unread = [name for name in state.exact if name not in progress.tables or not progress.tables[name].is_done]
+        if side.cut is None or unread:
+            # Nothing was read, or a view that cannot be opened again: there is nothing to go on with.
+            self._observer.load_stepped(f"beginning the load {state.load_id} anew")
+            folder.remove()
+            return
+        self._observer.load_began(state, resumed=True)
+        self._done.resumed.append(state.load_id)
+        self._source.check_log(side)
+        self._load(side, None)
+
+    def _side(self, folder: LoadFolder, state: LoadState) -> SideLake:
+        return SideLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
+
+    def _load(self, side: SideLake, started: Started | None) -> None:
+        chunks = ChunkLoad(self._config, side=side, main=self._main, source=self._source, observer=self._observer)
+        chunks.run(started)
+        self._observer.reached("load_read")
+        names = self._swap_in(side, chunks.high)
+        self._observer.reached("load_swapped")
+        if names:
+            self._observer.load_stepped(f"loaded {', '.join(names)}")
+        side.folder.remove()
+        self._observer.reached("load_removed")
+        self._done.left.update(side.left)
+
+    def _swap_in(self, side: SideLake, high: Position) -> list[str]:
+        """Bring the side lake to the main cursor and its tables into their places; their names."""
+        rounds, until_s = 0, time.monotonic() + self._config.snapshot.lock_wait_s
+        while True:
+            names = self._unswapped(side)
+            if not names:
+                return []
+            cursor = self._main.capture(loading=names)
+            if cursor.position.order < high.order:
+                self._waits(until_s, f"the capture to reach {high}")
+                continue
+            self._observer.load_stepped("capturing what changed while the tables were read")
+            side.capture(cursor.position)
+            self._observer.reached("load_caught_up")
+            names = self._unswapped(side)
+            if not names:
+                return []
+            if unparked(side.cursor, cursor):
+                xids = ", ".join(xa.xid for xa in side.cursor.open_xa)
+                self._waits(until_s, f"the prepared XA transactions {xids} to be committed or rolled back")
+                continue
+            self._observer.load_stepped(f"putting {', '.join(names)} in place")
+            try:
+                cut = self._main.locked(lambda locked: self._swap(side, locked, insist=rounds >= FREE_ROUNDS))  # noqa: B023
+            except UnfinishedBatchError:
+                continue
+            if cut is not None:
+                swapped = [name for name in names if name not in side.left]
+                self._keep(side, cut, swapped, high)
+                return swapped
+            rounds += 1
+
+    def _swap(self, side: SideLake, locked: Locked, *, insist: bool) -> Cut | None:
+        """The cut with the loaded tables; None where the main lake has moved on."""
+        self._observer.reached("load_swapping")
+        if locked.cursor.position.order != side.cursor.position.order or locked.cursor.epoch != side.cursor.epoch:
+            if not insist:
+                return None
+            side.capture(locked.cursor.position)
+        names = self._unswapped(side)
+        if not names or unparked(side.cursor, locked.cursor):
+            return None
+        return swap(locked, side, names, observer=self._observer)
+
+    def _unswapped(self, side: SideLake) -> list[str]:
+        """Targets that this load can still put in place."""
+        _, cut = self._main.state()
+        states = {} if cut is None else cut.cursor.targets
+        there = {name for name, state in states.items() if state.app_id == side.state.app_id(name)}
+        return [name for name in side.state.targets if name not in side.left and name not in there]
+
+    def _waits(self, until_s: float, what: str) -> None:
+        if time.monotonic() >= until_s:
+            raise LoadError(
+                f"the load has waited too long for {what}",
+                setting="snapshot.lock_wait_s",
+                next_step="run the same command again when that has happened: the load goes on where it is",
+            )
+        self._observer.load_stepped(f"waiting for {what}")
+        time.sleep(_POLL_S)
+
+    # -- what was done ------------------------------------------------------------------------------------------------
+
+    def _keep(self, side: SideLake, cut: Cut, names: Sequence[str], high: Position) -> None:
+        progress = side.folder.read_progress()
+        there = side.cut
+        assert there is not None
+        self._done.notes += cut.notes
+        for name in names:
+            sources = there.cursor.targets[name].source_names
+            read = [progress.tables[source] for source in sources if source in progress.tables]
+            self._done.targets[name] = LoadedTarget(
+                load_id=side.state.load_id,
+                sources=sources,
+                rows=cut.tables[name].rows_inserted,
+                rows_read=sum(table.rows for table in read),
+                chunks=sum(table.chunks for table in read),
+                rows_quarantined=sum(cut.quarantine[one].rows for one in sources if one in cut.quarantine),
+                delta_version=cut.tables[name].delta_version,
+                low=LogPlace.of(side.state.cursor.position),
+                high=LogPlace.of(high),
+                cut=cut.batch_number,
+            )
+
+    def _report(self, tables: Sequence[str] | None, began_s: float, began_cpu_s: float) -> LoadReport:
+        done = self._done
+        asked = "the tables that need a load" if tables is None else ", ".join(tables)
+        count = len(done.targets)
+        reason = f"{asked}: {count} loaded" if count else "no captured table of the source needs a load"
+        return LoadReport(
+            source=self._config.name,
+            outcome="loaded" if count else "nothing_to_load",
+            reason=reason,
+            targets=dict(sorted(done.targets.items())),
+            resumed=tuple(done.resumed),
+            restarted={name: tuple(why) for name, why in done.restarted.items()},
+            notes=tuple(done.notes),
+            rows=sum(target.rows_read for target in done.targets.values()),
+            seconds=time.monotonic() - began_s,
+            cpu_seconds=time.process_time() - began_cpu_s,
+        )

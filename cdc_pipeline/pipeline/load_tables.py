@@ -1,0 +1,133 @@
+"""Which tables need a load, and which are loaded together (K17, K19).
+
+Rules:
+- Needed is a load of every captured table of the source one of whose targets is not in the lake, is partial, or is
+  suspended so that catching up cannot mend it.
+- All source tables of a target are loaded together, and all targets of a source table.
+- A target that follows a renamed table keeps its name: a load would make it under the table's own, and is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.pipeline.routes import Routes
+from cdc_pipeline.pipeline.tables import TableFilter
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.sink.manifest import Cut
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Tables that are loaded together.
+
+    Attributes:
+        sources: source tables, sorted.
+        targets: Delta tables, sorted.
+        why: why each target is loaded.
+    """
+
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    why: Mapping[str, str] | None = None
+
+
+def loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
+    """The captured ones among the source's own tables."""
+    return TableFilter(config.tables).captured_names(list(known))
+
+
+def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
+    """Targets that need a load, and why.
+
+    Args:
+        known: the source's tables.
+    """
+    routes = Routes(config)
+    found: dict[str, str] = {}
+    states = {} if cut is None else cut.cursor.targets
+    moved = {state.origin[1] for state in states.values() if state.origin is not None}
+    for source in loadable(config, known):
+        for route in routes.of(*source.split(".", 1)):
+            state = states.get(route.target)
+            if route.target in moved or (state is not None and state.origin is not None):
+                continue
+            why = why_needed(state, source)
+            if why:
+                found.setdefault(route.target, why)
+    return found
+
+
+def why_needed(state: TargetState | None, source: str = "") -> str:
+    """Why a target needs a load; "" where it does not."""
+    if state is None:
+        return "it is not in the lake"
+    if state.suspended is not None and state.suspended.needs_reload:
+        return "it is suspended, and catching up cannot mend it"
+    if state.partial:
+        return "it is partial: rows from before its first change are missing"
+    if source and source not in state.source_names:
+        return f"{source} is not in it"
+    if state.delta_version < 0 and state.suspended is None:
+        return "it was never made"
+    return ""
+
+
+def load_command(source: str, table: str) -> str:
+    """What a person types to load a table."""
+    return f"cdc-pipeline snapshot {source} --table {table}"
+
+
+def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None) -> Chosen:
+    """The tables of a load.
+
+    Args:
+        known: the source's tables.
+        tables: source tables or targets that are asked for, by ``schema.table``; None for all that need a load.
+
+    Raises:
+        ConfigError: a table that is not captured, or that the source does not show.
+        LoadError: a target that follows a renamed table.
+    """
+    routes, names = Routes(config), loadable(config, known)
+    leads = {name: [route.target for route in routes.of(*name.split(".", 1))] for name in names}
+    if tables is None:
+        why = needing(config, cut, known)
+        sources = {name for name, targets in leads.items() if why.keys() & set(targets)}
+    else:
+        sources = {name for name, targets in leads.items() if name in tables or set(tables) & set(targets)}
+        unknown = sorted(set(tables) - {*sources, *(t for name in sources for t in leads[name])})
+        if unknown:
+            raise ConfigError(
+                f"no such table can be loaded: {', '.join(unknown)}",
+                setting="tables",
+                expected="captured tables that the source has and the account may SELECT from",
+                got=f"the source shows {', '.join(names) or 'none'}",
+                next_step="name tables as schema.table, capture them (tables.include), and GRANT SELECT on them",
+            )
+        why = dict.fromkeys((target for name in sources for target in leads[name]), "it was asked for")
+    while True:
+        targets = {target for name in sources for target in leads[name]}
+        grown = {name for name, of in leads.items() if targets & set(of)}
+        if grown == sources:
+            break
+        sources = grown
+    _check_not_moved(cut, targets)
+    others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with one that is loaded")
+    return Chosen(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
+
+
+def _check_not_moved(cut: Cut | None, targets: Collection[str]) -> None:
+    states = {} if cut is None else cut.cursor.targets
+    moved = sorted(name for name, state in states.items() if state.origin is not None and name in targets)
+    if moved:
+        raise LoadError(
+            f"{moved[0]} follows a table that was renamed to {', '.join(states[moved[0]].source_names)}",
+            table=moved[0],
+            expected="a target that its source table's name leads to",
+            next_step="give the renamed table a rule with the target's name (targets, `name`), or exclude it, run once "
+            "and include it again: it begins under its new name, and is loaded then",
+        )

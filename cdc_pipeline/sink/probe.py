@@ -1,0 +1,185 @@
+"""Whether a lake can be used as a run uses it: the verbs of its state, and a Delta table, all on scratch places.
+
+Rules:
+- What is written lies in a folder of its own, ``_cdc/<source>/doctor-<id>``, and is removed at the end, folders of the
+  state that were made for it included.
+- Nothing here touches the source's own lock, records or tables.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from cdc_pipeline.config import SinkConfig
+from cdc_pipeline.errors import SinkError
+from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.lock import writer_lock
+from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.sink.storage import storage_of
+
+SCRATCH_PREFIX: Final = "doctor-"
+_ROWS: Final = 1000
+_REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "sshfs", "fuse.sshfs", "glusterfs", "ceph"})
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+
+
+@contextmanager
+def scratch(paths: LakePaths) -> Iterator[Path]:
+    """A folder of the source's state that is gone afterwards."""
+    folder = paths.state / f"{SCRATCH_PREFIX}{uuid.uuid4().hex[:12]}"
+    absent = [] if is_object(folder) else [made for made in (folder, *folder.parents) if not made.exists()]
+    try:
+        yield folder
+    finally:
+        storage_of(folder).remove_tree(folder)
+        for made in absent:
+            with suppress(OSError):  # somebody has put something there meanwhile
+                made.rmdir()
+
+
+def probe_lake(paths: LakePaths) -> float:
+    """Put if absent, replace, lock and remove a scratch file; seconds that it took.
+
+    Raises:
+        SinkError: the lake does not keep what the pipeline needs of it.
+        RuntimeSetupError: it cannot be written, or its store keeps no conditions.
+        LakeUnreachableError: the store does not answer.
+    """
+    began_s = time.monotonic()
+    with scratch(paths) as folder:
+        verbs, file = storage_of(folder), folder / "record.json"
+        try:
+            if not verbs.put_if_absent(file, b"1") or verbs.put_if_absent(file, b"2") or verbs.read(file) != b"1":
+                raise SinkError(
+                    "the lake does not keep one of two writers out",
+                    expected="a second put of the same file refused",
+                    got="it was taken",
+                    next_step="move the lake to a file system with hard links, or a store with conditional puts",
+                )
+            verbs.replace(file, b"3")
+            with writer_lock(folder / "writer.lock"):
+                verbs.remove(file)
+        except OSError as error:
+            raise SinkError(
+                f"the lake cannot be written: {paths.lake}",
+                setting="sink.lake_path",
+                expected="a place that this user may write to",
+                got=f"{type(error).__name__}: {error.strerror}",
+                next_step="choose another sink.lake_path, or grant the permission",
+            ) from None
+    return time.monotonic() - began_s
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystem:
+    """What a folder lies on.
+
+    Attributes:
+        kind: such as ext4; "" where the system does not tell.
+        is_remote: other machines may have it as well.
+        in_memory: it is gone when the machine stops.
+        in_container: it is a layer of a container, gone with that.
+    """
+
+    kind: str
+    free_bytes: int
+    total_bytes: int
+
+    @property
+    def is_remote(self) -> bool:
+        return self.kind in _REMOTE
+
+    @property
+    def in_memory(self) -> bool:
+        return self.kind in _IN_MEMORY
+
+    @property
+    def in_container(self) -> bool:
+        return self.kind == "overlay"
+
+
+def file_system(path: Path) -> FileSystem:
+    """Of a folder, or of the first above it that exists."""
+    place = next(folder for folder in (path, *path.parents) if folder.exists()).resolve()
+    used = shutil.disk_usage(place)
+    kind, longest = "", -1
+    try:
+        mounts = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        mounts = []
+    for line in mounts:
+        _, point, of, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        if os.path.commonpath([point, place]) == point and len(point) >= longest:
+            kind, longest = of, len(point)
+    return FileSystem(kind, used.free, used.total)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkProbe:
+    """A session that wrote and read a scratch table.
+
+    Attributes:
+        versions: of Spark, Delta and Java, by name.
+        seconds: by step: start, write, read.
+    """
+
+    versions: dict[str, str]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
+    """Start a session; write a scratch Delta table in the lake and read it back.
+
+    Raises:
+        RuntimeSetupError: Spark does not start.
+        SinkError: Delta does not write or read there.
+    """
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    is_of_others = context._active_spark_context is not None  # one session is shared by all of a process
+    provider = SparkProvider.of(config)
+    marks = [time.monotonic()]
+    session: Any = provider.session()
+    try:
+        marks.append(time.monotonic())
+        versions = {
+            "Spark": str(session.version),
+            "Delta": metadata.version("delta-spark"),
+            "Java": str(session.sparkContext._jvm.java.lang.System.getProperty("java.version")),
+        }
+        with scratch(paths) as folder:
+            table = str(folder / "table")
+            try:
+                session.range(_ROWS).write.format("delta").save(table)
+                marks.append(time.monotonic())
+                found = session.sql(f"SELECT count(*), sum(id) FROM {table_at(folder / 'table')}").first()  # noqa: S608
+                marks.append(time.monotonic())
+            except Exception as error:
+                lines = str(error).strip().splitlines()[:1]
+                raise SinkError(
+                    "Delta does not write or read a table in the lake",
+                    expected=f"{_ROWS} rows written and read",
+                    got=f"{type(error).__name__}: {lines[0] if lines else ''}",
+                    next_step="see docs/storage.md for the jars, rights and settings that the lake's place needs",
+                ) from None
+            if tuple(found) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
+                raise SinkError("Delta reads other rows than it wrote", expected=f"{_ROWS} rows", got=tuple(found))
+    finally:
+        if not is_of_others:
+            provider.stop()
+    steps = zip(("start", "write", "read"), pairwise(marks), strict=True)
+    return SparkProbe(versions, {name: after - before for name, (before, after) in steps})

@@ -1,0 +1,108 @@
+"""What a batch under way holds of each of its targets: its plan, and its staged files with their counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cdc_pipeline.schema.steps import Step
+from cdc_pipeline.sink.expand import DELETE, LEAVE, StagedRows
+from cdc_pipeline.sink.manifest import RecordedContent, RecordedShape, RecordedSource, StagedFile, TargetColumn
+from cdc_pipeline.sink.raw_files import RawParts
+from cdc_pipeline.sink.staged_file import StagedFileWriter
+from cdc_pipeline.target_config import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class TargetPlan:
+    """What a batch must know of a target.
+
+    Attributes:
+        table: the target's name, ``schema.table`` in the lake.
+        app_id: the target's transaction application id in Delta; a created table gets it for good.
+        columns: the target's source columns after this batch.
+        key: names among them.
+        partial: as recorded for a table that this batch creates (K19).
+        mode: how the target follows the source.
+        track, key_reason, sources, shape, exact: as in `manifest.RecordedTarget`.
+        rescued: columns of which values were rescued, those of this batch included; None: there is no rescue column.
+        replaces: the app_id of the table in whose place this batch makes it anew; "" else.
+    """
+
+    table: str
+    app_id: str
+    columns: tuple[TargetColumn, ...]
+    key: tuple[str, ...]
+    partial: bool = False
+    mode: Mode = "mirror"
+    track: tuple[str, ...] = ()
+    key_reason: str = ""
+    sources: Mapping[str, RecordedSource] = field(default_factory=dict)
+    shape: RecordedShape | None = None
+    rescued: tuple[str, ...] | None = None
+    replaces: str = ""
+    exact: bool = False
+
+
+@dataclass
+class StagedPart:
+    """Files and counts of a target: those that belong to the batch, or those of the open transaction."""
+
+    closed: list[StagedFile] = field(default_factory=list)
+    writer: StagedFileWriter | None = None
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+    partial: bool = False
+    partial_key_updates: int = 0
+    gone: int = 0
+    rescued: Counter[str] = field(default_factory=Counter)
+    rescued_rows: int = 0
+    raw: RawParts = field(default_factory=RawParts)
+
+    @property
+    def staged_bytes(self) -> int:
+        written = self.raw.staged_bytes + (self.writer.staged_bytes if self.writer else 0)
+        return sum(file.size_bytes for file in self.closed) + written
+
+    @property
+    def staged_rows(self) -> int:
+        return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0) + self.raw.rows
+
+    def count(self, staged: StagedRows) -> None:
+        """Add the counts of rows that were staged."""
+        self.inserted += staged.rows_inserted
+        self.updated += staged.rows_updated
+        self.deleted += staged.rows_deleted
+        self.partial |= staged.partial
+        self.partial_key_updates += staged.partial_key_updates
+        self.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
+
+    def join(self, other: StagedPart) -> None:
+        self.closed += other.closed
+        self.inserted += other.inserted
+        self.updated += other.updated
+        self.deleted += other.deleted
+        self.partial |= other.partial
+        self.partial_key_updates += other.partial_key_updates
+        self.gone += other.gone
+        self.rescued += other.rescued
+        self.rescued_rows += other.rescued_rows
+
+
+@dataclass
+class StagedTarget:
+    """A target of a batch under way: what happens to its table, its rows, and those of the open transaction."""
+
+    plan: TargetPlan
+    create: bool = False
+    changed: bool = False
+    before: tuple[TargetColumn, ...] = ()
+    steps: tuple[Step, ...] = ()
+    content: RecordedContent | None = None
+    restores: int = -1
+    part: StagedPart = field(default_factory=StagedPart)
+    open: StagedPart | None = None

@@ -1,0 +1,1 @@
+"""Backfills: old journals into a lake of their own, tables made anew from history, journals decoded in parallel."""

@@ -1,0 +1,44 @@
+"""One load in a process of its own, which kills itself with SIGKILL at a joint.
+
+The joint ``a/b`` is the first b behind the first a.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.pipeline.load import load
+from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
+from cdc_pipeline.position.cursor_file import FileCursorStore
+
+
+class Killer(SilentLoadObserver):
+    """Kills its own process when it has met all of its joints, one after the other."""
+
+    def __init__(self, joints: str) -> None:
+        self._joints = joints.split("/")
+
+    def reached(self, joint: str) -> None:
+        if joint == self._joints[0]:
+            self._joints = self._joints[1:]
+            if not self._joints:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def load_stepped(self, text: str) -> None:
+        print(f"{time.monotonic():.1f} {text}", file=sys.stderr, flush=True)
+
+
+def main(config_file: str, cursor_folder: str, joints: str) -> int:
+    config = PipelineConfig.model_validate_json(Path(config_file).read_text(encoding="utf-8"))
+    cursors = FileCursorStore(Path(cursor_folder), source=config.name)
+    load(config, cursors=cursors, observer=Killer(joints))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
