@@ -62,6 +62,12 @@ def test_a_path_behaves_as_on_a_disk(lake: Path, tmp_path: Path) -> None:
         assert (file.name, file.suffix, file.stem, file.parent.name) == ("one.json", ".json", "one", "b")
         assert file.relative_to(root).as_posix() == "a/b/one.json"
         assert str(file) == f"{root}/a/b/one.json"
+        storage_of(file).share(file, root / "shared" / "one")
+        storage_of(file).share(file, root / "shared" / "one")
+        assert (root / "shared" / "one").read_bytes() == file.read_bytes()
+        with pytest.raises(FileNotFoundError):
+            storage_of(file).share(root / "absent", root / "shared" / "two")
+        assert remove_tree(root / "shared") == 1
         storage_of(file).move(file, root / "a" / "three")
         assert storage_of(root).digest(root / "a" / "three") == (1, hashlib.sha256(b"1").hexdigest())
         with pytest.raises(FileExistsError):
