@@ -23,7 +23,7 @@ COMMANDS: Final = {
     "status": "Show where sources stand.",
     "cursor": "Show, set or rebuild a source's cursor.",
     "cuts": "List a source's cuts, read the lake as of one, or copy one.",
-    "backfill": "Replay old journals for some tables into a lake of its own.",
+    "backfill": "Replay old journals for some tables: into a lake of its own, or anew.",
     "snapshot": "Load tables, or load them anew, from the server's rows.",
     "quarantine": "List rows that could not be applied; replay or discard them.",
     "verify": "Prove that the lake's tables equal the source; name and repair what differs.",
