@@ -26,6 +26,7 @@ from cdc_pipeline.config import (
 )
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets, step_name
+from cdc_pipeline.orchestration.check_assets import build_checks
 from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
 from cdc_pipeline.orchestration.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.recorder import RowCounter
@@ -82,7 +83,7 @@ def build_definitions(
     if loading is not None:
         loading.translator = translator
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
-    jobs, upkeep_jobs, schedules = [], [], []
+    jobs, upkeep_jobs, schedules, checks = [], [], [], []
     for config in load_configs(Path(jobs_directory)):
         asset, upstream = build_assets(
             config,
@@ -94,12 +95,13 @@ def build_definitions(
         )
         job = dg.define_asset_job(
             translator.job_name(config.name),
-            selection=dg.AssetSelection.assets(asset),
+            selection=dg.AssetSelection.assets(asset).without_checks(),
             description=_job_description(config),
             executor_def=dg.in_process_executor,
             tags={SOURCE_TAG: config.name},
         )
         assets += [asset, *upstream]
+        checks += build_checks(config, translator=translator)
         jobs.append(job)
         if config.schedule is not None:
             schedules.append(_schedule(config, job_name=translator.job_name(config.name)))
@@ -118,7 +120,11 @@ def build_definitions(
         upkeep_jobs += [upkeep] if upkeep is not None else []
         schedules += [upkeep_schedule] if upkeep_schedule is not None else []
     return dg.Definitions(
-        assets=assets, jobs=[*jobs, *upkeep_jobs], schedules=schedules, executor=dg.in_process_executor
+        assets=assets,
+        asset_checks=checks,
+        jobs=[*jobs, *upkeep_jobs],
+        schedules=schedules,
+        executor=dg.in_process_executor,
     )
 
 

@@ -59,6 +59,14 @@ query Asset($key: AssetKeyInput!) {
 }
 """
 
+_CHECK = """
+query Check($key: AssetKeyInput!, $name: String!) {
+  assetCheckExecutions(assetKey: $key, checkName: $name, limit: 1) {
+    status evaluation { success severity description }
+  }
+}
+"""
+
 
 @contextmanager
 def source_of(dagit: Dagit, section: dict[str, Any], tables: list[str]) -> Iterator[None]:
@@ -106,7 +114,7 @@ def backfilled(dagit: Dagit, partitions: list[str]) -> list[str]:
         dagit.pause()
 
 
-def test_k17_a_backfill_over_table_partitions_loads_tables_and_shows_in_lineage(
+def test_k17_a_backfill_over_table_partitions_loads_tables_shows_in_lineage_and_is_proved_by_checks(
     dagit: Dagit, page: Page, mysql_server: Server, mysql_database: str
 ) -> None:
     database, tables = mysql_database, [f"{mysql_database}.account", f"{mysql_database}.label"]
@@ -133,6 +141,15 @@ def test_k17_a_backfill_over_table_partitions_loads_tables_and_shows_in_lineage(
         cursor = asset(dagit, "cursor")["assetMaterializations"]
         assert {event["runId"] for event in cursor} == {run_id}
         assert {event["partition"] for event in cursor} == {None}
+
+        reload_location(dagit)  # the cut tells the tables' keys, and so which checks there are
+        account = (SOURCE, *tables[0].split("."))
+        dagit.check({account: ["count", "checksum", "key_uniqueness"], (SOURCE, "cursor"): ["intervals_join", "lag"]})
+        for key, names in ((account, ("count", "checksum", "key_uniqueness")), ((SOURCE, "cursor"), ("lag",))):
+            for name in names:
+                asked = {"key": {"path": list(key)}, "name": name}
+                (executed,) = dagit.graphql(_CHECK, asked)["assetCheckExecutions"]
+                assert executed["evaluation"]["success"], executed
 
         page.goto(f"{dagit.url}/assets/{SOURCE}/snapshot?view=lineage&lineageScope=neighbors")
         expect(page.locator("foreignObject", has_text="snapshot")).to_have_count(1)

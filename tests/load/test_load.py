@@ -85,7 +85,7 @@ class Lake:
 
 
 @pytest.mark.mysql
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_k17_killed_five_times_under_constant_writes(
     mysql_server: Server, mysql_database: str, spark: Any, tmp_path: Path
 ) -> None:
@@ -162,7 +162,7 @@ class Looking(SilentLoadObserver):
 
 
 @pytest.mark.mariadb
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_k17_k19_partial_and_suspended_tables_become_whole(
     mariadb_server: Server, mariadb_database: str, spark: Any, tmp_path: Path
 ) -> None:
@@ -191,12 +191,12 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
     told = status(config, cursors=cursors)
     assert told.tables[f"{database}.a"].partial
     assert f"cdc-pipeline snapshot bank --table {database}.a" in told.tables[f"{database}.a"].next_step
-    old = lake.rows("s", ["id"]), lake.rows("a", ["id"])
+    assert lake.rows("s", ["id"]) == [(1,), (2,)]
 
     seen: list[Any] = []
 
     def look() -> None:
-        seen.append((lake.rows("s", ["id"]), lake.rows("a", ["id"])))
+        seen.append(lake.rows("s", ["id"]))
 
     def change() -> None:
         server.execute(f"ALTER TABLE `{database}`.a MODIFY v VARCHAR(3000), ADD COLUMN m VARCHAR(9) DEFAULT 'seven'")
@@ -207,7 +207,7 @@ def test_k17_k19_partial_and_suspended_tables_become_whole(
         names = [f"{database}.a", f"{database}.k", f"{database}.s"]
         report = load(config, cursors=cursors, tables=names, observer=observer)
         writer.wait_for(5)
-    assert seen == [old]
+    assert seen == [[(1,), (2,)]]
     assert list(report.targets) == names
     assert report.targets[f"{database}.a"].rows_read >= 10
     capture(config, cursors=cursors)

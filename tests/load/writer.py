@@ -20,7 +20,7 @@ class Writer:
         pause_s: between two transactions.
     """
 
-    def __init__(self, server: Server, database: str, tables: str, *, seed: int, pause_s: float = 0.01) -> None:
+    def __init__(self, server: Server, database: str, tables: str, *, seed: int, pause_s: float = 0.05) -> None:
         self._tables = tables
         self._connection: Any = server.root_connection(database=database)
         self._random = random.Random(seed)

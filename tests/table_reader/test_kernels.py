@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -210,6 +211,73 @@ def test_decimals(data: st.DataObject) -> None:
         values.append(lenenc(f"{'-' if number < 0 else ''}{zeros}{text}".encode()))
         expected.append(packed_decimal(number, precision, scale))
     assert rewritten(column, values) == expected
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_numbers(data: st.DataObject) -> None:
+    """Integers of every width, reals, ENUM, SET, BIT and YEAR: the log's bytes are the first of what is sent."""
+    kind, sent_bytes, kept_bytes, rest = data.draw(st.sampled_from(NUMBERS))
+    values = data.draw(st.lists(st.none() | st.integers(0, (1 << 8 * kept_bytes) - 1), min_size=1, max_size=20))
+    column = Column("c", kind, -1, 0, True, **rest)
+    if kind is Kind.BIT:
+        sent = [None if value is None else lenenc(value.to_bytes(kept_bytes, "big")) for value in values]
+        expected = [None if value is None else value.to_bytes(kept_bytes, "big") for value in values]
+    elif kind is Kind.YEAR:
+        sent = [None if value is None else struct.pack("<H", value and value + 1900) for value in values]
+        expected = [None if value is None else bytes([value]) for value in values]
+    else:
+        sent = [None if value is None else value.to_bytes(sent_bytes, "little") for value in values]
+        expected = [None if value is None else value.to_bytes(kept_bytes, "little") for value in values]
+    assert rewritten(column, sent) == expected
+
+
+NUMBERS: list[tuple[Kind, int, int, dict[str, Any]]] = [
+    (Kind.INT8, 1, 1, {}),
+    (Kind.INT16, 2, 2, {}),
+    (Kind.INT24, 4, 3, {}),
+    (Kind.INT32, 4, 4, {}),
+    (Kind.INT64, 8, 8, {}),
+    (Kind.FLOAT, 4, 4, {}),
+    (Kind.DOUBLE, 8, 8, {}),
+    (Kind.YEAR, 2, 1, {}),
+    (Kind.BIT, 0, 1, {"bits": 7}),
+    (Kind.BIT, 0, 2, {"bits": 9}),
+    (Kind.BIT, 0, 8, {"bits": 64}),
+    (Kind.ENUM, 8, 1, {"labels": ("a", "b")}),
+    (Kind.ENUM, 8, 2, {"labels": ("a",) * 256}),
+    (Kind.SET, 8, 3, {"labels": ("a",) * 17}),
+    (Kind.SET, 8, 8, {"labels": ("a",) * 33}),
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.none() | DATES, min_size=1, max_size=20))
+def test_dates(values: list[tuple[int, ...] | None]) -> None:
+    days = [value and (*value[:3], 0, 0, 0, 0) for value in values]
+    expected = [value and (value[0] << 9 | value[1] << 5 | value[2]).to_bytes(3, "little") for value in days]
+    column = Column("c", Kind.DATE, -1, 0, True)
+    assert rewritten(column, [None if value is None else moment(value) for value in days]) == expected
+
+
+MOMENTS = st.tuples(st.integers(0, (1 << 32) - 1), st.integers(0, 999_999))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(MOMENTS, max_size=20), FRACTIONS)
+@example([(951_868_799, 999_999), (0, 500_000), ((1 << 32) - 1, 0)], 6)
+def test_timestamps(values: list[tuple[int, int]], digits: int) -> None:
+    """Seconds since 1970 and microseconds; the zero timestamp is 0."""
+    column = Column("c", Kind.TIMESTAMP, -1, 0, True, fraction_digits=digits)
+    width = (digits + 1) // 2
+    sent: list[bytes | None] = [b"\0", None]
+    expected: list[bytes | None] = [bytes(4 + width), None]
+    for seconds, micros in values:
+        kept = cut(micros, digits)
+        at = datetime.fromtimestamp(seconds, UTC)
+        sent.append(moment((at.year, at.month, at.day, at.hour, at.minute, at.second, kept)))
+        expected.append(seconds.to_bytes(4, "big") + (kept // 10 ** (6 - 2 * width)).to_bytes(width, "big"))
+    assert rewritten(column, sent) == expected
 
 
 @settings(max_examples=60, deadline=None)
