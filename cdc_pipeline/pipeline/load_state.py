@@ -263,6 +263,7 @@ class LoadStatus(_Plain):
     journal: str
     offset: int
     gtid_set: str = ""
+    kind: Literal["load", "rebuild"] = "load"
     rows: int = 0
     chunks: int = 0
     percent: float = -1
@@ -294,6 +295,7 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
                 journal=state.cursor.journal,
                 offset=state.cursor.offset,
                 gtid_set=state.cursor.gtid_set,
+                kind=state.kind,
                 rows=rows,
                 chunks=sum(table.chunks for table in progress.tables.values()),
                 percent=100.0 if done else min(99.0, 100.0 * rows / estimated) if estimated else -1,
