@@ -1,8 +1,9 @@
-"""CPU-seconds of the JVM that this process runs."""
+"""CPU-seconds of this process and of the JVM that it runs."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def cpu_s(pid: int) -> float:
 
 
 def spent_s(pid: int, work: Callable[[], object]) -> float:
-    """CPU-seconds of a process while `work` runs in this one."""
-    before = cpu_s(pid)
+    """CPU-seconds of a JVM and of this process, which has started it, while `work` runs in this one."""
+    before = cpu_s(pid) + time.process_time()
     work()
-    return cpu_s(pid) - before
+    return cpu_s(pid) + time.process_time() - before

@@ -29,7 +29,7 @@ SPARK = SparkConfig(master="local[2]", driver_memory="2g")
 
 
 class Ours:
-    """Sinks on lakes in `folder`, all in one warm session. Every figure is CPU-seconds of the JVM."""
+    """Sinks on lakes in `folder`, all in one warm session. Figures are CPU-seconds of the JVM and of this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -108,7 +108,7 @@ class _Batches:
         self._known: set[str] = set()
 
     def apply(self, changes: dict[str, DecodedRows | None]) -> float:
-        """CPU-seconds of the JVM for finishing the batch."""
+        """CPU-seconds for finishing the batch."""
         record = self._record(changes)
         spent = spent_s(self._pid, lambda: self._sink.finish(record))
         self._sink.cleanup(self._sink.read_cut(self._number))

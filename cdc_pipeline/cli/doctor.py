@@ -126,7 +126,8 @@ def _add(rows: Table, finding: Finding) -> None:
     from rich.text import Text
 
     sign, color = _SIGNS[finding.severity]
-    text = Text(finding.what, style="" if finding.severity == "ok" else "bold" if color == "red" else "")
+    text = Text()
+    text.append(finding.what, style="bold" if finding.severity == "error" else "")
     if finding.severity != "ok":
         told = [f"{title}: {part}" for title, part in (("expected", finding.expected), ("got", finding.got)) if part]
         between = "; " if sum(map(len, told)) <= _SHORT and not any("; " in part for part in told) else "\n"

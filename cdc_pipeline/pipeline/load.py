@@ -180,7 +180,7 @@ class _Loader:
         for load_id in load_ids(self._config):
             folder = LoadFolder(self._config, load_id)
             state = folder.read()
-            if state is None or is_needed(state, pending):
+            if state is None or state.kind != "load" or is_needed(state, pending):
                 continue
             if is_finished(state, cut):
                 if not folder.is_locked():

@@ -59,6 +59,7 @@ class LoadState(_Plain):
         time_us: the rows' ``_cdc_ts``: when the source stood there.
         rows_estimated: of each source table, by the server's catalog.
         started_at_us: when the load began.
+        kind: whether the tables are read from the server, or made anew from the log (K18: `backfill_rebuild.py`).
         is_over: nothing of it is needed any more: what is left of its side lake is removed.
     """
 
@@ -72,6 +73,7 @@ class LoadState(_Plain):
     time_us: int
     rows_estimated: dict[str, int] = Field(default_factory=dict)
     started_at_us: int
+    kind: Literal["load", "rebuild"] = "load"
     is_over: bool = False
 
     def app_id(self, target: str) -> str:
@@ -270,6 +272,7 @@ class LoadStatus(_Plain):
     journal: str
     offset: int
     gtid_set: str = ""
+    kind: Literal["load", "rebuild"] = "load"
     rows: int = 0
     chunks: int = 0
     percent: float = -1
@@ -301,6 +304,7 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
                 journal=state.cursor.journal,
                 offset=state.cursor.offset,
                 gtid_set=state.cursor.gtid_set,
+                kind=state.kind,
                 rows=rows,
                 chunks=sum(table.chunks for table in progress.tables.values()),
                 percent=100.0 if done else min(99.0, 100.0 * rows / estimated) if estimated else -1,

@@ -10,16 +10,28 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
+from cdc_pipeline.sink.data_file import CODEC, write_data_files
 from cdc_pipeline.sink.delta_commit import TableCommit
 from cdc_pipeline.sink.delta_log import TableLog
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
+from cdc_pipeline.sink.mirror_rows import (
+    last_rows,
+    may_reduce_in_memory,
+    mirror_rows,
+    plain_types,
+    read_staged,
+    staged_pieces,
+)
 from cdc_pipeline.sink.reduce import Layout, reduced_sql
-from cdc_pipeline.sink.shape import shaped_view
+from cdc_pipeline.sink.shape import needs_shaping, shaped_view
 from cdc_pipeline.sink.sql import quoted
 from cdc_pipeline.sink.tables import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 
@@ -45,13 +57,16 @@ def append(
     files: list[Path],
     *,
     settings: MergeSettings,
-    app_id: str,
+    there: TableLog,
     version: int,
 ) -> None:
     """Append the staged rows, reduced, in one commit with the transaction id `version`."""
     settings.small_batch()
     commit = TableCommit(session, path)
-    if commit.transaction_version(app_id) >= version:
+    if commit.has_transaction(there.app_id, version, there=there):
+        return
+    if _without_spark(commit, path, target, files, there, codec=settings.codec or CODEC):
+        commit.commit(app_id=there.app_id, version=version)
         return
     settings.large_batch(sum(file.size_bytes for file in target.files))
     frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
@@ -62,4 +77,25 @@ def append(
     rows = session.table("reduced").where(f"_op NOT IN ({DELETE}, {LEAVE})")
     commit.append(rows.selectExpr(*columns, operation, f"_seq AS {SEQ_COLUMN}", f"_ts AS {TS_COLUMN}"))
     settings.small_batch()
-    commit.commit(app_id=app_id, version=version)
+    commit.commit(app_id=there.app_id, version=version)
+
+
+def _without_spark(
+    commit: TableCommit, path: Path, target: RecordedTarget, files: list[Path], there: TableLog, *, codec: str
+) -> bool:
+    """Write the rows of a plain table here and add their files to the commit; False, and nothing written, where that is
+    Spark's to do."""
+    types = plain_types(target, there, codec=codec)
+    if types is None or needs_shaping(target) or commit.version != there.version:
+        return False
+    if not target.rows_updated and not target.rows_deleted:
+        pieces: Iterable[pa.Table] = staged_pieces(files)  # a primary key is not inserted twice without a delete
+    elif may_reduce_in_memory(target):
+        pieces = [last_rows(read_staged(files), Layout(target))]
+    else:
+        return False
+    rows = (mirror_rows(piece, target) for piece in pieces)
+    bounded = (*target.key, SEQ_COLUMN)  # what the next look asks for, in wide tables too
+    for add in write_data_files(path, rows, types, properties=there.properties, bounded=bounded, codec=codec):
+        commit.add_file(add)
+    return True

@@ -27,7 +27,9 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
+from cdc_pipeline.sink.data_file import json_text, read_statistics
 from cdc_pipeline.sink.deletion_vectors import bitmap_bytes
+from cdc_pipeline.sink.delta_log import TableLog
 from cdc_pipeline.sink.sql import text_literal
 
 if TYPE_CHECKING:
@@ -76,9 +78,25 @@ class TableCommit:
         """Version of the snapshot."""
         return int(self._transaction.readVersion())
 
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The log's own words for the table as it is; None where there is none."""
+        if self.version < 0:
+            return None
+        found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())["metaData"]
+        return found
+
     def transaction_version(self, app_id: str) -> int:
-        """Transaction id that the table has under `app_id`; -1 where none."""
+        """Transaction id that the table has under `app_id`; -1 where none. A job over the log."""
         return int(self._transaction.txnVersion(app_id))
+
+    def has_transaction(self, app_id: str, version: int, *, there: TableLog) -> bool:
+        """Whether the snapshot has a transaction id, or a later one. Another commit of `app_id` from now on conflicts.
+        `there` tells without a job, where it is of the same version."""
+        if there.version != self.version or there.app_id != app_id:
+            return self.transaction_version(app_id) >= version
+        self._transaction.readTxn().addOne(app_id)
+        return there.transaction_version >= version
 
     def scan(self, predicate: str | None) -> DataFrame | None:
         """The table's rows in those files that may hold rows for the predicate (SQL text over its columns), with the
@@ -109,7 +127,7 @@ class TableCommit:
         found = {}
         for row in rows.where(f"url_decode(name) IN ({wanted})").collect():
             action = json.loads(row["action"])
-            statistics = json.loads(action.get("stats") or "{}")
+            statistics = read_statistics(action.get("stats"))
             name = unquote(row["name"])
             found[name] = DataFile(name, action, statistics)
         return found
@@ -121,7 +139,7 @@ class TableCommit:
         writer: Any = None
         newly = 0
         for file, rows in marked:
-            wide = {**file.action, "stats": json.dumps({**file.statistics, "tightBounds": False}), "dataChange": True}
+            wide = {**file.action, "stats": json_text({**file.statistics, "tightBounds": False}), "dataChange": True}
             add = self._action("add", wide)
             bitmap = self._bitmap(bitmap_bytes(rows))
             before = 0
@@ -155,10 +173,24 @@ class TableCommit:
             writer[0].close()
         return newly
 
+    def read_whole_table(self) -> None:
+        """What the commit does rests on all rows of the snapshot: other writers' rows conflict."""
+        self._transaction.readWholeTable()
+
+    def add_file(self, add: dict[str, Any]) -> None:
+        """A data file that is written already, as the fields of its ``add`` action say."""
+        self._actions.append(self._action("add", add))
+
     def append(self, rows: DataFrame) -> None:
         """Write data files with these rows; their columns are the table's, by name."""
         written = self._transaction.writeFiles(rows._jdf)
         self._actions += [written.apply(index) for index in range(written.size())]
+
+    def adopt(self, files: list[dict[str, Any]]) -> None:
+        """Add files as they are, which lie in the table's folder."""
+        now_ms = int(time.time() * 1000)
+        for file in files:
+            self._actions.append(self._action("add", {**file, "modificationTime": now_ms, "dataChange": True}))
 
     def commit(self, *, app_id: str, version: int, operation: Any = None) -> int:
         """Commit all of it under a transaction id; the table's new version. `operation` is what the table's history

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError
 from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.plain_table import is_plain
 from cdc_pipeline.sink.storage_settings import delta_options
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ class TableLog:
         transaction_version: Delta's transaction id under `app_id`; -1 where none was committed.
         columns: column name -> Delta type as DDL text, "" for nested types.
         properties: as in the table's metadata.
+        is_plain: its files hold its columns under their own names and nothing else decides what they must hold (see
+            `plain_table.is_plain`).
     """
 
     version: int
@@ -52,6 +55,7 @@ class TableLog:
     transaction_version: int
     columns: dict[str, str]
     properties: dict[str, str]
+    is_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
             transaction_version=-1 if found is None else int(found),
             columns={column.name: _ddl_type(column.type.to_json()) for column in table.schema().fields},
             properties=properties,
+            is_plain=is_plain(table),
         )
     except (DeltaError, OSError, ValueError) as error:
         raise unreadable_log(path, error) from None

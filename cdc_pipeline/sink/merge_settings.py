@@ -38,6 +38,11 @@ class MergeSettings:
         self._fixed = fixed
         self._cores = os.cpu_count() or 2
 
+    @property
+    def codec(self) -> str | None:
+        """Codec of new Parquet files, where the configuration names one."""
+        return self._fixed.get("spark.sql.parquet.compression.codec")
+
     def small_batch(self) -> None:
         """For commits put together by hand: nothing is shuffled but a few rows of Delta's log."""
         self._set(_SMALL)

@@ -80,7 +80,7 @@ def active_files(path: Path, *, version: int | None = None) -> set[tuple[str, ..
 def _replayed(path: Path, version: int | None) -> tuple[dict[str, int | None], set[str], tuple[Path, ...]] | None:
     """What the commits behind the newest checkpoint at or below `version` say: the files that they added and that are
     active, by name with their rows; all names that they speak of; and the checkpoint's files."""
-    newest, checkpoints = _listed(path / LOG_FOLDER)
+    newest, checkpoints = log_files(path / LOG_FOLDER)
     if version is None:
         version = newest
     if version < 0 or version > newest:
@@ -92,11 +92,11 @@ def _replayed(path: Path, version: int | None) -> tuple[dict[str, int | None], s
         lines = read_commit_lines(path, number)
         if lines is None:
             return None
-        _apply(_actions(lines, commit_file(path, number)), known, touched)
+        _apply(read_actions(lines, commit_file(path, number)), known, touched)
     return known, touched, checkpoints.get(start, ())
 
 
-def _listed(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
+def log_files(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
     """The newest version in a log's folder, -1 where there is none, and the files of each whole checkpoint."""
     newest = -1
     whole: dict[int, tuple[Path, ...]] = {}
@@ -118,7 +118,8 @@ def _listed(log: Path) -> tuple[int, dict[int, tuple[Path, ...]]]:
     return newest, whole
 
 
-def _actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
+def read_actions(lines: list[str], file: Path) -> Iterator[dict[str, Any]]:
+    """The actions of a log's file. Raises LakeStateError where it is damaged."""
     try:
         for line in lines:
             if line.strip():
@@ -132,16 +133,17 @@ def _apply(actions: Iterator[dict[str, Any]], known: dict[str, int | None], touc
     added: dict[str, int | None] = {}
     for action in actions:
         if "add" in action:
-            added[_name(action["add"])] = _rows(action["add"])
+            added[file_name(action["add"])] = _rows(action["add"])
         elif "remove" in action:
-            name = _name(action["remove"])
+            name = file_name(action["remove"])
             touched.add(name)
             known.pop(name, None)
     touched.update(added)
     known.update(added)
 
 
-def _name(action: dict[str, Any]) -> str:
+def file_name(action: dict[str, Any]) -> str:
+    """What names a file, together with its deletion vector, of an ``add`` or ``remove`` action."""
     vector = action.get("deletionVector") or {}
     parts = (action["path"], vector.get("storageType"), vector.get("pathOrInlineDv"), vector.get("offset"))
     return _NAME_PARTS.join("" if part is None else str(part) for part in parts)
@@ -183,9 +185,9 @@ def _json_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise damaged_log(file, error) from None
-    for action in _actions(lines, file):
+    for action in read_actions(lines, file):
         if "add" in action:
-            found[_name(action["add"])] = _rows(action["add"])
+            found[file_name(action["add"])] = _rows(action["add"])
         elif "sidecar" in action:
             sidecars.append(action["sidecar"]["path"])
     return pa.array(list(found), pa.string()), pa.array(list(found.values()), pa.int64())

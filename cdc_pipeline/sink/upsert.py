@@ -20,31 +20,25 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from cdc_pipeline.errors import StagingError
+from cdc_pipeline.sink.data_file import CODEC, write_data_files
 from cdc_pipeline.sink.delta_commit import DataFile, TableCommit
 from cdc_pipeline.sink.delta_log import TableLog
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
+from cdc_pipeline.sink.key_look import rows_with_keys
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.merge_settings import INTERPRETED_BYTES_MAX, INTERPRETED_ROWS_MAX, MergeSettings
+from cdc_pipeline.sink.mirror_rows import last_rows, may_reduce_in_memory, mirror_rows, plain_types, read_staged
 from cdc_pipeline.sink.reduce import Layout
 from cdc_pipeline.sink.shape import needs_shaping
 from cdc_pipeline.sink.sql import quoted
-from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.tables import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROWS_MAX: Final = 500_000
-BYTES_MAX: Final = 64 << 20
-
-# Equal as bytes exactly where Spark calls them equal.
-_KEY_TYPES: Final = re.compile(
-    r"tinyint|smallint|int|bigint|string|binary|boolean|date|timestamp|timestamp_ntz|decimal\(.*\)"
-)
 # What a table may have switched on by its owner that a hand-made commit would have to keep up.
 _UNKNOWN_PROPERTIES: Final = re.compile(
     r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|appendOnly|enableIcebergCompat.*|universalFormat.*)"
@@ -53,16 +47,13 @@ _UNKNOWN_PROPERTIES: Final = re.compile(
 
 def suits(target: RecordedTarget, there: TableLog) -> bool:
     """Whether this module may apply the target's rows."""
-    types = {column.name: column.delta_type for column in target.columns}
     odd = [name for name, value in there.properties.items() if value != "false" and _UNKNOWN_PROPERTIES.fullmatch(name)]
     return (
         target.mode == "mirror"
         and not needs_shaping(target)
         and (target.shape is None or not target.shape.partition_by)
         and target.all_present
-        and sum(file.rows for file in target.files) <= ROWS_MAX
-        and sum(file.size_bytes for file in target.files) <= BYTES_MAX
-        and all(_KEY_TYPES.fullmatch(types[name]) for name in target.key)
+        and may_reduce_in_memory(target)
         and there.properties.get("delta.enableDeletionVectors") == "true"
         and not odd
     )
@@ -76,20 +67,25 @@ def upsert(
     *,
     settings: MergeSettings,
     predicate: str | None,
-    app_id: str,
+    there: TableLog,
     version: int,
 ) -> None:
     """Apply the staged rows in one commit with the transaction id `version`.
 
     Args:
         predicate: what every row with one of the batch's keys satisfies, as SQL text; None for nothing known.
+        there: the table's log.
     """
+    app_id = there.app_id
     settings.small_batch()
     commit = TableCommit(session, path)
-    if commit.transaction_version(app_id) >= version:
+    if commit.has_transaction(app_id, version, there=there):
         return
     layout = Layout(target)
     rows = last_rows(read_staged(files), layout)
+    if _without_spark(commit, path, rows, target, there, codec=settings.codec or CODEC):
+        commit.commit(app_id=app_id, version=version)
+        return
     frame = commit.scan(predicate)
     settings.interpret(commit.scanned_bytes <= INTERPRETED_BYTES_MAX)
     found = _places(session, frame, rows, target)
@@ -118,26 +114,28 @@ def upsert(
     commit.commit(app_id=app_id, version=version)
 
 
-def read_staged(files: list[Path]) -> pa.Table:
-    """The staged rows; columns that a file lacks are NULL."""
-    tables = [pq.read_table(storage_of(file).arrow_source(file)) for file in files]
-    tables = [_plain(table) for table in tables]
-    return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
-
-
-def _plain(table: pa.Table) -> pa.Table:
-    """The same without dictionaries, which Spark takes from no Arrow table."""
-    fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
-    return table.cast(pa.schema(fields))
-
-
-def last_rows(rows: pa.Table, layout: Layout) -> pa.Table:
-    """The row of each key with the highest seq."""
-    order = pc.sort_indices(rows, sort_keys=[("_seq", "descending")])
-    rows = rows.take(order)
-    keyed = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))
-    last = keyed.group_by(layout.keys).aggregate([("_row", "min")]).column("_row_min")
-    return rows if len(last) == len(rows) else rows.take(last)
+def _without_spark(
+    commit: TableCommit, path: Path, rows: pa.Table, target: RecordedTarget, there: TableLog, *, codec: str
+) -> bool:
+    """Add to a commit what the reduced rows make of a plain table, by looking and writing here; False, and nothing
+    added, where that is Spark's to do."""
+    types = plain_types(target, there, codec=codec)
+    if types is None or commit.version != there.version:
+        return False
+    names = zip(target.key, Layout(target).keys, strict=True)
+    keys = pa.table({name: rows.column(key).cast(types[name]) for name, key in names})
+    lowest = int(pc.min(rows.column("_seq")).as_py())
+    found = rows_with_keys(path, there.version, keys, lowest_seq=lowest)
+    if found is None:
+        return False
+    commit.read_whole_table()
+    commit.mark_deleted(found)
+    bounded = (*target.key, SEQ_COLUMN)  # what the next look asks for, in wide tables too
+    for add in write_data_files(
+        path, [mirror_rows(rows, target)], types, properties=there.properties, bounded=bounded, codec=codec
+    ):
+        commit.add_file(add)
+    return True
 
 
 def _places(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.pipeline.doctor import Finding
+from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, new_load_id
 from cdc_pipeline.position.cursor import OpenXa, Suspension, TargetState
 from cdc_pipeline.source.retention import journal_retention
 from tests.doctor.helpers import cursor_at, diagnosis, is_fine, live, mend, only, pipeline, troubles
-from tests.orchestration.fakes import cut, write_cut
 from tests.servers import Server
 
 AREAS = ("retention",)
@@ -59,11 +59,20 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
     held = Suspension(batch_number=0, error="SchemaError", what="no", journal=first, offset=4)
     state = TargetState(table="shop.t", app_id="a", delta_version=0, applied_batch=0, suspended=held)
     cursor = cursor_at(own, second, targets={"shop.t": state})
-    load = cut(batch=1, tables={})
-    at_first = load.cursor.model_copy(update={"journal": first, "offset": 4})
-    write_cut(tmp_path / "lake" / "_cdc" / "shop" / "loads" / "7", load.model_copy(update={"cursor": at_first}))
+    config = pipeline(live(own), tmp_path)
+    folder = LoadFolder(config, new_load_id())
+    folder.create(
+        LoadState(
+            load_id=folder.load_id, source="shop", sources=("shop.old",), targets=("shop.old",),
+            cursor=cursor_at(own, first), time_us=1, started_at_us=1,
+        )
+    )  # fmt: skip
     names = [one.what.partition(", which ")[2].split(" needs")[0] for one in _needed(own, tmp_path, cursor=cursor)]
-    assert sorted(names) == ["load 7", "shop.t", "the cursor"]
+    assert sorted(names) == ["shop.t", "the cursor", "the load of shop.old"]
+    left = only(diagnosis(config, areas=["lake"]), "left behind")
+    assert (left.severity, left.mend) == ("warning", "cdc-pipeline snapshot shop --table shop.old")
+    with folder.locked():
+        assert only(diagnosis(config, areas=["lake"]), "left behind").severity == "note"
 
     archive = tmp_path / "archive"
     archive.mkdir()

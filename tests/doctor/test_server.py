@@ -184,3 +184,19 @@ def test_another_reader_under_our_id_is_an_error(server: Server, tmp_path: Path)
     (told,) = [finding for finding in found.of("error") if finding.check == "replica id"]
     assert "source.replica_server_id" in told.what
     assert "set source.replica_server_id" in told.mend
+
+
+@pytest.mark.mysql
+def test_a_missing_grant_is_an_error_wherever_it_is_met_first(
+    mysql_server: Server, mysql_database: str, tmp_path: Path
+) -> None:
+    mysql_server.execute(f"CREATE TABLE {mysql_database}.t (id INT PRIMARY KEY)")
+    user, password = mysql_server.create_replication_user("reader", grants=("SELECT",))
+    config = pipeline(live(mysql_server, user=user, password=password), tmp_path, include=[f"{mysql_database}.*"])
+    found = diagnosis(config, areas=["retention"])
+    assert found.exit_code == 2
+    assert "GRANT REPLICATION CLIENT ON *.* TO 'reader'@'%';" in found.of("error")[0].mend
+    whole = diagnosis(config)
+    assert not [one for one in whole.of("error") if one.area != "grants"]
+    (note,) = [one for one in troubles(whole, "not examined") if "grants and logs" in one.what]
+    assert "expiry, needed, plan" in note.what

@@ -5,20 +5,27 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.table_schema import Kind
+from cdc_pipeline.sink import upsert as upserting
+from cdc_pipeline.sink.active_files import active_adds
 from cdc_pipeline.sink.deletion_vectors import bitmap_bytes
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.delta_commit import TableCommit
-from cdc_pipeline.sink.delta_log import read_commit
+from cdc_pipeline.sink.delta_log import read_commit, read_table_log
 from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.sink.sql import table_at, text_literal
 from tests.sink.build import (
     Change,
+    applied,
     column,
     cursor_at,
     decoded,
@@ -26,10 +33,68 @@ from tests.sink.build import (
     insert,
     interval_of,
     plan_of,
+    record_batch,
     table_schema,
     update,
 )
+from tests.torture_sink.delta_reader import newest_rows
 
+EVERY = table_schema(
+    "shop.every",
+    [
+        column("id", Kind.INT64),
+        column("tiny", Kind.INT8),
+        column("big", Kind.INT64, unsigned=True),
+        column("price", Kind.DECIMAL, precision=7, scale=2),
+        column("amount", Kind.DECIMAL, precision=38, scale=10),
+        column("single", Kind.FLOAT),
+        column("ratio", Kind.DOUBLE),
+        column("name", Kind.TEXT, charset="utf8mb4"),
+        column("raw", Kind.BINARY),
+        column("flag", Kind.BIT, bits=1),
+        column("year", Kind.YEAR),
+        column("day", Kind.DATE),
+        column("at", Kind.TIMESTAMP),
+        column("local", Kind.DATETIME),
+    ],
+    "name",
+    "id",
+)
+VALUES: list[dict[str, Any]] = [
+    {
+        "id": -(2**63),
+        "tiny": -128,
+        "big": Decimal(2**64 - 1),
+        "price": Decimal("-99999.99"),
+        "amount": Decimal("-9999999999999999999999999999.9999999999"),
+        "single": 0.1,
+        "ratio": -1e300,
+        "name": "ä" * 40,
+        "raw": b"\xff\x00",
+        "flag": True,
+        "year": 1901,
+        "day": date(1, 1, 1),
+        "at": datetime(1970, 1, 1, 0, 0, 1, 1, UTC),
+        "local": datetime.fromisoformat("1500-01-01T00:00:00.000001"),
+    },
+    {
+        "id": 2**63 - 1,
+        "tiny": 127,
+        "big": Decimal(0),
+        "price": Decimal("0.01"),
+        "amount": Decimal("0.0000000001"),
+        "single": -0.0,
+        "ratio": 5.0,
+        "name": "",
+        "raw": b"",
+        "flag": False,
+        "year": 2155,
+        "day": date(9999, 12, 31),
+        "at": datetime(2038, 1, 19, 3, 14, 7, 999_999, UTC),
+        "local": datetime.fromisoformat("9999-12-31T23:59:59.998001"),
+    },
+    dict.fromkeys(c.name for c in EVERY.columns) | {"id": 0, "name": "Z z"},
+]
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
 LOG = "Manual Update"  # Delta's name of a commit that no command of its own made
 
@@ -44,7 +109,7 @@ def batch(sink: DeltaSink, number: int, changes: Sequence[Change], *, place: int
 
 
 def rows(sink: DeltaSink) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in sink.read_rows("shop.orders", "id", "total").to_pylist())
+    return sorted(tuple(row.values()) for row in newest_rows(sink.paths.table("shop.orders"), "id", "total"))
 
 
 def actions(sink: DeltaSink, version: int) -> dict[str, list[Any]]:
@@ -102,6 +167,63 @@ def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(open_s
     sink.spark.session().sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')").collect()
     batch(sink, 6, [update({"id": 6, "total": 6}, {"id": 6, "total": 60}), insert(id=9, total=9)], place=50)
     assert rows(sink) == [(6, 60), (7, 70), (8, 8), (9, 9), *((n + 100, n) for n in range(5))]
+
+
+def literal(value: Any, delta_type: str) -> str:
+    text = value.isoformat() if isinstance(value, datetime) else str(value).lower()
+    return f"X'{value.hex()}'" if isinstance(value, bytes) else f"CAST({text_literal(text)} AS {delta_type})"
+
+
+@pytest.mark.spark
+def test_k10_what_is_written_and_found_without_spark_is_what_spark_reads(
+    sink: DeltaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every plain type: appended, found by each value and its statistics, changed by a key of two columns; across a
+    checkpoint; and changed by Spark's own way in the same files."""
+    session, path = sink.spark.session(), sink.paths.table("shop.every")
+    held = [dict(row) for row in VALUES]
+    record = record_batch(sink, 1, (EVERY, [insert(**row) for row in held], 10))
+    sink.finish(record)
+    assert [file.name.rpartition(".zstd")[1] for file in path.glob("*.parquet")] == [".zstd"], "Arrow's, not Spark's"
+    frame = session.read.format("delta").load(str(path))
+    types = {c.name: c.delta_type for c in record.targets[0].columns}
+    for row in held[:2]:
+        where = " AND ".join(f"{name} = {literal(value, types[name])}" for name, value in row.items())
+        assert frame.where(where).count() == 1, where
+    assert frame.where("year IS NULL").count() == 1
+    session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.checkpointInterval' = '2')").collect()
+    for number in range(2, 5):
+        if number == 4:
+            monkeypatch.setattr(upserting, "plain_types", lambda *_, **__: None)
+        first, second, *others = held
+        new = {**second, "id": number, "price": Decimal(number)}
+        changed, added = {**first, "tiny": number}, {**VALUES[2], "id": -number}
+        changes = [update(first, changed), update(second, new), insert(**added)]
+        held = [changed, new, *others, added]
+        applied(sink, number, (EVERY, changes, 100 * number))
+        found = sink.read_rows("shop.every", *EVERY.column_names).to_pylist()
+        assert sorted(map(str, found)) == sorted(map(str, stored(held))), number
+    assert list((path / "_delta_log").glob("*.checkpoint.parquet"))
+    log = read_table_log(path)
+    assert log is not None
+    own: Any = session
+    delta_log = own._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(own._jsparkSession, str(path))
+    there = [json.loads(text) for text in delta_log.startTransaction().snapshot().allFiles().toJSON().collectAsList()]
+    told = active_adds(path, log.version)
+    assert told is not None
+
+    def facts(add: dict[str, Any]) -> Any:
+        return add["path"], add["size"], add["stats"], add.get("deletionVector"), add["modificationTime"]
+
+    assert sorted(map(facts, told), key=str) == sorted(map(facts, there), key=str)
+    assert {add["path"].split(".")[1] for add in told} == {"zstd", "snappy"}, "files of both ways"
+
+
+def stored(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows as Spark gives them back: a FLOAT is what its four bytes say."""
+    arrays = {f.name: pa.array([row[f.name] for row in rows], f.type) for f in arrow_schema(EVERY)}
+    found: list[dict[str, Any]] = pa.table(arrays).to_pylist()
+    return found
 
 
 @pytest.mark.spark

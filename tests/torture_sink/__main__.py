@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture_sink", description=__doc__)
     parser.add_argument("--packs", type=int, default=200, help="how many seeds")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
-    parser.add_argument("--group", type=int, default=20, help="seeds that share a pipeline")
+    parser.add_argument("--group", type=int, default=15, help="seeds that share a pipeline")
     parser.add_argument("--steps", type=int, default=Size.steps)
     parser.add_argument("--changes", type=int, default=Size.changes_max, help="DDL in a step, at most")
     parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from click.testing import CliRunner
 
+from cdc_pipeline.cli.app import cli
 from tests.torture_sink.column_types import plain
 from tests.torture_sink.oracle import Place
 
@@ -48,14 +48,11 @@ class Change:
 
 def read_changes(journals: Sequence[Path], *, start: Place) -> dict[str, list[Change]]:
     """Changes of every table, by full name, in the log's order."""
-    command = [sys.executable, "-m", "cdc_pipeline.cli", "binlog", "--format", "jsonl"]
-    done = subprocess.run(
-        [*command, "--from-position", f"{start[0]}:{start[1]}", *map(str, journals)],
-        check=True,
-        capture_output=True,
-        timeout=300,
+    done = CliRunner().invoke(
+        cli, ["binlog", "--format", "jsonl", "--from-position", f"{start[0]}:{start[1]}", *map(str, journals)]
     )
-    lines = [json.loads(line, parse_float=str) for line in done.stdout.decode("utf-8").splitlines()]
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line, parse_float=str) for line in done.stdout.split("\n") if line]
     found: dict[str, list[Change]] = defaultdict(list)
     for transaction in _transactions(lines):
         for order, line in enumerate(_kept(transaction)):

@@ -18,7 +18,7 @@ from typing import Final
 from pydantic import BaseModel, SecretStr
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError, MissingGrantError, ServerUnreachableError
+from cdc_pipeline.errors import CdcError, MissingGrantError, ReplicaIdError, ServerSettingError, ServerUnreachableError
 from cdc_pipeline.pipeline.doctor import archive, grants, lake, local, retention, server, state, tables
 from cdc_pipeline.pipeline.doctor.check import Check
 from cdc_pipeline.pipeline.doctor.context import Context, NotThereError
@@ -29,7 +29,9 @@ __all__ = ["Diagnosis", "Finding", "examine"]
 
 # In this order: the later ones use what the earlier ones have opened.
 _OF_EVERY_SOURCE: Final = (*local.CHECKS, *lake.CHECKS, *state.CHECKS)
-_OF_SERVERS: Final = (*server.CHECKS, *grants.CHECKS, *tables.CHECKS, *retention.CHECKS)
+_OF_SERVERS: Final = (*server.OPENING, *grants.CHECKS, *server.CHECKS, *tables.CHECKS, *retention.CHECKS)
+# What checks of server and grants have told with its statement.
+_REFUSALS: Final = (MissingGrantError, ServerSettingError, ReplicaIdError)
 _NOT_SHOWN: Final = "***"
 _SECRET_LENGTH_MIN: Final = 6
 
@@ -73,7 +75,7 @@ def examine(
         context.close()
     for name, not_made in absent.items():
         names = ", ".join(dict.fromkeys(check.name for check in not_made))
-        told = note(f"{len(not_made)} checks need {name} and were not made", got=names)
+        told = note(f"not made, since {'they need' if len(not_made) > 1 else 'it needs'} {name}: {names}")
         findings.append(Finding(area=not_made[0].area, check="not examined", **told.model_dump()))
     secrets = sorted(_secrets(config), key=len, reverse=True)
     shown = [_without_secrets(finding, secrets) for finding in findings]
@@ -92,8 +94,9 @@ def _made(
         absent.setdefault(str(missing), []).append(check)
     except CdcError as error:
         told = Told.of(error)
-        if isinstance(error, MissingGrantError) and check.area != "grants":
-            absent.setdefault("the missing grants", []).append(check)
+        refused = any(one.severity == "error" and one.area in ("server", "grants") for one in before)
+        if isinstance(error, _REFUSALS) and check.area != "grants" and refused:
+            absent.setdefault("a server that grants and logs what is needed", []).append(check)
         elif not any(one.what == told.what or one.mend == told.mend != "" for one in before):
             said.append(told)
         if isinstance(error, ServerUnreachableError) and check.area not in ("lake", "local"):

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from cdc_pipeline.config import ArchiveSourceConfig, LiveSourceConfig, PipelineConfig
+from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, is_finished, load_ids
 from cdc_pipeline.pipeline.parts import build_sink, build_source
 from cdc_pipeline.pipeline.reconcile import Reconciled
 from cdc_pipeline.pipeline.tables import TableFilter
@@ -133,8 +134,16 @@ class Context:
 
     @property
     def base_tables(self) -> list[str]:
-        """Names of those that have rows of their own in the log."""
-        return [table.name for table in self.tables if table.has_rows]
+        """Names of those that have rows of their own in the log; at least one."""
+        return [table.name for table in self.tables_with_rows]
+
+    @property
+    def tables_with_rows(self) -> list[TableFacts]:
+        """Captured tables that have rows of their own in the log; at least one."""
+        found = [table for table in self.tables if table.has_rows]
+        if not found:
+            raise NotThereError("a captured table")
+        return found
 
     # -- the lake -----------------------------------------------------------------------------------------------------
 
@@ -161,6 +170,17 @@ class Context:
     def pending(self) -> BatchRecord | None:
         """The batch that the next run finishes first."""
         return self.sink.pending_record()
+
+    def open_loads(self) -> list[tuple[LoadFolder, LoadState]]:
+        """Loads that have not ended (K17), oldest first."""
+        self.sink  # noqa: B018  (the lake can be read)
+        found = []
+        for load_id in load_ids(self.config):
+            folder = LoadFolder(self.config, load_id)
+            state = folder.read()
+            if state is not None and not is_finished(state, self.cut):
+                found.append((folder, state))
+        return found
 
     @property
     def cursor(self) -> CursorState | None:

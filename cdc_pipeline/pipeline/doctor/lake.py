@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from cdc_pipeline.pipeline.doctor.check import checks
-from cdc_pipeline.pipeline.doctor.context import Context, NotThereError, duration, listed, size
+from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.local import not_complete
 from cdc_pipeline.sink.delta_log import read_table_log
+from cdc_pipeline.sink.lock import lock_holder
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX, file_system, probe_lake, probe_spark
 from cdc_pipeline.sink.retention import differing_properties
@@ -109,16 +110,21 @@ def _store(context: Context) -> Iterator[Told]:
 
 def _left_behind(context: Context) -> Iterator[Told]:
     """Loads that have not ended, and scratch folders of examinations that were killed."""
-    state, verbs = context.paths.state, storage_of(context.paths.state)
-    if not context.lake_is_open:
-        raise NotThereError("the lake")
-    loads = sorted(verbs.names(state / "loads"))
-    if loads:
-        yield note(
-            "loads are under way, or were left: each goes on where it was",
-            got=listed(loads),
-            mend=f"cdc-pipeline snapshot {context.config.name} for the tables that it loaded",
+    state, name = context.paths.state, context.config.name
+    for folder, load in context.open_loads():
+        tables = listed(list(load.sources))
+        holder = lock_holder(folder.paths.state / "load.lock")
+        if holder:
+            yield note(f"a load of {tables} is under way", got=holder)
+            continue
+        age_s = context.now_s - load.started_at_us / 1e6
+        command = f"snapshot {name}" if load.kind == "load" else f"backfill {name} --rebuild"
+        yield warning(
+            f"a load of {tables} was begun {duration(age_s)} ago and nobody works on it: it goes on where it was",
+            got=load.load_id,
+            mend=f"cdc-pipeline {command} " + " ".join(f"--table {table}" for table in load.sources),
         )
+    verbs = storage_of(state)
     scratch = sorted(name for name in verbs.names(state) if name.startswith(SCRATCH_PREFIX))
     if scratch:
         yield note("scratch folders of examinations that were killed", got=listed(scratch), mend=f"rm -r in {state}")

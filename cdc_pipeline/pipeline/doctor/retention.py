@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.binlog.seq import journal_number
-from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.settings import set_statement
 from cdc_pipeline.position.failback import Consumer, consumers_of
 from cdc_pipeline.sink import state
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.source.protocol import JournalInfo
 from cdc_pipeline.source.retention import JournalRetention, journal_retention
 
@@ -139,16 +137,10 @@ def _consumers(context: Context) -> Iterator[Consumer]:
     # Another server numbers its journals by itself: a run finds the place there by GTIDs or by time.
     if cursor is not None and cursor.identity.same_server(context.server.identity):
         yield from consumers_of(cursor)
-    folder = context.paths.state / "loads"
-    for name in sorted(storage_of(folder).names(folder)):
-        paths = LakePaths(folder / name, context.config.name)
-        try:
-            cut, pending = state.last_cut(paths), state.pending_record(paths)
-        except LakeStateError:
-            continue
-        loaded = cut.cursor if cut is not None else pending.cursor_after if pending is not None else None
-        if loaded is not None:
-            yield Consumer(f"load {name}", loaded.epoch, loaded.position)
+    for folder, load in context.open_loads():
+        cut = state.last_cut(folder.paths)  # of the side lake: none before its first chunk
+        at = load.cursor if cut is None else cut.cursor
+        yield Consumer(f"the load of {listed(list(load.sources))}", at.epoch, at.position)
 
 
 def _headroom(context: Context, consumer: Consumer, log: _Log, rate: float | None) -> Told:
@@ -197,8 +189,12 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Told:
         context.source.validate_position(position)
     except CdcError as failure:
         name = context.config.name
-        table = consumer.name if consumer.name != "cursor" and not consumer.name.startswith("load ") else ""
-        anew = f"cdc-pipeline snapshot {name}" + (f" --table {table}" if table else " for its tables")
+        suspended = context.cursor.suspended if context.cursor is not None else {}
+        anew = f"cdc-pipeline snapshot {name}"
+        if consumer.name in suspended:
+            anew += f" --table {consumer.name}"
+        elif consumer.name != "cursor":
+            anew += " --restart"
         return error(
             f"{journal}, which {who} needs, is not on the server any more",
             expected=str(position),

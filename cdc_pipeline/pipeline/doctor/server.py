@@ -228,8 +228,8 @@ def _is_this_machine(host: str) -> bool:
         return host.lower() == "localhost"
 
 
+OPENING: Final = checks("server", opens=True, reachable=_reachable)
 CHECKS: Final = (
-    *checks("server", opens=True, reachable=_reachable),
     *checks("server", tls=_tls, clock=_clock, server_id=_server_id, replica_id=_replica_id),
     *settings.CHECKS,
     *checks("server", replication=_replication, standby=_standby),

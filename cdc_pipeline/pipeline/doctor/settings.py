@@ -191,8 +191,8 @@ def _log_filters(context: Context) -> Iterator[Told]:
 
 
 def set_statement(context: Context, variable: str, value: str) -> str:
-    """The statement that sets a global variable for good."""
-    if context.server.flavor == "mariadb":
+    """The statement that sets a global variable for good. MySQL 8.0 brought PERSIST."""
+    if context.server.flavor == "mariadb" or context.variables.get("version", "8").startswith("5."):
         return f"SET GLOBAL {variable} = {value}; and {variable} = {value} in the server's configuration file"
     return f"SET PERSIST {variable} = {value};"
 

@@ -1,0 +1,365 @@
+"""What is taken out of each rule that keeps the data right, and the test that must fail then."""
+
+# ruff: noqa: E501 - texts of the sources stand here as they do there
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutations.runner import Mutation
+
+_STAGING: Final = "sink/test_staging.py::"
+_RECONCILE: Final = "pipeline/test_reconcile.py::"
+_EXACT: Final = "pipeline/test_exact.py::"
+_MASKING: Final = "routing/test_masking.py::"
+
+MUTATIONS: Final[tuple[Mutation, ...]] = (
+    # -- K1: one total order -------------------------------------------------------------------------------------------
+    Mutation(
+        "K1", "a seq tells the image before from the one after", "sink/expand.py",
+        "(after, arriving, op, with_after_bit(rows.seq)),", "(after, arriving, op, rows.seq),",
+        _STAGING + "test_k11_expansion_equals_its_twin",
+    ),
+    Mutation(
+        "K1", "the bit is set where the rows begin, in a slice too", "sink/expand.py",
+        "[2 * seq.offset : 2 * (seq.offset + len(seq))].copy()", "[: 2 * len(seq)].copy()",
+        _STAGING + "test_k1_the_after_bit_is_set_on_slices_too",
+    ),
+    Mutation(
+        "K1", "the row ordinal is part of a seq", "binlog/kernels/places.py",
+        "            | np.uint64(row_ordinal[row]) << _ONE\n", "",
+        "binlog_rows/test_decode.py::test_k1_ops_places_and_seq_of_each_change",
+    ),
+    Mutation(
+        "K1", "another server begins an epoch", "pipeline/reconcile.py",
+        "if cursor.epoch == cut.cursor.epoch and not cursor", "if not cursor",
+        _RECONCILE + "test_k1_a_cursor_that_has_moved_to_another_server_is_of_a_later_epoch",
+    ),
+    # -- K2: staged, recorded, then it acts ----------------------------------------------------------------------------
+    Mutation(
+        "K2", "a staged file is compared with its recorded checksum", "sink/staged_file.py",
+        "if (size_bytes, found) != (file.size_bytes, file.sha256):", "if size_bytes < 0:",
+        _STAGING + "test_k2_files_are_recorded_with_their_checksums",
+    ),
+    Mutation(
+        "K2", "staged files without a record are garbage", "sink/delta.py",
+        "            if folder != keep:\n", "            if False:\n",
+        _STAGING + "test_k2_what_has_no_record_is_garbage",
+    ),
+    Mutation(
+        "K2", "the files of the recorded batch stay", "sink/delta.py",
+        "keep = None if pending is None else self.paths.staging(pending.batch_number)", "keep = None",
+        _STAGING + "test_k2_what_has_no_record_is_garbage",
+    ),
+    Mutation(
+        "K2", "the cursor follows each cut", "pipeline/commit.py",
+        '''        self._observer.reached("before_cursor")
+        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut, start_reasons=self._start_reasons))
+''',
+        '''        self._observer.reached("before_cursor")
+''',
+        "pipeline/test_savepoints.py", spark=True,
+    ),
+    Mutation(
+        "K2", "a commit that is there is not made again", "sink/append.py",
+        "    if commit.has_transaction(there.app_id, version, there=there):\n        return\n", "",
+        "sink/test_append.py::test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact", spark=True,
+    ),
+    Mutation(
+        "K2", "each DML of a batch has an id of its own, 16 n + step", "sink/transactions.py",
+        "return STEPS_PER_BATCH * batch_number + step", "return STEPS_PER_BATCH * batch_number",
+        "ddl/test_schema_steps.py::test_k13_steps_go_on_where_a_run_was_killed", spark=True,
+    ),
+    # -- K3: cursor and cut --------------------------------------------------------------------------------------------
+    Mutation(
+        "K3", "a cursor ahead of the lake stops", "pipeline/reconcile.py",
+        "    if cursor.batch_number > cut.batch_number:\n", "    if False:\n",
+        _RECONCILE + "test_k3_cursor_ahead_of_the_lake_stops",
+    ),
+    Mutation(
+        "K3", "a lost cursor is rebuilt from the last cut", "pipeline/reconcile.py",
+        'return Reconciled(cut.cursor, f"no cursor: rebuilt from cut {cut.batch_number}", True)',
+        'return Reconciled(None, f"no cursor: rebuilt from cut {cut.batch_number}", True)',
+        _RECONCILE + "test_k3_lost_cursor_is_rebuilt_from_the_last_cut",
+    ),
+    Mutation(
+        "K3", "a record without its predecessor's cut stops", "sink/state.py",
+        "ahead = [batch for batch in batches if batch > number + 1]", "ahead: list[int] = []",
+        _STAGING + "test_k3_a_record_without_its_predecessors_cut_stops",
+    ),
+    Mutation(
+        "K3", "a cursor goes back only by a person's hand", "position/cursor.py",
+        "        if not replace and latest is not None and _is_earlier(cursor, latest):\n", "        if False:\n",
+        "cursors/test_contract.py::test_k3_only_a_persons_decision_goes_back",
+    ),
+    Mutation(
+        "K3", "a cursor that somebody else wrote is not written over", "position/cursor.py",
+        "if self._has_seen and _place(latest) != _place(self._seen):", "if False:",
+        "cursors/test_contract.py::test_k3_compare_and_swap_a_second_writer_is_refused",
+    ),
+    Mutation(
+        "K3", "a damaged cursor is not a cursor", "position/cursor_file.py",
+        'document.get("sha256") != _checksum(body) or', "",
+        "cursors/test_files_and_tables.py::test_k3_a_changed_byte_is_found_by_the_checksum",
+    ),
+    Mutation(
+        "K3", "a table that was set back is noticed", "sink/state.py",
+        "    if there.version < table.delta_version:\n", "    if False:\n",
+        "sink/test_state_checks.py::test_k3_a_table_that_is_older_than_the_cut_is_noticed",
+    ),
+    Mutation(
+        "K3", "what others wrote to a table is noticed", "sink/state.py",
+        "if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):", "if False:",
+        "sink/test_state_checks.py::test_k3_a_commit_of_others_is_noticed",
+    ),
+    # -- K4: a target that fails ---------------------------------------------------------------------------------------
+    Mutation(
+        "K4", "a suspended table is not read as of a cut", "sink/cuts.py",
+        "if held is not None and not allow_suspended:", "if False:",
+        "cuts/test_finding.py::test_k4_a_table_suspended_in_the_cut_is_refused_with_its_own_place",
+    ),
+    Mutation(
+        "K4", "views leave suspended tables out", "sink/cut_sql.py",
+        "[name for name in cut.tables if name not in cut.cursor.suspended]", "list(cut.tables)",
+        "cuts/test_finding.py::test_k4_views_leave_suspended_tables_out_and_quote_every_name",
+    ),
+    Mutation(
+        "K4", "a target that was left behind is caught up by keys", "sink/delta.py",
+        'return was and follows and record.kind == "batch"', "return was",
+        _EXACT + "test_k4_k12_standing_still_and_catching_up_end_it",
+    ),
+    Mutation(
+        "K4", "what fails for one table suspends that table alone", "pipeline/suspension.py",
+        "        if not self._is_of_one_table(error):\n", "        if True:\n",
+        "pipeline/test_suspension.py::test_k4_a_value_and_a_statement_suspend_their_tables_alone", spark=True,
+    ),
+    Mutation(
+        "K4", "a target that fails in a batch is left where the batch begins", "sink/delta.py",
+        "        failing = dict(given_up or {})\n        logs, failures, merged = self._apply(record, without=failing)\n"
+        "        if failures:\n",
+        "        failing = dict(given_up or {})\n        logs, failures, merged = self._apply(record, without=failing)\n"
+        "        if False:\n",
+        "sink/test_delta.py::test_k4_a_target_that_fails_is_left_behind_where_the_batch_begins", spark=True,
+    ),
+    # -- K10, K11: reduction -------------------------------------------------------------------------------------------
+    Mutation(
+        "K10", "an absent value is taken from the image before", "sink/expand.py",
+        "        after = filled(after, before, from_before)\n", "",
+        _STAGING + "test_k10_absent_columns_are_marked_and_filled_from_the_before_image",
+    ),
+    Mutation(
+        "K10", "what an image does not hold is marked", "sink/expand.py",
+        "there = (present if image is after else before_present)[chosen, index]", "there = np.ones(count, np.bool_)",
+        _STAGING + "test_k10_absent_columns_are_marked_and_filled_from_the_before_image",
+    ),
+    Mutation(
+        "K10", "a target's own columns do not make an image whole", "pipeline/shaping.py",
+        "bits.append(np.packbits(np.hstack([of_source, of_added])", "bits.append(np.packbits(np.hstack([of_source | 1, of_added])",
+        "routing/test_shaping.py::test_k10_absent_columns_stay_absent",
+    ),
+    Mutation(
+        "K10", "of a key each column has its last present value", "sink/reduce.py",
+        'columns.append(f", max_by(c{position}, CASE WHEN {there} THEN _seq END) AS c{position}")',
+        'columns.append(f", max_by(c{position}, _seq) AS c{position}")',
+        "sink/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
+    ),
+    Mutation(
+        "K10", "the last row of a key counts", "sink/reduce.py",
+        "ORDER BY _seq DESC) AS _rank", "ORDER BY _seq) AS _rank",
+        "sink/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
+    ),
+    Mutation(
+        "K10", "a history has every version, not the last one alone", "sink/versions.py",
+        "WHERE _op = {THERE} OR _there IS NULL OR _seq > _there", "WHERE _op <> {UPDATE}",
+        "modes/test_modes_model.py::test_k10_k11_every_mode_equals_its_twin", spark=True,
+    ),
+    Mutation(
+        "K11", "a key update leaves the old key", "sink/expand.py",
+        "moved = updated if by_values else updated & _key_differs(", "moved = updated if by_values else (updated & False) & _key_differs(",
+        _STAGING + "test_k11_expansion_equals_its_twin",
+    ),
+    Mutation(
+        "K11", "keys are compared byte by byte, NULL with NULL", "sink/expand.py",
+        "pc.and_(old.is_null(), new.is_null())).fill_null(False)", "pc.and_(old.is_null(), new.is_null())).fill_null(True)",
+        _STAGING + "test_k11_expansion_equals_its_twin",
+    ),
+    Mutation(
+        "K11", "values of a row follow it through several keys", "sink/reduce.py",
+        "        jump = further\n", "        break\n",
+        "sink/test_reduce.py::test_k11_a_row_is_followed_through_a_chain_of_keys",
+    ),
+    # -- K12: plain appends --------------------------------------------------------------------------------------------
+    Mutation(
+        "K12", "only a table made in the log is exact", "pipeline/targets.py",
+        "exact = decision.told_by_rows and not created.may_exist and _is_plain(route.rule)", "exact = True",
+        _EXACT + "test_k12_not_exact_where_rows_may_be_older_or_go_without_row_events",
+    ),
+    Mutation(
+        "K12", "a shard, a filter or another mode is not exact", "pipeline/targets.py",
+        "    return rule.model_dump(exclude=naming) == TargetRule().model_dump(exclude=naming)\n", "    return True\n",
+        _EXACT + "test_k12_not_exact_where_the_target_is_no_plain_mirror",
+    ),
+    Mutation(
+        "K12", "a statement that may change rows in silence ends it", "pipeline/targets.py",
+        "            self.lose_exactness(decision.ddl.tables)\n", "            pass\n",
+        _EXACT + "test_k12_statements_that_may_change_rows_in_silence_end_it",
+    ),
+    Mutation(
+        "K12", "it ends in a batch of its own", "pipeline/targets.py",
+        "                self.has_lost_exactness |= not target.is_new\n", "",
+        _EXACT + "test_k12_statements_that_may_change_rows_in_silence_end_it",
+    ),
+    Mutation(
+        "K12", "a cursor that a person set ends it", "sink/delta.py",
+        "        if is_set:  # rows may come a second time, or never (K12)\n", "        if False:\n",
+        _EXACT + "test_k3_k12_a_cursor_set_by_a_person_ends_it",
+    ),
+    Mutation(
+        "K12", "inserts are appended only to what is exact", "sink/append.py",
+        'return target.exact and record.kind in ("batch", "load") and not target.rows_updated',
+        'return record.kind in ("batch", "load") and not target.rows_updated',
+        "sink/test_append.py::test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact", spark=True,
+    ),
+    # -- K13: DDL ------------------------------------------------------------------------------------------------------
+    Mutation(
+        "K13", "a table map confirms the columns", "schema/changes.py",
+        "        if name in actual and actual[name] != expected[name]\n", "        if False\n",
+        "schema/test_changes.py::test_k13_a_contradiction_stops_with_both_versions",
+    ),
+    Mutation(
+        "K13", "a column that is not known stops", "schema/changes.py",
+        '''    differences += [f"`{name}` is not in the lake" for name in actual if name not in expected]
+''',
+        "",
+        "schema/test_changes.py::test_k13_a_renamed_column_does_not_pass",
+    ),
+    Mutation(
+        "K13", "a value of the ALTER's own time is not back-filled", "schema/backfill.py",
+        "    if definition.default is DefaultKind.NOW:\n", "    if False:\n",
+        "schema/test_alter.py",
+    ),
+    Mutation(
+        "K13", "what keeps the past is not emptied for another table", "pipeline/targets.py",
+        "        if change.empties:\n", "        if False:\n",
+        "pipeline/test_renamed_targets.py::"
+        "test_k13_what_keeps_the_past_stops_at_a_create_whose_columns_only_a_table_map_will_tell",
+    ),
+    Mutation(
+        "K13", "steps that are done are not done again", "sink/transactions.py",
+        "    if there.transaction_version >= version:\n        return\n", "",
+        "ddl/test_schema_steps.py::test_k13_steps_go_on_where_a_run_was_killed", spark=True,
+    ),
+    # -- K14: filters and masks ----------------------------------------------------------------------------------------
+    Mutation(
+        "K14", "a hash hides its value", "pipeline/masking.py",
+        '    if mask.kind == "hash":\n        return hashed(array, _states(mask.salt.get_secret_value()))\n', "",
+        _MASKING + "test_k14_each_mask_in_both_images",
+    ),
+    Mutation(
+        "K14", "both images are masked", "pipeline/masking.py",
+        "for image, without in ((rows.before, INSERT), (rows.after, DELETE)):\n            there = rows.op != without",
+        "for image, without in ((rows.before, INSERT), (rows.after, DELETE)):\n"
+        "            if without == DELETE:\n                images.append(image)\n                continue\n"
+        "            there = rows.op != without",
+        _MASKING + "test_k14_each_mask_in_both_images",
+    ),
+    Mutation(
+        "K14", "a column that no target takes is emptied", "pipeline/masking.py",
+        "        return _UNUSED if routes else None\n", "        return None\n",
+        _MASKING + "test_k14_a_column_that_no_target_takes_is_emptied",
+    ),
+    Mutation(
+        "K14", "errors do not tell a hidden value", "pipeline/masking.py",
+        "invalid.append(value._replace(text=HIDDEN))", "invalid.append(value)",
+        _MASKING + "test_k14_invalid_values_are_not_told",
+    ),
+    Mutation(
+        "K14", "rescue does not tell a hidden value", "pipeline/rescue.py",
+        "if not rows.invalid or not hidden:", "if True:",
+        "rescue/test_rescued_rows.py::test_k14_the_text_of_a_hidden_column_goes_nowhere",
+    ),
+    Mutation(
+        "K14", "expressions have the columns that they read", "pipeline/shaping.py",
+        "    if not lacking.any():\n        return\n", "    return\n",
+        "routing/test_shaping.py::test_k14_expressions_need_the_columns_that_they_read",
+    ),
+    Mutation(
+        "K14", "a row that leaves a filter is deleted", "sink/shape.py",
+        "IF({passes}, {value}, CAST({DELETE} AS tinyint))", "{value}",
+        "pipeline/test_routing.py::test_k14_every_rule_in_one_pipeline", spark=True,
+    ),
+    Mutation(
+        "K14", "the spill is private", "store/segments_folder.py",
+        "            os.chmod(self.path, 0o700)\n", "            os.chmod(self.path, 0o755)\n",
+        "store/test_file.py::test_k14_the_spill_is_private_and_gone_after_stop",
+    ),
+    Mutation(
+        "K14", "the next start removes what a crash left of it", "store/segments_folder.py",
+        "            if name not in kept and _OWN_NAME.fullmatch(name):\n", "            if False:\n",
+        "store/test_file.py::test_k14_the_next_start_removes_what_a_crash_left",
+    ),
+    # -- K15: retention ------------------------------------------------------------------------------------------------
+    Mutation(
+        "K15", "a cut goes only when the next one is older than the retention", "sink/retention.py",
+        "            if state.read_cut(paths, following).published_at_us >= oldest_us:\n",
+        "            if state.read_cut(paths, number).published_at_us >= oldest_us:\n",
+        "cuts/test_finding.py::test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention",
+    ),
+    Mutation(
+        "K15", "the last cut of a suspended table stays", "sink/retention.py",
+        "            if number not in kept:\n", "            if True:\n",
+        "cuts/test_finding.py::test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays",
+    ),
+    Mutation(
+        "K15", "the retention is the tables' own", "sink/retention.py",
+        "return {LOG_RETENTION: text, FILE_RETENTION: text}", "return {LOG_RETENTION: text}",
+        "cuts/test_retention.py::test_k15_the_retention_is_set_for_log_and_files",
+    ),
+    # -- K16: one writer -----------------------------------------------------------------------------------------------
+    Mutation(
+        "K16", "one process holds the lock", "sink/lock.py",
+        "            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "            pass\n",
+        "sink/test_lock.py",
+    ),
+    Mutation(
+        "K16", "one writer puts a number", "sink/storage.py",
+        "                os.link(temporary, path)\n", "                os.replace(temporary, path)\n                temporary.touch()\n",
+        "sink/test_lake.py::test_k16_of_many_writers_one_puts_its_file",
+    ),
+    Mutation(
+        "K16", "a table of somebody else is left alone", "sink/tables.py",
+        "    if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:\n        return\n", "    return\n",
+        "sink/test_state_checks.py::test_k16_a_table_of_somebody_else_is_noticed",
+    ),
+    Mutation(
+        "K16", "two stores never share a spill", "store/segments_folder.py",
+        "            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "            pass\n",
+        "store/test_file.py::test_k16_two_stores_never_share_a_directory",
+    ),
+    Mutation(
+        "K16", "a lease that was taken over stops its holder", "sink/lease.py",
+        "        if self._is_lost():\n            raise LockError(\n", "        if False:\n            raise LockError(\n",
+        "object_store/test_lease.py::test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder",
+    ),
+    Mutation(
+        "K16", "a lease that lives is not taken over", "sink/lease.py",
+        "            if age_s < _seconds(note, self._time_s):\n", "            if False:\n",
+        "object_store/test_lease.py::test_k16_the_holder_is_named_and_its_expiry",
+    ),
+)  # fmt: skip
+
+
+def page() -> str:
+    """docs/mutations.md."""
+    lines = [
+        "# Rules taken out",
+        "",
+        "Each line takes something out of a rule that keeps the data right ([spec.md](spec.md)) and names the test",
+        "that fails then. `make mutations` does it, one line at a time, in a copy of the project, and fails where a",
+        "test does not see it; `python -m tests.mutations --page` writes this page from `tests/mutations/rules.py`.",
+        "",
+        "| rule | what is taken out | in | seen by |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| {one.rule} | {one.what} | `{one.path}` | `{one.test}` |" for one in MUTATIONS]
+    return "\n".join(lines) + "\n"
