@@ -50,6 +50,11 @@ mutations: setup ## take something out of each rule that keeps the data right, a
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.mutations $(MUTATIONS_ARGS)
 
+.PHONY: torture-load
+torture-load: setup ## loads under constant writes and DDL, killed at random: TORTURE_ARGS="--rounds 10 --seed 1 --rows 4000"
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.load.torture $(TORTURE_ARGS)
+
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
 	@$(BIN)/python -m tools.types_page
@@ -70,7 +75,7 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-decode bench-idle bench-memory bench-sink bench-store ## all benchmarks with their targets
+bench: bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
 
 .PHONY: bench-decode
 bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory
@@ -91,6 +96,10 @@ bench-memory: setup ## resident memory of a capture against its budget
 .PHONY: bench-sink
 bench-sink: setup ## merging: CPU-seconds of the JVM beside a plain MERGE (4 GB of disk)
 	@$(BIN)/python -m benchmarks.sink
+
+.PHONY: bench-snapshot
+bench-snapshot: setup ## 5 M rows of a table into Delta beside a row loop and spark.read.jdbc (ROWS= for fewer; 4 GB of disk)
+	@ROWS=$(or $(ROWS),5000000) $(BIN)/python -m benchmarks.snapshot
 
 .PHONY: bench-store
 bench-store: setup ## event store and transactions, from a journal to acked batches

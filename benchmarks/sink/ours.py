@@ -29,7 +29,7 @@ SPARK = SparkConfig(master="local[2]", driver_memory="2g")
 
 
 class Ours:
-    """Sinks on lakes in `folder`, all in one warm session; figures are CPU-seconds of the JVM and of this process."""
+    """Sinks on lakes in `folder`, all in one warm session. Figures are CPU-seconds of the JVM and of this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -28,6 +28,7 @@ from cdc_pipeline.errors import BinlogError, TableChangedError
 
 INPUT_BYTES: Final = 4 << 20
 READ_BYTES_MIN: Final = 1 << 20
+KEPT_BYTES: Final = 32 << 20  # of input: what rows of one packet may make of it
 BATCH_BYTES: Final = 32 << 20
 BATCH_ROWS: Final = 65_536
 _CELLS_MAX: Final = 4 << 20  # of the matrix of places
@@ -67,17 +68,20 @@ class ResultSet:
         self._nulls = np.zeros(columns, np.int64)
 
     def room(self) -> NDArray[np.uint8]:
-        """Where the next bytes of the stream go, at least READ_BYTES_MIN; `commit` says how many were written."""
+        """Where the next bytes of the stream go, READ_BYTES_MIN at least; `commit` says how many were written."""
         first = int(self._state[kernel.S_POSITION])
-        if len(self._data) - self._stop < READ_BYTES_MIN and first:
-            left = self._stop - first
-            self._data[:left] = self._data[first : self._stop].copy()
-            self._state[kernel.S_POSITION], self._stop = 0, left
-        if len(self._data) - self._stop < READ_BYTES_MIN:  # one row fills it
-            larger = np.empty(2 * len(self._data), np.uint8)
-            larger[: self._stop] = self._data[: self._stop]
-            self._data = larger
-        return self._data[self._stop :]
+        left = self._stop - first
+        if len(self._data) - self._stop < READ_BYTES_MIN or (len(self._data) > KEPT_BYTES and left < INPUT_BYTES // 2):
+            size = len(self._data)
+            if size > KEPT_BYTES and left < INPUT_BYTES // 2:  # the longest row has gone
+                size = INPUT_BYTES
+            elif size - left < READ_BYTES_MIN:  # one row fills it
+                size *= 2
+            target = self._data if size == len(self._data) else np.empty(size, np.uint8)
+            target[:left] = self._data[first : self._stop].copy()
+            self._data, self._stop = target, left
+            self._state[kernel.S_POSITION] = 0
+        return self._data[self._stop : self._stop + INPUT_BYTES]
 
     def commit(self, count: int) -> None:
         """Count the first `count` bytes of the last `room` as come."""
@@ -197,11 +201,6 @@ class ResultSet:
         self._state[kernel.S_POSITION], self._state[kernel.S_SEQUENCE] = position, sequence
         if status != kernel.NEED:
             raise self._error(int(status))
-        if len(self._data) > INPUT_BYTES and self._stop - int(position) <= INPUT_BYTES:
-            left = self._data[int(position) : self._stop]
-            self._data = np.empty(INPUT_BYTES, np.uint8)
-            self._data[: len(left)] = left
-            self._state[kernel.S_POSITION], self._stop = 0, len(left)
         return ready
 
     # -- rows ---------------------------------------------------------------------------------------------------------

@@ -11,7 +11,12 @@ from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results,
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
+    from cdc_pipeline.config import PipelineConfig, Start
     from cdc_pipeline.pipeline.backfill import BackfillReport
+    from cdc_pipeline.pipeline.backfill_parallel import Parallel, ParallelReport
+    from cdc_pipeline.pipeline.backfill_rebuild import RebuildReport
 
 
 @click.command("backfill")
@@ -19,35 +24,47 @@ if TYPE_CHECKING:
 @click.option(
     "--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="May be given more than once."
 )
-@click.option("--into", required=True, metavar="PATH", help="The side lake: a folder, or an object store's address.")
+@click.option("--into", metavar="PATH", help="Into a side lake: a folder, or an object store's address.")
+@click.option("--rebuild", "is_rebuild", is_flag=True, help="Make the tables of the lake anew, up to the cursor.")
 @click.option("--from", "begin", default="", metavar="PLACE", help="Where to begin; default: the oldest journal.")
 @click.option("--to", "end", default="", metavar="PLACE", help="Where to end; default: where the log ends now.")
 @click.option(
     "--archive",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Read this directory of journals in place of the source.",
+    help="A directory of journals; with --into it is read in place of the source, with --rebuild before it.",
 )
 @click.option("--parallel", is_flag=True, help="Decode an archive's journals side by side, on Spark's executors.")
+@click.option("--restart", is_flag=True, help="With --rebuild: begin anew what was begun or done before.")
 @with_json
 def command(
     settings: Settings,
     *,
     source: str,
     tables: tuple[str, ...],
-    into: str,
+    into: str | None,
+    is_rebuild: bool,
     begin: str,
     end: str,
     archive: Path | None,
     parallel: bool,
+    restart: bool,
 ) -> None:
-    """Replay a range of SOURCE's journals for some tables into a lake of its own.
+    """Replay a range of SOURCE's journals for some tables.
 
     A PLACE is a journal with or without an offset (binlog.000007:4), a GTID, or a time with its zone. A GTID set of
     --from counts as executed; the GTID of --to is the last transaction.
 
-    Neither the cursor nor the lake of SOURCE is touched, and its schedule goes on. What is done is done: the same
-    command again reads nothing. A killed one goes on where it was.
+    With --into the rows go into a lake of their own; neither the cursor nor the lake of SOURCE is touched. With
+    --rebuild the tables of SOURCE's lake are made anew beside the old ones, from their CREATE TABLE on, and take their
+    place where the cursor stands. In both the schedule goes on. What is done is done: the same command again does
+    nothing. A killed one goes on where it was.
     """
+    if (into is None) != is_rebuild:
+        raise click.UsageError("give one of --into PATH and --rebuild")
+    if is_rebuild and end:
+        raise click.UsageError("--to is not for --rebuild, which ends where the cursor stands")
+    if restart and not is_rebuild:
+        raise click.UsageError("--restart is for --rebuild; a lake of another range wants another --into")
     config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     from cdc_pipeline.pipeline.backfill_range import end_of, start_of
 
@@ -56,6 +73,16 @@ def command(
     from cdc_pipeline.pipeline.backfill import backfill
     from cdc_pipeline.pipeline.backfill_parallel import Parallel
 
+    side_by_side = Parallel() if parallel else None
+    if into is None:
+        rebuilt = _rebuild(
+            settings, config, tables, start=first, archive=archive, parallel=side_by_side, restart=restart
+        )
+        if settings.as_json:
+            emit_json(rebuilt.model_dump(mode="json"))
+        else:
+            _show_rebuilt(rebuilt)
+        return
     with quiet_streams(quiet=not settings.debug) as stream, ProgressObserver(stream) as progress:
         report = backfill(
             config,
@@ -64,13 +91,54 @@ def command(
             start=first,
             end=last,
             archive=archive,
-            parallel=Parallel() if parallel else None,
+            parallel=side_by_side,
             observer=progress,
         )
     if settings.as_json:
         emit_json(report.model_dump(mode="json"))
     else:
         _show(report)
+
+
+def _rebuild(
+    settings: Settings,
+    config: PipelineConfig,
+    tables: tuple[str, ...],
+    *,
+    start: Start,
+    archive: Path | None,
+    parallel: Parallel | None,
+    restart: bool,
+) -> RebuildReport:
+    from cdc_pipeline.cli.load_progress import LoadProgress
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.orchestration.load_runs import DagsterRuns
+    from cdc_pipeline.pipeline.backfill_rebuild import rebuild
+
+    loaded = load_source(settings.jobs_directory, config.name)
+    with (
+        open_instance() as instance,
+        quiet_streams(quiet=not settings.debug) as stream,
+        LoadProgress(stream) as progress,
+    ):
+        runs = DagsterRuns(
+            loaded,
+            config,
+            instance=instance,
+            log_level="DEBUG" if settings.debug else "CRITICAL",
+            on_waiting=progress.waiting,
+        )
+        return rebuild(
+            config,
+            tables=tables,
+            cursors=loaded.cursors(instance),
+            start=start,
+            archive=archive,
+            parallel=parallel,
+            restart=restart,
+            observer=progress,
+            runs=runs,
+        )
 
 
 def _show(report: BackfillReport) -> None:
@@ -84,20 +152,37 @@ def _show(report: BackfillReport) -> None:
     if report.partial:
         rows.add_row("partial", f"{', '.join(report.partial)}: what was there before the range is not in it")
     if report.capture is not None:
-        seen = report.capture.interval
-        rows.add_row(
-            "transactions", f"{seen.transactions_seen:,} seen, {seen.transactions_applied:,} with their changes"
-        )
-        rows.add_row("time", f"{report.capture.seconds:.1f} s, {report.capture.cpu_seconds:.1f} s of CPU besides Spark")
-    if report.parallel is not None:
-        done = report.parallel
-        of_all = f"{done.bytes_parallel:,} of {done.bytes_parallel + done.bytes_sequential:,} bytes"
-        rows.add_row("in parallel", f"{of_all}, in {count_of(done.tasks, 'task')}, {count_of(done.batches, 'batch')}")
-        for number, why in enumerate(done.one_after_the_other):
-            rows.add_row("one by one" if number == 0 else "", why)
+        rows.add_row("batches", f"{report.batches:,}")
+    _add_parallel(rows, report.parallel)
     out.print(rows)
     if report.tables_changed:
         from cdc_pipeline.cli.report import show_tables
 
         out.print()
         show_tables(report.tables_changed)
+
+
+def _show_rebuilt(report: RebuildReport) -> None:
+    out = results()
+    rows = table(f"Rebuild of {report.source}: {report.outcome.replace('_', ' ')}", "", "")
+    rows.show_header = False
+    rows.add_row("reason", report.reason)
+    rows.add_row("tables", ", ".join(report.tables))
+    for name, target in report.targets.items():
+        count = "" if target.rows < 0 else f"{count_of(target.rows, 'row')}, "
+        rows.add_row("rebuilt", f"{name}: {count}Delta version {target.delta_version}, cut {target.cut}")
+    _add_parallel(rows, report.parallel)
+    out.print(rows)
+    for note in report.notes:
+        if note.kind != "loaded":
+            out.print(f"{note.table}: {note.text}", markup=False, soft_wrap=True)
+
+
+def _add_parallel(rows: Table, done: ParallelReport | None) -> None:
+    if done is None:
+        return
+    of_all = f"{done.bytes_parallel:,} of {done.bytes_parallel + done.bytes_sequential:,} bytes"
+    batches = f"{done.batches:,} batch" + ("" if done.batches == 1 else "es")
+    rows.add_row("in parallel", f"{of_all}, in {count_of(done.tasks, 'task')}, {batches}")
+    for number, why in enumerate(done.one_after_the_other):
+        rows.add_row("one by one" if number == 0 else "", why)

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart: bool, where: str | None) -> None:
     """Load tables of SOURCE from the server's rows: those that are not in the lake, partial, or must be loaded anew.
 
-    No lock, nothing written to the server. The tables' old rows stay readable, and the sync of all tables goes on, until
-    the new ones are whole. A load that was stopped goes on where it was when the same command is given again.
+    No lock, nothing written to the server. The tables' old rows stay readable, and the sync of all tables goes on,
+    until the new ones are whole. A load that was stopped goes on where it was when the same command is given again.
 
     With --where the rows that the server has are brought into the table beside those that are there.
     """

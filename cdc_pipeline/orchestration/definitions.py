@@ -26,6 +26,8 @@ from cdc_pipeline.config import (
 )
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets, step_name
+from cdc_pipeline.orchestration.check_assets import build_checks
+from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
 from cdc_pipeline.orchestration.maintenance_job import build_maintenance
 from cdc_pipeline.orchestration.recorder import RowCounter
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
@@ -59,6 +61,7 @@ def build_definitions(
     translator: CdcTranslator | None = None,
     observer_factory: ObserverFactory | None = None,
     capture: Capture | None = None,
+    load: Load | None = None,
     row_counter: RowCounter | None = None,
     retry_wait_s: float = 5,
 ) -> dg.Definitions:
@@ -68,6 +71,7 @@ def build_definitions(
         translator: keys, groups and metadata; `CdcTranslator` by default.
         observer_factory: makes one more observer for each run.
         capture: runs a capture; the pipeline's own by default.
+        load: loads tables; the pipeline's own by default.
         row_counter: counts a table's rows without a JVM; the sink's own by default.
         retry_wait_s: pause before a retry.
 
@@ -79,7 +83,7 @@ def build_definitions(
     if loading is not None:
         loading.translator = translator
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
-    jobs, upkeep_jobs, schedules = [], [], []
+    jobs, upkeep_jobs, schedules, checks = [], [], [], []
     for config in load_configs(Path(jobs_directory)):
         asset, upstream = build_assets(
             config,
@@ -91,20 +95,36 @@ def build_definitions(
         )
         job = dg.define_asset_job(
             translator.job_name(config.name),
-            selection=dg.AssetSelection.assets(asset),
+            selection=dg.AssetSelection.assets(asset).without_checks(),
             description=_job_description(config),
             executor_def=dg.in_process_executor,
             tags={SOURCE_TAG: config.name},
         )
         assets += [asset, *upstream]
+        checks += build_checks(config, translator=translator)
         jobs.append(job)
         if config.schedule is not None:
             schedules.append(_schedule(config, job_name=translator.job_name(config.name)))
+        load_asset = build_load(config, translator=translator, load=load)
+        if load_asset is not None:
+            assets.append(load_asset)
+            load_job = dg.define_asset_job(
+                translator.snapshot_job_name(config.name),
+                selection=dg.AssetSelection.assets(load_asset),
+                description=load_description(config.name),
+                executor_def=dg.in_process_executor,
+                tags={SOURCE_TAG: config.name},
+            )
+            jobs.append(load_job)
         upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
         upkeep_jobs += [upkeep] if upkeep is not None else []
         schedules += [upkeep_schedule] if upkeep_schedule is not None else []
     return dg.Definitions(
-        assets=assets, jobs=[*jobs, *upkeep_jobs], schedules=schedules, executor=dg.in_process_executor
+        assets=assets,
+        asset_checks=checks,
+        jobs=[*jobs, *upkeep_jobs],
+        schedules=schedules,
+        executor=dg.in_process_executor,
     )
 
 

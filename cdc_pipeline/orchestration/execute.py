@@ -121,11 +121,16 @@ def load_source(jobs_directory: Path, source: str) -> LoadedSource:
             expected=f"a file {source}.yaml there",
             next_step="`cdc-pipeline validate` lists the sources",
         )
-    for job in definitions.resolve_all_job_defs():
-        if job.tags.get(SOURCE_TAG) == source:
-            translator = loading.translator or CdcTranslator()
-            return LoadedSource(source=source, job=job, cursor_key=spec.key, translator=translator, table_keys=tables)
-    raise ConfigError(f"the definitions in {jobs_directory} have no job for source {source!r}")
+    translator = loading.translator or CdcTranslator()
+    jobs = {job.name: job for job in definitions.resolve_all_job_defs() if job.tags.get(SOURCE_TAG) == source}
+    job = jobs.get(translator.job_name(source))
+    if job is None:
+        raise ConfigError(
+            f"the definitions in {jobs_directory} have no job that captures {source!r}",
+            expected=f"a job {translator.job_name(source)}",
+            got=", ".join(sorted(jobs)) or "no job of this source",
+        )
+    return LoadedSource(source=source, job=job, cursor_key=spec.key, translator=translator, table_keys=tables)
 
 
 def execute_capture(

@@ -2,8 +2,8 @@
 
 Rules:
 - Keys depend on the names of source, schema and table alone: the same table has the same key in definitions and events.
-- The three kinds of keys never meet: ``[source, "source", schema, table]``, ``[source, schema, table]`` and
-  ``[source, "cursor"]``.
+- The kinds of keys never meet: ``[source, "source", schema, table]``, ``[source, schema, table]``, ``[source,
+  "cursor"]`` and ``[source, "snapshot"]``.
 - Changing a cursor's key loses nothing: the next run finds no cursor and rebuilds it from the lake's last cut (K3).
 """
 
@@ -46,6 +46,10 @@ class CdcTranslator:
         """Key of the source's cursor."""
         return dg.AssetKey([source, "cursor"])
 
+    def snapshot_key(self, source: str) -> dg.AssetKey:
+        """Key of the asset whose partitions are loads of the source's tables."""
+        return dg.AssetKey([source, "snapshot"])
+
     def group_name(self, source: str) -> str:
         """Asset group of a source's Delta tables and its cursor."""
         return source
@@ -57,6 +61,10 @@ class CdcTranslator:
     def job_name(self, source: str) -> str:
         """Name of the job that captures a source."""
         return f"{source}_capture"
+
+    def snapshot_job_name(self, source: str) -> str:
+        """Name of the job that loads tables of a source."""
+        return f"{source}_snapshot"
 
     def owners(self, source: str) -> Sequence[str]:  # noqa: ARG002
         """Owners of a source's assets: mail addresses, or ``team:name``."""

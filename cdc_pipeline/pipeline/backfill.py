@@ -195,17 +195,20 @@ def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillRe
     assert cursor is not None  # a capture that ends well leaves one
     at = LogPlace.of(cursor.position)
     partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
+    changed = table_reports(list(filled.cuts))
+    rows = sum(one.rows_inserted + one.rows_updated + one.rows_deleted for one in changed.values())
+    reason = f"{rows:,} row changes in {len(filled.cuts)} batches" if filled.cuts else report.reason
     side.finish(BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us()))
     return BackfillReport(
         source=side.main.name,
         outcome="applied" if filled.cuts else report.outcome,
-        reason=report.reason if cursor.targets else f"{report.reason}; no change of the tables is in the range",
+        reason=reason if cursor.targets else f"{reason}; no change of the tables is in the range",
         lake=side.path,
         tables=record.tables,
         start=record.start,
         end=at,
         partial=partial,
-        tables_changed=table_reports(list(filled.cuts)),
+        tables_changed=changed,
         batches=len(filled.cuts),
         capture=report,
         parallel=filled.parallel,

@@ -281,11 +281,12 @@ def _side_config(
 
 
 def _lake_path(path: str | Path) -> Path | LakeUri:
+    if not isinstance(path, str):
+        return path
     try:
-        found: Path | LakeUri = (parse_uri(path) or Path(path).expanduser()) if isinstance(path, str) else path
+        return parse_uri(path) or Path(path).expanduser().resolve()
     except ValueError as error:
         raise ConfigError("--into is no place for a lake", setting="into", expected=str(error), got=path) from None
-    return found
 
 
 def _exactly(name: str) -> str:
@@ -305,7 +306,7 @@ def _check_apart(main: LakePaths, side: LakePaths) -> None:
     Raises:
         ConfigError: one is the other, or lies among its tables.
     """
-    ours, theirs = main.lake, side.lake
+    ours, theirs = (at.lake if is_object(at.lake) else at.lake.resolve() for at in (main, side))
     inside = ours in theirs.parents and (ours / STATE_FOLDER) not in theirs.parents
     if ours == theirs or inside or theirs in ours.parents:
         raise ConfigError(

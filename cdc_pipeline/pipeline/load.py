@@ -33,7 +33,7 @@ from cdc_pipeline.pipeline.load_side import SideLake
 from cdc_pipeline.pipeline.load_source import LoadSource
 from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, is_finished, is_needed, load_ids, loads_lock
 from cdc_pipeline.pipeline.load_swap import swap, unparked
-from cdc_pipeline.pipeline.load_tables import Chosen, choose
+from cdc_pipeline.pipeline.load_tables import Chosen, choose, needing
 from cdc_pipeline.pipeline.report import LogPlace
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position
@@ -155,11 +155,10 @@ class _Loader:
                     self._resume(folder, state)
         loaded = {name for name in self._done.targets if name not in self._done.left}
         _, cut = self._main.state()
+        rest = set(wanted.targets) - loaded
         if tables is None:
-            again = choose(self._config, cut, known, None)
-            return again if again.targets else self._choose(sorted(self._done.left))
-        rest = sorted(set(wanted.targets) - loaded)
-        return self._choose(rest)
+            rest = {*needing(self._config, cut, known), *self._done.left}
+        return self._choose(sorted(rest))
 
     def _choose(self, targets: Sequence[str]) -> Chosen:
         self._done.left = {}
@@ -181,7 +180,7 @@ class _Loader:
         for load_id in load_ids(self._config):
             folder = LoadFolder(self._config, load_id)
             state = folder.read()
-            if state is None or is_needed(state, pending):
+            if state is None or state.kind != "load" or is_needed(state, pending):
                 continue
             if is_finished(state, cut):
                 if not folder.is_locked():

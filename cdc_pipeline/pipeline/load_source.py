@@ -21,12 +21,12 @@ from cdc_pipeline.source.server import ServerConnection, StatementError
 class LoadSource:
     """The server of a load; the standby while the primary cannot be reached. Use it as a context manager."""
 
-    def __init__(self, config: PipelineConfig) -> None:
+    def __init__(self, config: PipelineConfig, *, role: str = "load") -> None:
         chosen = choose(config).config.source
         assert isinstance(chosen, LiveSourceConfig)
         # Another name gives another replica server id than that of the source's own captures (pitfall 13).
         self.config = chosen.model_copy(update={"replica_server_id": None})
-        self._live = LiveSource(self.config, pipeline_name=f"{config.name}/load")
+        self._live = LiveSource(self.config, pipeline_name=f"{config.name}/{role}")
         self._wait_s = config.snapshot.lock_wait_s
 
     def __enter__(self) -> LoadSource:

@@ -59,6 +59,7 @@ class LoadState(_Plain):
         time_us: the rows' ``_cdc_ts``: when the source stood there.
         rows_estimated: of each source table, by the server's catalog.
         started_at_us: when the load began.
+        kind: whether the tables are read from the server, or made anew from the log (K18: `backfill_rebuild.py`).
         is_over: nothing of it is needed any more: what is left of its side lake is removed.
     """
 
@@ -72,6 +73,7 @@ class LoadState(_Plain):
     time_us: int
     rows_estimated: dict[str, int] = Field(default_factory=dict)
     started_at_us: int
+    kind: Literal["load", "rebuild"] = "load"
     is_over: bool = False
 
     def app_id(self, target: str) -> str:

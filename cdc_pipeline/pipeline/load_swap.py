@@ -33,12 +33,13 @@ from cdc_pipeline.sink.staging import StagedBatch
 SUPERSEDED = "the table was loaded anew"
 
 
-def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadObserver) -> Cut:
+def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadObserver, is_whole: bool = False) -> Cut:
     """Put the side lake's tables in the place of some targets; the main lake's new cut.
 
     Args:
         main: locked, its cursor where the side lake stands.
         names: of the targets.
+        is_whole: see `content.replacement`.
 
     Raises:
         LoadError: a target could not take its new content; the rest of the batch is done.
@@ -57,7 +58,8 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
         plan = plan_of(targets.named(name))
         before = states.get(name)
         content = content_of(main.sink.paths, side.sink.paths, there, name, seq=seq, ts_us=state.time_us)
-        found = replacement(plan, content, before=cut.tables.get(name) if cut is not None else None, state=before)
+        there_before = cut.tables.get(name) if cut is not None else None
+        found = replacement(plan, content, before=there_before, state=before, is_whole=is_whole)
         app_id = state.app_id(name)
         batch.replace(replace(found.plan, app_id=app_id), found.content)
         notes += found.notes

@@ -237,6 +237,17 @@ class CursorGuard:
         """The store read or wrote `cursor` (None: there is none)."""
         self._seen, self._has_seen = cursor, True
 
+    def shown(self, cursor: CursorState | None) -> CursorState | None:
+        """`cursor`, which the store has read for its caller.
+
+        Raises:
+            CursorError: it belongs to another source.
+        """
+        if cursor is not None:
+            self.check_source(cursor)
+        self.saw(cursor)
+        return cursor
+
     def check_source(self, cursor: CursorState) -> None:
         """Raises CursorError where the cursor belongs to another source."""
         if self._source and cursor.source != self._source:

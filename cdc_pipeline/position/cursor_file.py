@@ -67,11 +67,7 @@ class FileCursorStore:
             CursorError: torn, damaged, of a newer form, or another source's.
         """
         document = self._document()
-        cursor = None if document is None else self._entry(document, str(self.file)).cursor
-        if cursor is not None:
-            self._guard.check_source(cursor)
-        self._guard.saw(cursor)
-        return cursor
+        return self._guard.shown(None if document is None else self._entry(document, str(self.file)).cursor)
 
     def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
         """Make `cursor` the latest, durably; see `CursorStore.write`."""

@@ -77,13 +77,20 @@ def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: 
 
 
 def replacement(
-    plan: TargetPlan, content: RecordedContent, *, before: CutTable | None, state: TargetState | None
+    plan: TargetPlan,
+    content: RecordedContent,
+    *,
+    before: CutTable | None,
+    state: TargetState | None,
+    is_whole: bool = False,
 ) -> Replacement:
     """How a side table takes the place of a target.
 
     Args:
         plan: of the side table, with its application id, which becomes the target's.
         before, state: of the target in the last cut; None where there is no such target, or no table yet.
+        is_whole: the side table tells all that the log tells, from the table's creation on: in no mode do rows of the
+            target stay (K18).
     """
     whole = replace(plan, partial=False, exact=False)
     notes = [Note(kind=LOADED_NOTE, text=f"{max(content.rows, 0)} rows were loaded", table=plan.table)]
@@ -91,7 +98,7 @@ def replacement(
         return Replacement(whole, content, tuple(notes))
     whole = replace(whole, replaces=state.app_id)
     alike = (before.mode, before.key) == (plan.mode, plan.key)
-    keeps = alike and plan.mode in _KEEPING
+    keeps = alike and plan.mode in _KEEPING and not is_whole
     if not alike and before.mode in _KEEPING:
         text = f"the target was a {before.mode} by {', '.join(before.key) or 'no key'}: none of its rows stays"
         notes.append(Note(kind=DROPPED_NOTE, text=text, table=plan.table))

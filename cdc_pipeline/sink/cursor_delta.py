@@ -71,11 +71,7 @@ class DeltaCursorStore:
             CursorError: the table is damaged, of a newer form, or another source's.
         """
         entries = self.history(1)
-        cursor = entries[0].cursor if entries else None
-        if cursor is not None:
-            self._guard.check_source(cursor)
-        self._guard.saw(cursor)
-        return cursor
+        return self._guard.shown(entries[0].cursor if entries else None)
 
     def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
         """Append `cursor`; see `CursorStore.write`."""

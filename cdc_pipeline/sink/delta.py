@@ -16,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import register
 from cdc_pipeline.sink.conflicts import again_on_conflict
+from cdc_pipeline.sink.content import forget
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
@@ -215,6 +216,10 @@ class DeltaSink:
         cut = over_maintenance(self.paths, made)
         if not put_if_absent(self.paths.cut(number), state.dump(cut)):
             return self.read_cut(number)
+        for target in record.targets:
+            if target.content is not None and target.table in failing:
+                with suppress(CdcError, OSError):  # a vacuum takes what is left
+                    forget(self.paths, target.content, target.table)
         return cut
 
     def cleanup(self, cut: Cut) -> None:

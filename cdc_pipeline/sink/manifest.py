@@ -241,6 +241,7 @@ class RecordedTarget(_Plain):
     # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may be one.
     rows_gone: int = 0
     content: RecordedContent | None = None  # the batch replaces all of the target by it; there are no rows or steps
+    restores: int = -1  # the batch puts the rows of this Delta version back (`sink/foreign.py`); no rows or steps
 
 
 class BatchRecord(_Plain):
@@ -249,7 +250,8 @@ class BatchRecord(_Plain):
     `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), ``cursor_set`` where
     a person has moved the cursor (K3), and ``replay`` for rows from the quarantine, where the cursor stands still. A
     ``load`` brings rows that were read from the source's tables, or puts a loaded table in its target's place; a
-    ``repair`` brings rows that a comparison with the source found: the cursor stands still in both.
+    ``repair`` brings rows that a comparison with the source found, or puts a table's own rows back: the cursor stands
+    still in both.
     `start_...` is the position where a target stands that the batch has to leave behind: the interval's start, or
     before the begin of an XA transaction that was prepared and open there (K8).
     """

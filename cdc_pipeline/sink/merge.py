@@ -27,6 +27,7 @@ from cdc_pipeline.errors import CdcError, LakeStateError, MergeError, StagingErr
 from cdc_pipeline.sink.append import append, may_append
 from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
+from cdc_pipeline.sink.foreign import is_restored, restore
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
@@ -72,6 +73,8 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     if there is None or (target.replaces and there.app_id == target.replaces):
         return False
     check_owner(there, target.table, target.app_id, path=path)
+    if target.restores >= 0:
+        return is_restored(path, record, target, there)
     if target.files or target.raw_files:
         return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
     return are_done(there, record, target)
@@ -109,6 +112,9 @@ def apply_target(
         if target.create or target.replaces:
             create_table(session, path, target, source=record.source, properties=properties)
         there = _table(path, target)
+        if target.restores >= 0:
+            restore(session, path, record, target, there)
+            return _table(path, target)
         add_rescued_column(session, path, there, target)
         if has_rows and has_steps(target):
             raise StagingError("a batch both changes a target and has rows of it", table=target.table)

@@ -13,7 +13,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from itertools import pairwise
@@ -45,7 +45,7 @@ def scratch(paths: LakePaths) -> Iterator[Path]:
     finally:
         storage_of(folder).remove_tree(folder)
         for made in absent:
-            if made.is_dir() and not any(made.iterdir()):
+            with suppress(OSError):  # somebody has put something there meanwhile
                 made.rmdir()
 
 

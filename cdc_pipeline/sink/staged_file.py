@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,44 +75,42 @@ class StagedFileWriter:
         self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
 
 
-class CountingFile:
-    """The part of a new binary file that an Arrow writer uses; counts what passes."""
+class CountedStream(ABC):
+    """What an Arrow writer sees of a new binary file; counts what passes."""
 
     closed = False
 
-    def __init__(self, path: Path) -> None:
-        self._storage = storage_of(path)
-        self._stream = self._storage.create(path)
+    def __init__(self) -> None:
         self.size_bytes = 0
+
+    @abstractmethod
+    def _put(self, data: Any) -> None:
+        """Write bytes on."""
 
     def write(self, data: Any) -> int:
         count = memoryview(data).nbytes
-        self._stream.write(data)
+        self._put(data)
         self.size_bytes += count
         return count
 
     def tell(self) -> int:
         return self.size_bytes
 
-    def flush(self) -> None:
-        self._stream.flush()
+    def flush(self) -> None:  # noqa: B027  (nothing to do)
+        """Written through when the file is finished."""
 
     def writable(self) -> bool:
         return True
 
-    def close(self) -> None:
-        """Called by Arrow; the file itself is closed in `finish`."""
-
-    def finish(self) -> None:
-        """The file is whole and durable."""
-        self._storage.finish(self._stream)
+    def close(self) -> None:  # noqa: B027  (nothing to do)
+        """Called by Arrow; the file itself is closed when it is finished."""
 
 
-class HashingFile(CountingFile):
+class HashedStream(CountedStream):
     """Hashes what passes, too."""
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def __init__(self) -> None:
+        super().__init__()
         self._hash = hashlib.sha256()
 
     def write(self, data: Any) -> int:
@@ -121,6 +120,29 @@ class HashingFile(CountingFile):
     def hexdigest(self) -> str:
         """SHA-256 of all that was written."""
         return self._hash.hexdigest()
+
+
+class CountingFile(CountedStream):
+    """A new file as an Arrow writer sees it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._storage = storage_of(path)
+        self._stream = self._storage.create(path)
+
+    def _put(self, data: Any) -> None:
+        self._stream.write(data)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+    def finish(self) -> None:
+        """The file is whole and durable."""
+        self._storage.finish(self._stream)
+
+
+class HashingFile(CountingFile, HashedStream):
+    """A new file that is hashed on the way."""
 
 
 def verify(file: StagedFile, *, lake: Path, table: str) -> Path:

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from cdc_pipeline.schema.steps import Step
+from cdc_pipeline.sink.expand import DELETE, LEAVE, StagedRows
 from cdc_pipeline.sink.manifest import RecordedContent, RecordedShape, RecordedSource, StagedFile, TargetColumn
 from cdc_pipeline.sink.raw_files import RawParts
 from cdc_pipeline.sink.staged_file import StagedFileWriter
@@ -69,6 +72,15 @@ class StagedPart:
     def staged_rows(self) -> int:
         return sum(file.rows for file in self.closed) + (self.writer.rows if self.writer else 0) + self.raw.rows
 
+    def count(self, staged: StagedRows) -> None:
+        """Add the counts of rows that were staged."""
+        self.inserted += staged.rows_inserted
+        self.updated += staged.rows_updated
+        self.deleted += staged.rows_deleted
+        self.partial |= staged.partial
+        self.partial_key_updates += staged.partial_key_updates
+        self.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
+
     def join(self, other: StagedPart) -> None:
         self.closed += other.closed
         self.inserted += other.inserted
@@ -91,5 +103,6 @@ class StagedTarget:
     before: tuple[TargetColumn, ...] = ()
     steps: tuple[Step, ...] = ()
     content: RecordedContent | None = None
+    restores: int = -1
     part: StagedPart = field(default_factory=StagedPart)
     open: StagedPart | None = None

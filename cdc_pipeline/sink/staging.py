@@ -26,7 +26,7 @@ from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.steps import Step
-from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, StagedRows
+from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
 from cdc_pipeline.sink.fitting import fitted
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent, remove_tree, sync_folder
 from cdc_pipeline.sink.manifest import (
@@ -125,6 +125,24 @@ class StagedBatch:
             raise StagingError("a target is replaced in a batch that also changes it", table=plan.table)
         self._targets[plan.table] = StagedTarget(plan, content=content)
 
+    def restore(self, plan: TargetPlan, version: int) -> None:
+        """The batch puts the rows of an earlier Delta version of the target back, and does nothing else to it."""
+        self._targets[plan.table] = StagedTarget(plan, changed=True, restores=version)
+
+    def add_staged(self, staged: StagedRows, plan: TargetPlan) -> None:
+        """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last where the plan has it.
+
+        Raises:
+            SinkError: the lake's file system is full.
+        """
+        target = self._target(plan)
+        try:
+            self._write(target, target.part, staged)
+        except OSError as error:
+            raise self._cannot_stage(plan, error) from error
+        target.part.count(staged)
+        self._on_joint("staging")
+
     def add(
         self,
         rows: DecodedRows,
@@ -165,12 +183,7 @@ class StagedBatch:
             self._write(target, part, staged)
         except OSError as error:
             raise self._cannot_stage(plan, error) from error
-        part.inserted += staged.rows_inserted
-        part.updated += staged.rows_updated
-        part.deleted += staged.rows_deleted
-        part.partial |= staged.partial
-        part.partial_key_updates += staged.partial_key_updates
-        part.gone += int(np.isin(staged.table.column("_op").to_numpy(), (DELETE, LEAVE)).sum())
+        part.count(staged)
         part.rescued += values
         part.rescued_rows += rows_with_values
         self._on_joint("staging")
@@ -423,4 +436,5 @@ def _recorded(target: StagedTarget) -> RecordedTarget:
         rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
         rescued_rows=part.rescued_rows,
         content=target.content,
+        restores=target.restores,
     )

@@ -30,7 +30,8 @@ _Document = TypeVar("_Document", Cut, BatchRecord)
 _REQUESTS_AT_A_TIME: Final = 16
 
 _WAY_OUT = (
-    "bring the table back to the cut's version from a backup, or start over with a new lake; "
+    "`cdc-pipeline verify SOURCE --table TABLE` tells what was changed, and --repair puts the cut's rows back; where "
+    "these are gone, bring them back from a backup, or load the table anew; "
     "to keep changes of other programs out, write to copies of the lake's tables"
 )
 

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
 from cdc_pipeline.binlog.seq import SEQ_TYPE, event_ordinals
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.sink.staged_file import HashedStream
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.transaction.savepoints import is_undone
 
@@ -141,14 +141,11 @@ def _opened(path: Path) -> Any:
     return pa.OSFile(str(path)) if source is path else pa.PythonFile(source, mode="r")
 
 
-class _Sink:
-    """What the stream's writer sees of a file: memory first, then the file. Hashes and counts what passes."""
-
-    closed = False
+class _Sink(HashedStream):
+    """What the stream's writer sees of a file: memory first, then the file."""
 
     def __init__(self) -> None:
-        self.size_bytes = 0
-        self._hash = hashlib.sha256()
+        super().__init__()
         self._memory: io.BytesIO | None = io.BytesIO()
         self._file: IO[bytes] | None = None
         self.path: Path | None = None
@@ -186,26 +183,8 @@ class _Sink:
         storage_of(path).make_readable(self._file)
         return _opened(path)
 
-    # -- what Arrow calls
-
-    def write(self, data: Any) -> int:
-        count = memoryview(data).nbytes
+    def _put(self, data: Any) -> None:
         (self._memory or self._file).write(data)  # type: ignore[union-attr]
-        self._hash.update(data)
-        self.size_bytes += count
-        return count
-
-    def tell(self) -> int:
-        return self.size_bytes
-
-    def flush(self) -> None:
-        """Written through in `finish`."""
-
-    def writable(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        """Called by Arrow; the file itself is closed in `finish`."""
 
 
 def _stream_schema(schema: TableSchema) -> pa.Schema:

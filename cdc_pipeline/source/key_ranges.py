@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cdc_pipeline.binlog.result_columns import quoted
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.source.server import StatementError
+from cdc_pipeline.source.table_errors import table_error
 
 if TYPE_CHECKING:
     from cdc_pipeline.source.table_reader import TableReader
@@ -140,7 +142,8 @@ def plan_ranges(
 
     Raises:
         SchemaError: a column of the key is not one, or the server does not tell its collation.
-        CdcError: as `TableReader.query`.
+        TableChangedError, MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
+        ServerUnreachableError, TableReadError: as the server answered.
     """
     if rows_per_range < 1:
         raise ValueError("a range has at least one row")
@@ -157,7 +160,14 @@ def plan_ranges(
         sql = f"SELECT {', '.join(literals.expressions)} FROM {table}"  # noqa: S608  (quoted names, own literals)
         sql += f" WHERE {' AND '.join(conditions)}" if conditions else ""
         sql += f" ORDER BY {order} LIMIT 1 OFFSET {rows_per_range - 1:d}"
-        rows = reader.query(sql)[1]
+        try:
+            if where:
+                reader.try_query(f"USE {quoted(schema.database)}")  # names in the condition are its
+            rows = reader.try_query(sql)[1]
+        except StatementError as error:
+            raise table_error(
+                error.number, error.text, address=reader.address, table=schema.full_name, where=where
+            ) from None
         upto = literals.of(rows[0]) if rows else None
         yield KeyRange(after, upto, names)
         if upto is None:

@@ -41,8 +41,9 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cdc_pipeline.errors import ServerSettingError, TableReadInterruptedError
+from cdc_pipeline.errors import MissingGrantError, ServerSettingError, TableReadInterruptedError
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.source import server_errors
 from cdc_pipeline.source.row_stream import RowConnection
 from cdc_pipeline.source.server import Row, ServerConnection, StatementError, compact_set
 from cdc_pipeline.source.table_reader import TableReader
@@ -182,7 +183,14 @@ def exact_view(reader: TableReader, *, timeout_s: float = 60) -> Mark:
 def _log_end(reader: TableReader) -> Position:
     try:
         names, rows = reader.try_query("SHOW BINARY LOG STATUS")
-    except StatementError:
+    except StatementError as error:
+        if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
+            raise MissingGrantError(
+                "the account may not see where the log stands",
+                setting="REPLICATION CLIENT",
+                got=f"error {error.number}: {error.text}",
+                next_step="GRANT REPLICATION CLIENT ON *.* TO the account",
+            ) from None
         names, rows = reader.query("SHOW MASTER STATUS")  # before MySQL 8.2
     if not rows:
         raise ServerSettingError(

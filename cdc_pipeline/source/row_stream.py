@@ -138,7 +138,7 @@ class RowConnection:
         if number is not None and number not in server_errors.LOST_NUMBERS - {_INTERRUPTED}:
             return StatementError(number, text)
         self.broken = True
-        return server_errors.connect_error(error, address=self.address, user=self._config.user)
+        return server_errors.lost_table_connection(self.address, text if number is None else f"error {number}: {text}")
 
     def abandon(self) -> None:
         """Leave a running result: the server stops working at it, and the connection is closed."""

@@ -209,10 +209,10 @@ def lost_connection(address: str, got: object, *, journal: str | None, offset: i
     )
 
 
-def lost_table_connection(address: str, got: object, *, table: str) -> ServerUnreachableError:
-    """Error for a table's reading whose connection broke."""
+def lost_table_connection(address: str, got: object, *, table: str | None = None) -> ServerUnreachableError:
+    """Error for a connection that tables are read by, and that broke."""
     return ServerUnreachableError(
-        f"the connection to {address} broke while a table was read",
+        f"the connection to {address} broke while tables were read",
         table=table,
         got=got,
         next_step="run again; if it breaks again, see the server's error log and net_write_timeout",

@@ -8,6 +8,7 @@ Source: MySQL 9.7 "Server Error Message Reference", MariaDB "Error Codes".
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from cdc_pipeline.errors import (
@@ -23,10 +24,12 @@ from cdc_pipeline.source import server_errors
 
 # Lock wait, deadlock, interrupted (killed), max_execution_time, max_statement_time, row limits of the moment.
 _INTERRUPTED: Final = frozenset({1205, 1213, 1317, 3024, 1969, 3572})
-_DENIED: Final = frozenset({1142, 1143, 1370})
+_DENIED: Final = frozenset({1142, 1143})
 # No such table, unknown column, definition changed, needs a new preparation, no such database.
 _CHANGED: Final = frozenset({1146, 1054, 1412, 1615, 1049, 1051, 1932})
-_OF_THE_CONDITION: Final = frozenset({1064, 1305, 1111, 1242, 1241, 1267, 1149, 1630, 4161, 1253})
+_UNKNOWN_COLUMN: Final = 1054
+_IN_WHERE: Final = re.compile(r" in '(where clause|WHERE)'$")
+_OF_THE_CONDITION: Final = frozenset({1064, 1305, 1370, 1111, 1242, 1241, 1267, 1149, 1630, 4161, 1253})
 
 
 def table_error(number: int, text: str, *, address: str, table: str, where: str = "") -> CdcError:
@@ -36,7 +39,7 @@ def table_error(number: int, text: str, *, address: str, table: str, where: str 
         where: the user's own condition.
     """
     got = f"error {number}: {text}"
-    if where and (number in _OF_THE_CONDITION or (number == 1054 and "where clause" in text.lower())):
+    if where and (number in _OF_THE_CONDITION or (number == _UNKNOWN_COLUMN and _IN_WHERE.search(text))):
         return ConfigError(
             f"the server does not take the condition of {table}",
             setting="where",

@@ -42,11 +42,10 @@ _SESSION: Final = (
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
     "SET SESSION TRANSACTION READ ONLY",
 )
-_SESSION_OF: Final[dict[Flavor, str]] = {
-    "mysql": "SET SESSION max_execution_time = 0",
-    "mariadb": "SET SESSION max_statement_time = 0, SESSION idle_transaction_timeout = 0, "
-    "SESSION idle_readonly_transaction_timeout = 0",
-}
+# Limits of time; a server that does not know one has none.
+_UNLIMITED: Final = (
+    "max_execution_time", "max_statement_time", "idle_transaction_timeout", "idle_readonly_transaction_timeout",
+)  # fmt: skip
 
 
 class TableReader:
@@ -160,6 +159,8 @@ class TableReader:
         )
         self._reading = True
         try:
+            if where:
+                connection.query(f"USE {quoted(plan.schema.database)}")  # names in the condition are its
             with closing(connection.rows(sql, result)) as batches:  # type: ignore[type-var]
                 yield from batches
             assert result.end is not None
@@ -187,8 +188,9 @@ class TableReader:
         try:
             for statement in _SESSION:
                 connection.query(statement)
-            self._flavor = _flavor_of(connection)
-            connection.query(_SESSION_OF[self._flavor])
+            for name in _UNLIMITED:
+                _knows(connection, f"SET SESSION {name} = 0")
+            self._flavor = "mariadb" if _knows(connection, "SELECT @@GLOBAL.gtid_binlog_pos") else "mysql"
         except StatementError as error:
             connection.close()
             raise SourceError(
@@ -226,11 +228,12 @@ def select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where:
     return sql
 
 
-def _flavor_of(connection: RowConnection) -> Flavor:
+def _knows(connection: RowConnection, sql: str) -> bool:
+    """Run a statement; False where the server does not know its variable."""
     try:
-        connection.query("SELECT @@GLOBAL.gtid_binlog_pos")
+        connection.query(sql)
     except StatementError as error:
         if error.number != server_errors.UNKNOWN_VARIABLE:
             raise
-        return "mysql"
-    return "mariadb"
+        return False
+    return True

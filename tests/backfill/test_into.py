@@ -17,6 +17,7 @@ from cdc_pipeline.pipeline.backfill_range import end_of, start_of
 from cdc_pipeline.pipeline.report import SilentObserver
 from tests.backfill.conftest import DATABASE, History
 from tests.pipeline.comparison import lake_rows
+from tests.pipeline.workload import COLUMNS
 
 pytestmark = pytest.mark.mysql
 
@@ -45,27 +46,27 @@ def test_k18_old_journals_go_into_a_lake_of_their_own(
     history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
     """Killed between record and merge, gone on with, done once; masks hold; the pipeline's own lake is not there."""
-    config, into = make_config(history.archive), tmp_path / "side"
+    config, into, end = make_config(history.archive), tmp_path / "side", PositionConfig(journal=history.journals[3])
     with pytest.raises(Killed):
-        backfill(config, tables=[ACCOUNT, LABEL], into=into, observer=KilledAt("after_record"))
-    report = backfill(config, tables=[LABEL, ACCOUNT], into=into)
+        backfill(config, tables=[ACCOUNT, LABEL], into=into, end=end, observer=KilledAt("after_record"))
+    report = backfill(config, tables=[LABEL, ACCOUNT], into=into, end=end)
     assert report.outcome == "applied"
     assert report.capture is not None
     assert report.capture.recovered_batch == 1
     assert report.partial == ()
-    assert lake_rows(spark, into, DATABASE, "account", history.columns["account"]) == history.rows["account"]
-    codes = [(code, kind) for code, _, kind in history.rows["label"]]
+    assert lake_rows(spark, into, DATABASE, "account", COLUMNS["account"]) == history.early["account"]
+    codes = [(code, kind) for code, _, kind in history.early["label"]]
     assert lake_rows(spark, into, DATABASE, "label", ["code", "kind"]) == sorted(codes, key=repr)
     texts = [row[0] for row in lake_rows(spark, into, DATABASE, "label", ["text"])]
     assert {len(text) for text in texts if text is not None} == {64}, "hashed"
     assert not (into / DATABASE / "transfer").exists()
     assert not config.sink.lake_path.exists(), "the pipeline's lake, cursor and lock"
 
-    again = backfill(config, tables=[ACCOUNT, LABEL], into=into)
+    again = backfill(config, tables=[ACCOUNT, LABEL], into=into, end=end)
     assert (again.outcome, again.capture, again.end) == ("nothing_new", None, report.end)
     for other in ({"tables": [ACCOUNT]}, {"end": PositionConfig(journal=history.journals[1])}):
         with pytest.raises(ConfigError, match=r"was begun with (other tables|another range)"):
-            backfill(config, into=into, **{"tables": [ACCOUNT, LABEL], **other})  # type: ignore[arg-type]
+            backfill(config, into=into, **{"tables": [ACCOUNT, LABEL], "end": end, **other})  # type: ignore[arg-type]
 
 
 def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
@@ -127,7 +128,7 @@ def test_k18_a_range_is_a_journal_a_gtid_or_a_time(history: History, make_config
 def test_k18_what_a_side_lake_cannot_be(history: History, make_config: MakeConfig, tmp_path: Path) -> None:
     config = make_config(history.archive, tables={"include": [f"{DATABASE}.*"], "exclude": [LABEL]})
     lake = config.sink.lake_path
-    for into in (lake, lake / DATABASE, lake.parent):
+    for into in (lake, lake / DATABASE, lake.parent, f"{lake.parent}/side/../{lake.name}"):
         with pytest.raises(ConfigError, match="must be apart"):
             backfill(config, tables=[ACCOUNT], into=into)
     for tables in ([LABEL], ["account"], []):

@@ -7,18 +7,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.pipeline.backfill import backfill
+from cdc_pipeline.pipeline.backfill import backfill, begin
+from cdc_pipeline.pipeline.backfill_join import joined_cursor, joined_record
 from cdc_pipeline.pipeline.backfill_lake import SideLake
-from cdc_pipeline.pipeline.backfill_parallel import Parallel
+from cdc_pipeline.pipeline.backfill_parallel import Parallel, fill_in_parallel
 from cdc_pipeline.pipeline.backfill_pieces import Piece, pieces
+from cdc_pipeline.pipeline.backfill_segment import Given, SegmentTask, decode_segment
 from cdc_pipeline.pipeline.backfill_survey import JournalSurvey, Look, survey
+from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut
-from tests.backfill.conftest import DATABASE, MASKED, History
+from cdc_pipeline.sink.manifest import BatchRecord, Cut, RecordedTarget
+from cdc_pipeline.source.archive import ArchiveSource
+from tests.backfill.conftest import ALL_COLUMNS, DATABASE, MASKED, History
 from tests.backfill.test_into import Killed, KilledAt
 from tests.pipeline.comparison import lake_rows
 from tests.servers import Server
@@ -27,6 +34,7 @@ pytestmark = pytest.mark.mysql
 
 MakeConfig = Callable[..., PipelineConfig]
 ACCOUNT, LABEL = f"{DATABASE}.account", f"{DATABASE}.label"
+MODES = ("mirror", "changelog", "history")
 EVERYTHING = Parallel(stretch_bytes_min=0)
 
 
@@ -34,39 +42,90 @@ EVERYTHING = Parallel(stretch_bytes_min=0)
 def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
     history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
-    """A mirror and a changelog with a mask, over a DDL; killed after a record, and gone on with."""
-    masks = {"name": {"truncate": 1}}
-    rules = [{"tables": [ACCOUNT], "masks": masks}, {"tables": [ACCOUNT], "mode": "changelog", "masks": masks}]
-    config = make_config(history.archive, targets=rules)
+    """Over a DDL, with a mask; killed after a record, and gone on with."""
+    config = make_config(history.archive, targets=[{"tables": [ACCOUNT], "masks": {"name": {"truncate": 1}}}])
     in_order = backfill(config, tables=[ACCOUNT], into=tmp_path / "in_order")
     call = partial(backfill, config, tables=[ACCOUNT], into=tmp_path / "parallel", parallel=EVERYTHING)
     with pytest.raises(Killed):
-        call(observer=KilledAt("after_record", 2))  # the first is of the first table's own DDL
+        call(observer=KilledAt("after_record", 2))  # the first is of the table's creation
     report = call()
     assert report.parallel is not None
-    assert report.parallel.batches >= 1
-    assert report.parallel.tasks >= 4
+    assert report.parallel.batches == 1, "the other one was recorded by the process that was killed"
+    assert report.parallel.tasks == 6
     assert any("a statement that concerns the tables" in why for why in report.parallel.one_after_the_other)
     assert report.end == in_order.end
 
-    columns = [*history.columns["account"], "_cdc_op", "_cdc_seq", "_cdc_ts"]
+    names = ALL_COLUMNS["account"]
     expected = sorted(((key, name and name[:1], *rest) for key, name, *rest in history.rows["account"]), key=repr)
-    assert lake_rows(spark, tmp_path / "parallel", DATABASE, "account", history.columns["account"]) == expected
-    log = [*columns, "_cdc_transaction"]
-    for table, names in {"account": columns, "account_changelog": log}.items():
-        there = [lake_rows(spark, tmp_path / way, DATABASE, table, names) for way in ("parallel", "in_order")]
-        assert there[0], table
-        assert there[0] == there[1], table
-    ends = [_last_cut(tmp_path / way) for way in ("parallel", "in_order")]
-    for name in ("account", "account_changelog"):
-        states = [end.cursor.targets[f"{DATABASE}.{name}"] for end in ends]
-        assert states[0].partial == states[1].partial
-        assert ends[0].tables[f"{DATABASE}.{name}"].columns == ends[1].tables[f"{DATABASE}.{name}"].columns
-    assert ends[0].cursor.gtid_set == ends[1].cursor.gtid_set
-    assert sum(cut.interval.transactions_applied for cut in _cuts(tmp_path / "parallel")) == sum(
-        cut.interval.transactions_applied for cut in _cuts(tmp_path / "in_order")
-    )
+    assert lake_rows(spark, tmp_path / "parallel", DATABASE, "account", names) == expected
+    names = [*names, "_cdc_op", "_cdc_seq", "_cdc_ts"]
+    ways = [tmp_path / way for way in ("parallel", "in_order")]
+    rows, other_rows = (lake_rows(spark, way, DATABASE, "account", names) for way in ways)
+    assert rows == other_rows
+    cut, other_cut = (_cuts(way)[-1] for way in ways)
+    assert cut.cursor.targets[ACCOUNT].partial is other_cut.cursor.targets[ACCOUNT].partial is False
+    assert cut.tables[ACCOUNT].columns == other_cut.tables[ACCOUNT].columns
+    assert cut.cursor.gtid_set == other_cut.cursor.gtid_set
+    counts, other_counts = (sum(cut.interval.transactions_applied for cut in _cuts(way)) for way in ways)
+    assert counts == other_counts
     assert not list((tmp_path / "parallel" / "_cdc" / "bank" / "staging").iterdir())
+
+
+def test_k18_k10_tasks_stage_what_one_process_stages(history: History, make_config: MakeConfig, tmp_path: Path) -> None:
+    """In each mode, file by file joined; no JVM: the sequential way is ended after its record."""
+    rules = [{"tables": [ACCOUNT], "mode": mode, "name": f"shop.{mode}"} for mode in MODES]
+    config = make_config(history.archive, targets=rules)
+    start, end = PositionConfig(journal=history.journals[4]), PositionConfig(journal=history.journals[7])
+    sides = [SideLake(config, path=tmp_path / way, tables=[ACCOUNT]) for way in ("in_order", "parallel")]
+    records = [begin(side, start=start, end=end, purpose="into") for side in sides]
+    runs = [side.run_config(record) for side, record in zip(sides, records, strict=True)]
+    with pytest.raises(Killed):
+        capture(runs[0], cursors=sides[0].cursors(), observer=KilledAt("after_record"))
+    paths = LakePaths(runs[0].sink.lake_path, "bank")
+    expected = BatchRecord.model_validate_json(paths.batch(1).read_text())
+
+    capture(runs[1], cursors=sides[1].cursors(), bound=start)  # a cursor, and nothing else
+    before = sides[1].cursors().read()
+    assert before is not None
+    archive = ArchiveSource(history.archive)
+    given = Given(
+        config=runs[1],
+        directory=history.archive,
+        cut="",
+        cursor=before.model_dump_json(),
+        identity=archive.identity,
+        uses_gtids=True,
+        number=1,
+        epoch=1,
+    )
+    tasks = [
+        SegmentTask(journal=one.journal, start=one.start, stop=one.end)
+        for one in (survey(Look(path=str(history.archive / name)), config=runs[1]) for name in history.journals[4:7])
+    ]
+    results = [decode_segment(task, given) for task in tasks]
+    assert not [result.refused for result in results if result.refused]
+    cursor = joined_cursor(before, results, number=1)
+    joined = joined_record(results, source="bank", cursor=cursor, start=before.position, run_id="")
+    assert [target.table for target in joined.targets] == [f"shop.{mode}" for mode in sorted(MODES)]
+    for target, other in zip(joined.targets, expected.targets, strict=True):
+        assert len(target.files) == 3
+        staged, other_staged = (_staged(run, of) for run, of in ((runs[1], target), (runs[0], other)))
+        assert staged.equals(other_staged), target.table
+        without = {"files", "app_id"}
+        assert target.model_dump(exclude=without) == other.model_dump(exclude=without)
+    assert joined.interval.transactions_applied == expected.interval.transactions_applied
+    assert {name: state.partial for name, state in joined.cursor_after.targets.items()} == dict.fromkeys(
+        (f"shop.{mode}" for mode in MODES), True
+    )
+    across = SegmentTask(journal=history.journals[3], start=4, stop=tasks[0].stop)
+    alter = survey(Look(path=str(history.archive / across.journal)), config=runs[1])
+    refused = decode_segment(across.model_copy(update={"stop": alter.end}), given)
+    assert "cannot be decoded apart" in refused.refused, "a DDL of a target"
+
+
+def _staged(config: PipelineConfig, target: RecordedTarget) -> pa.Table:
+    files = [pq.read_table(config.sink.lake_path / file.path) for file in target.files]
+    return pa.concat_tables(files).sort_by([("_seq", "ascending"), ("_op", "ascending")]).combine_chunks()
 
 
 def test_k14_salts_do_not_leave_the_process_and_servers_are_not_read_side_by_side(
@@ -80,9 +139,6 @@ def test_k14_salts_do_not_leave_the_process_and_servers_are_not_read_side_by_sid
     assert report.parallel.tasks == 0
     live = make_config({"kind": "live", "host": "127.0.0.1", "port": 1, "user": "u", "password": "p"})
     side = SideLake(live, path=tmp_path / "other", tables=[ACCOUNT])
-    from cdc_pipeline.pipeline.backfill_parallel import fill_in_parallel
-    from cdc_pipeline.pipeline.report import SilentObserver
-
     with pytest.raises(ConfigError, match="only archives"):
         fill_in_parallel(
             side.config,
@@ -166,7 +222,3 @@ def test_a_journal_that_cannot_be_looked_at_is_told(history: History, make_confi
 def _cuts(lake: Path) -> list[Cut]:
     paths = LakePaths(lake, "bank")
     return [Cut.model_validate_json(file.read_text()) for file in sorted(paths.cuts.glob("*.json"))]
-
-
-def _last_cut(lake: Path) -> Cut:
-    return _cuts(lake)[-1]

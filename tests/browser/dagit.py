@@ -19,7 +19,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -163,8 +163,15 @@ class Dagit:
 
     def launch(self, *, job: str, step: str, config: Mapping[str, object]) -> str:
         """Launch `job` with `config` for its step, as the launchpad does, and wait for success. The run's id."""
-        selector = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "jobName": job}
-        run_config = {"ops": {step: {"config": dict(config)}}}
+        return self._launched(job, {}, {"ops": {step: {"config": dict(config)}}})
+
+    def check(self, checks: Mapping[tuple[str, ...], Sequence[str]]) -> str:
+        """Execute checks of assets alone, as their page does, and wait for success. The run's id."""
+        selection = [{"assetKey": {"path": list(key)}, "name": name} for key, names in checks.items() for name in names]
+        return self._launched("__ASSET_JOB", {"assetSelection": [], "assetCheckSelection": selection}, {})
+
+    def _launched(self, job: str, selection: Mapping[str, object], run_config: Mapping[str, object]) -> str:
+        selector = {"repositoryLocationName": LOCATION, "repositoryName": "__repository__", "jobName": job, **selection}
         params = {"selector": selector, "mode": "default", "runConfigData": run_config}
         answer = self.graphql(_LAUNCH, {"params": params})["launchRun"]
         assert answer["__typename"] == "LaunchRunSuccess", answer
@@ -175,6 +182,10 @@ class Dagit:
             assert time.monotonic() < deadline, f"run {run_id} is {status} after {RUN_DEADLINE_S} s\n{self._log_end()}"
             self._pause.wait(_POLL_S)
         return run_id
+
+    def pause(self) -> None:
+        """Wait a moment before the next question."""
+        self._pause.wait(_POLL_S)
 
     def _wait_ready(self) -> None:
         """Until it answers and has loaded the project."""

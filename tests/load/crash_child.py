@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 from cdc_pipeline.config import PipelineConfig
@@ -27,6 +28,9 @@ class Killer(SilentLoadObserver):
             self._joints = self._joints[1:]
             if not self._joints:
                 os.kill(os.getpid(), signal.SIGKILL)
+
+    def load_stepped(self, text: str) -> None:
+        print(f"{time.monotonic():.1f} {text}", file=sys.stderr, flush=True)
 
 
 def main(config_file: str, cursor_folder: str, joints: str) -> int:

@@ -13,14 +13,15 @@ KEYS = 400
 
 
 class Writer:
-    """Inserts, updates, deletes and moves rows of ``a`` (by key), ``h`` (history) and ``k`` (without a key), each
-    transaction in all of them, until the context ends.
+    """Inserts, updates, deletes and moves rows, each transaction in all of its tables, until the context ends.
 
     Args:
+        tables: of ``a`` and ``h`` (by key) and ``k`` (without a key).
         pause_s: between two transactions.
     """
 
-    def __init__(self, server: Server, database: str, *, seed: int, pause_s: float = 0.01) -> None:
+    def __init__(self, server: Server, database: str, tables: str, *, seed: int, pause_s: float = 0.05) -> None:
+        self._tables = tables
         self._connection: Any = server.root_connection(database=database)
         self._random = random.Random(seed)
         self._pause_s = pause_s
@@ -68,8 +69,8 @@ class Writer:
 
     def _transaction(self) -> list[str]:
         number, key = self._random.randrange, self._random.randrange
-        return [
-            self._random.choice(
+        statements = {
+            "a": self._random.choice(
                 [
                     f"INSERT INTO a (id, v, n) VALUES ({key(KEYS, 2 * KEYS)}, 'in{number(99)}', 1) "
                     f"ON DUPLICATE KEY UPDATE n = n + 1",
@@ -78,17 +79,18 @@ class Writer:
                     f"UPDATE IGNORE a SET id = {key(2 * KEYS)} WHERE id = {key(2 * KEYS)}",
                 ]
             ),
-            self._random.choice(
+            "h": self._random.choice(
                 [
                     f"INSERT INTO h VALUES ({key(60)}, {number(9)}) ON DUPLICATE KEY UPDATE v = v + 1",
                     f"DELETE FROM h WHERE id = {key(60)}",
                 ]
             ),
-            self._random.choice(
+            "k": self._random.choice(
                 [
                     f"INSERT INTO k VALUES ({key(5)}, 'x')",
                     f"DELETE FROM k WHERE v = {key(5)} LIMIT 1",
                     f"UPDATE k SET w = 'y{number(3)}' WHERE v = {key(5)} LIMIT 1",
                 ]
             ),
-        ]
+        }
+        return [statements[table] for table in self._tables]

@@ -17,6 +17,7 @@ from tests.pipeline.comparison import server_rows
 from tests.pipeline.test_end_to_end import here, live
 from tests.pipeline.xa_session import XaSession
 from tests.servers import Server
+from tests.torture_sink.delta_reader import newest_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
@@ -41,10 +42,14 @@ class Lake:
     def __init__(self, spark: Any, config: PipelineConfig, database: str) -> None:
         self._spark, self._path, self._database = spark, config.sink.lake_path, database
 
-    def rows(self, table: str, columns: list[str], where: str = "true") -> list[tuple[Any, ...]]:
+    def rows(self, table: str, columns: list[str], where: str = "") -> list[tuple[Any, ...]]:
+        """Sorted; what a condition chooses by Spark, all of a table without it, at a hundredth of the cost."""
+        folder = self._path / self._database / table
+        if not where:
+            return sorted((tuple(row.values()) for row in newest_rows(folder, *columns)), key=repr)
         from cdc_pipeline.sink.read import table_frame
 
-        frame = table_frame(self._spark, self._path / self._database / table).where(where).select(*columns)
+        frame = table_frame(self._spark, folder).where(where).select(*columns)
         return sorted((tuple(row.values()) for row in frame.toArrow().to_pylist()), key=repr)
 
     def folded(self) -> list[tuple[Any, ...]]:

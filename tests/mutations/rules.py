@@ -26,8 +26,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _STAGING + "test_k1_the_after_bit_is_set_on_slices_too",
     ),
     Mutation(
-        "K1", "the row ordinal is part of a seq", "binlog/seq.py",
-        "        | row_ordinal.astype(np.uint64) << np.uint64(1)\n", "",
+        "K1", "the row ordinal is part of a seq", "binlog/kernels/places.py",
+        "            | np.uint64(row_ordinal[row]) << _ONE\n", "",
         "binlog_rows/test_decode.py::test_k1_ops_places_and_seq_of_each_change",
     ),
     Mutation(

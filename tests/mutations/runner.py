@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import multiprocessing
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,18 @@ ROOT = Path(__file__).resolve().parents[2]
 COPIED = ("cdc_pipeline", "tests", "tools", "jobs", "dagster_home", "benchmarks", "docs")
 FILES = ("pyproject.toml", "README.md", "ARCHITECTURE.md", "Makefile", "requirements.lock", "workspace.yaml")
 TIMEOUT_S = 1800
+LIBRARIES = (
+    "pytest",
+    "numba",
+    "numpy",
+    "pyarrow.parquet",
+    "pydantic",
+    "sqlglot",
+    "deltalake",
+    "pymysql",
+    "click",
+    "rich",
+)
 
 
 @dataclass(frozen=True)
@@ -73,22 +86,43 @@ def mutated(project: Path, mutation: Mutation) -> Iterator[None]:
         os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def run_tests(project: Path, *tests: str) -> subprocess.CompletedProcess[str]:
-    """pytest's run of some tests in a copy, up to the first that fails."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *(f"tests/{test}" for test in tests)],
-        cwd=project,
-        env={**os.environ, "PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_S,
-    )
+def run_tests(project: Path, *tests: str) -> tuple[int, str]:
+    """pytest's exit code for some tests in a copy, up to the first that fails, and what it printed.
+
+    It runs in a process that is forked from this one, which has imported the libraries and nothing of the project.
+    """
+    for name in LIBRARIES:
+        importlib.import_module(name)
+    printed = project / "printed"
+    child = multiprocessing.get_context("fork").Process(target=_body, args=(project, tests, printed))
+    child.start()
+    child.join(TIMEOUT_S)
+    if child.exitcode is None:
+        child.kill()
+        child.join()
+    return child.exitcode or 0, printed.read_text(encoding="utf-8", errors="replace")
+
+
+def _body(project: Path, tests: tuple[str, ...], printed: Path) -> None:
+    file = os.open(printed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    for number in (1, 2):
+        os.dup2(file, number)
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "tools", "cdc_pipeline")]:
+        del sys.modules[name]
+    os.environ["PYTHONPATH"] = str(project)  # for processes that the tests start
+    sys.dont_write_bytecode = True
+    sys.path[:] = [str(project), *(place for place in sys.path if place not in ("", str(ROOT)))]
+    os.chdir(project)
+    import pytest
+
+    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--timeout=0", *(f"tests/{test}" for test in tests)])
+    sys.stdout.flush()
+    os._exit(int(code))
 
 
 def judge(project: Path, mutation: Mutation) -> Outcome:
     """Whether the test sees that the rule is out. A test that cannot be collected sees nothing."""
     with mutated(project, mutation):
-        done = run_tests(project, mutation.test)
-    last = done.stdout.strip().splitlines()[-1:] or [done.stderr.strip()[-200:]]
-    return Outcome(mutation, done.returncode == 1 and " failed" in last[0], last[0])
+        code, printed = run_tests(project, mutation.test)
+    last = (printed.strip().splitlines() or ["nothing was printed"])[-1]
+    return Outcome(mutation, code == 1 and " failed" in last, last)

@@ -8,7 +8,7 @@ from pathlib import Path, PosixPath
 from typing import Any
 
 from tests.servers import Server
-from tests.torture_sink.delta_reader import newest_version, read_delta
+from tests.torture_sink.delta_reader import newest_rows
 
 
 def server_rows(
@@ -32,8 +32,8 @@ def lake_rows(spark: Any, lake: Path, database: str, table: str, columns: list[s
     """Rows of a Delta table, sorted, in the same forms. Those of a folder are read without Spark, at the cost of a few
     milliseconds; `torture_sink/test_packs.py` shows that Spark reads the same."""
     if isinstance(lake, PosixPath):
-        rows = read_delta(lake / database / table, newest_version(lake / database / table)).rows
-        return sorted((tuple(_plain(row[column], "") for column in columns) for row in rows), key=repr)
+        rows = newest_rows(lake / database / table, *columns)
+        return sorted((tuple(_plain(value, "") for value in row.values()) for row in rows), key=repr)
     from cdc_pipeline.sink.read import table_frame
 
     frame = table_frame(spark, lake / database / table)

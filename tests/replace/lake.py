@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.sink.content import Replacement, content_of, replacement
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.sql import table_at
-from cdc_pipeline.sink.staging import TargetPlan
+from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
 from tests.sink.build import Change, cursor_at, decoded, interval_of, plan_of, seq_of
 
 LOAD_PLACE = 500  # of the rows that a load reads
@@ -68,7 +67,13 @@ def apply(sink: DeltaSink, plan: TargetPlan, *pieces: tuple[TableSchema, Sequenc
         batch.create(plan)
     for schema, changes, place in pieces:
         batch.add(decoded(schema, changes, first_place=place), plan)
-    return sink.finish(batch.record(interval=interval_of(number), cursor_after=cursor_at(number), **named))
+    return finish(sink, batch, **named)
+
+
+def finish(sink: DeltaSink, batch: StagedBatch, **named: Any) -> Cut:
+    """Record a batch and finish it."""
+    named.setdefault("cursor_after", cursor_at(batch.number))
+    return sink.finish(batch.record(interval=interval_of(batch.number), **named))
 
 
 def replaced(lakes: Lakes, plan: TargetPlan) -> Replacement:
@@ -82,16 +87,16 @@ def replaced(lakes: Lakes, plan: TargetPlan) -> Replacement:
     return replacement(plan, content, before=before, state=state)
 
 
-def recorded_swap(lakes: Lakes, plan: TargetPlan, *, cursor: CursorState | None = None) -> BatchRecord:
-    """The record of the batch that puts the side table of a plan in the place of its target."""
-    made = replaced(lakes, plan)
+def recorded_swap(lakes: Lakes, *plans: TargetPlan) -> BatchRecord:
+    """The record of the batch that puts the side tables of some plans in the place of their targets."""
+    made = [replaced(lakes, plan) for plan in plans]
     number = next_number(lakes.main)
     batch = lakes.main.begin(number)
-    batch.replace(made.plan, made.content)
+    for found in made:
+        batch.replace(found.plan, found.content)
     assert batch.has_work
-    return batch.record(
-        interval=interval_of(number), cursor_after=cursor or cursor_at(number), kind="load", notes=made.notes
-    )
+    notes = tuple(note for found in made for note in found.notes)
+    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes)
 
 
 def differences(lakes: Lakes, schema: TableSchema) -> list[Any]:

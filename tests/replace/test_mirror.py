@@ -13,11 +13,17 @@ from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.delta_log import read_table_log
 from cdc_pipeline.sink.read import read
 from cdc_pipeline.sink.replace import ContentCommit
+from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE
 from tests.replace.lake import Lakes, apply, differences, plan, recorded_swap, side_plan
 from tests.sink.build import column, delete, insert, table_schema, update
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
 pytestmark = pytest.mark.spark
+
+
+def rows(lakes: Lakes) -> list[tuple[int, int]]:
+    found = lakes.main.read_rows("shop.orders", "id", "total").to_pylist()
+    return sorted((row["id"], row["total"]) for row in found)
 
 
 def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
@@ -29,13 +35,17 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     apply(lakes.side, loading, (ORDERS, [insert(id=n, total=10 * n) for n in range(3, 9)], 500), kind="load")
     changes = [update({"id": 4, "total": 40}, {"id": 4, "total": 41}), delete(id=5, total=50)]
     apply(lakes.side, loading, (ORDERS, changes, 600))
+    # RESTORE keeps transaction ids: such a table gets a new one and is loaded anew.
+    lakes.sql(f"RESTORE TABLE {lakes.table(ORDERS)} TO VERSION AS OF 0")
+    assert list(lakes.main.failing_targets(first)) == ["shop.orders"]
     record = recorded_swap(lakes, loading)
+    assert not lakes.main.failing_targets(first)
     cut = lakes.main.finish(record)
     assert differences(lakes, ORDERS) == []
     state = cut.cursor.targets["shop.orders"]
-    assert (state.app_id, state.partial, state.exact, state.delta_version) == (loading.app_id, False, False, 2)
+    assert (state.app_id, state.partial, state.exact, state.delta_version) == (loading.app_id, False, False, 3)
     lakes.main.check_targets(cut)
-    made = lakes.actions(ORDERS, 2)
+    made = lakes.actions(ORDERS, 3)
     assert [mark["version"] for mark in made["txn"]] == [32]
     assert made["commitInfo"][0]["operation"] == "WRITE"
     for number in (1, 2):
@@ -43,8 +53,24 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     old = read(spark, lakes.main.paths.lake, "shop.orders", as_of=1).orderBy("id").collect()
     assert [(row.id, row.total) for row in old] == [(n, n) for n in range(5)]
     apply(lakes.main, side_plan(plan(ORDERS)), (ORDERS, [insert(id=100, total=1), delete(id=3, total=30)], 700))
-    rows = lakes.main.read_rows("shop.orders", "id", "total").to_pylist()
-    assert sorted(tuple(row.values()) for row in rows) == [(4, 41), (6, 60), (7, 70), (8, 80), (100, 1)]
+    assert rows(lakes) == [(4, 41), (6, 60), (7, 70), (8, 80), (100, 1)]
+
+    # Without its side table the batch ends too: the target stays as it is, and nothing of the load is left there.
+    lakes.load_again()
+    again = side_plan(plan(ORDERS), 2)
+    apply(lakes.side, again, (ORDERS, [insert(id=1, total=1)], 800), kind="load")
+    apply(lakes.side, again, (ORDERS, [insert(id=2, total=2)], 900))
+    record = recorded_swap(lakes, again)
+    here, side = lakes.main.paths.table("shop.orders"), lakes.side.paths.table("shop.orders")
+    before = sorted(here.rglob("*"))
+    max(side.glob("*.parquet"), key=lambda file: file.stat().st_mtime_ns).unlink()
+    cut = lakes.main.finish(record)
+    assert [(note.kind, note.table) for note in cut.notes[-1:]] == [(LOAD_FAILED_NOTE, "shop.orders")]
+    assert sorted(here.rglob("*")) == before
+    assert cut.cursor.targets["shop.orders"].app_id == loading.app_id
+    assert cut.cursor.targets["shop.orders"].suspended is None
+    lakes.main.check_targets(cut)
+    assert len(rows(lakes)) == 5
 
 
 def test_k2_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_once(
@@ -87,5 +113,4 @@ def test_k2_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_once
     assert differences(lakes, ORDERS) == []
     # A row that is there already is not appended: the table is not as its CREATE left it.
     apply(lakes.main, loading, (ORDERS, [insert(id=3, total=33), insert(id=4, total=4)], 700))
-    rows = lakes.main.read_rows("shop.orders", "id", "total").to_pylist()
-    assert sorted(tuple(row.values()) for row in rows) == [(0, 0), (1, 1), (2, 2), (3, 33), (4, 4)]
+    assert rows(lakes) == [(0, 0), (1, 1), (2, 2), (3, 33), (4, 4)]

@@ -37,6 +37,7 @@ from tests.sink.build import (
     table_schema,
     update,
 )
+from tests.torture_sink.delta_reader import newest_rows
 
 EVERY = table_schema(
     "shop.every",
@@ -108,7 +109,7 @@ def batch(sink: DeltaSink, number: int, changes: Sequence[Change], *, place: int
 
 
 def rows(sink: DeltaSink) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in sink.read_rows("shop.orders", "id", "total").to_pylist())
+    return sorted(tuple(row.values()) for row in newest_rows(sink.paths.table("shop.orders"), "id", "total"))
 
 
 def actions(sink: DeltaSink, version: int) -> dict[str, list[Any]]:

@@ -30,6 +30,7 @@ from tests.sink.build import (
     table_schema,
     update,
 )
+from tests.torture_sink.delta_reader import newest_rows
 
 pytestmark = pytest.mark.spark
 
@@ -38,7 +39,7 @@ PEOPLE = table_schema("shop.people", [column("id", Kind.INT32), column("total", 
 
 
 def rows_of(sink: DeltaSink, table: str, *columns: str) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row.values()) for row in sink.read_rows(table, *columns).to_pylist())
+    return sorted(tuple(row.values()) for row in newest_rows(sink.paths.table(table), *columns))
 
 
 def transactions(sink: DeltaSink, table: str) -> list[int]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.sink.delta import DeltaSink
 from tests.sink.build import Change, applied, column, delete, insert, seq_of, table_schema, update
+from tests.torture_sink.delta_reader import newest_rows
 
 pytestmark = pytest.mark.spark
 
@@ -138,7 +139,7 @@ def lines_of(sink: DeltaSink) -> list[tuple[Any, ...]]:
             int(row["_cdc_seq"]),
             row["_cdc_op"],
         )
-        for row in sink.read_rows("shop.things").to_pylist()
+        for row in newest_rows(sink.paths.table("shop.things"))
     )
 
 

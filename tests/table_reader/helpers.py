@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
@@ -46,13 +47,15 @@ def selected(
     reader: TableReader, schema: TableSchema, bounds: KeyRange | None = ALL_ROWS, **options: Any
 ) -> tuple[pa.RecordBatch, list[InvalidValue]]:
     """All rows of one SELECT as one batch."""
-    return joined(list(reader.select(schema, bounds=bounds, **options)))
+    return joined(schema, list(reader.select(schema, bounds=bounds, **options)))
 
 
-def joined(parts: list[SelectedRows]) -> tuple[pa.RecordBatch, list[InvalidValue]]:
+def joined(schema: TableSchema, parts: list[SelectedRows]) -> tuple[pa.RecordBatch, list[InvalidValue]]:
+    """Batches as one."""
     first, invalid = 0, []
     for part in parts:
         part.rows.validate(full=True)
         invalid += [value._replace(row=value.row + first) for value in part.invalid]
         first += len(part)
-    return pa.concat_batches([part.rows for part in parts]), sorted(invalid)
+    nothing = pa.RecordBatch.from_pylist([], arrow_schema(schema))
+    return pa.concat_batches([nothing, *(part.rows for part in parts)]), sorted(invalid)

@@ -72,6 +72,12 @@ def newest_version(folder: Path) -> int:
     return max(int(file.stem) for file in (folder / "_delta_log").glob("*.json") if file.stem.isdigit())
 
 
+def newest_rows(folder: Path, *columns: str) -> list[dict[str, Any]]:
+    """Rows of the newest version of the table in `folder`; all columns, or those named."""
+    rows = read_delta(folder, newest_version(folder)).rows
+    return [{name: row[name] for name in columns} for row in rows] if columns else rows
+
+
 def _identity(action: dict[str, Any]) -> tuple[str, str]:
     vector = action.get("deletionVector")
     unique = "" if not vector else f"{vector['storageType']}{vector['pathOrInlineDv']}@{vector.get('offset', '')}"
@@ -120,6 +126,8 @@ def _logical(value: Any, delta_type: Any) -> Any:
         return Decimal(value).quantize(Decimal(1).scaleb(-scale), context=_EXACT)
     if delta_type == "timestamp_ntz" and type(value) is dt.date:
         return dt.datetime.combine(value, dt.time())
+    if delta_type == "timestamp" and value.tzinfo is None:  # an instant, whatever the file's own type says
+        return value.replace(tzinfo=dt.UTC)
     if delta_type == "double" and isinstance(value, int):
         return float(value)
     return value

@@ -17,6 +17,7 @@ from cdc_pipeline.schema.types import check_column_names, quoted_table
 # They keep nothing when a transaction is rolled back, or nothing at all.
 _TRANSACTIONAL: Final = frozenset({"INNODB", "NDBCLUSTER", "ROCKSDB", "TOKUDB"})
 _EMPTIED: Final = frozenset({"MEMORY", "BLACKHOLE"})
+_NAMED_MAX: Final = 5
 
 
 def _matching(context: Context) -> Iterator[Told]:
@@ -202,12 +203,15 @@ def _partial(context: Context) -> Iterator[Told]:
     source = context.config.name
     targets = cursor.targets if cursor is not None else {}
     partial = sorted({name for state in targets.values() if state.partial for name in state.source_names})
-    for name in partial:
+    for names in [[name] for name in partial] if len(partial) <= _NAMED_MAX else [partial]:
+        is_one = len(names) == 1
         yield warning(
-            f"{name} is partial: it holds only the rows that changed since its capture began",
-            expected="a table that was created in the log, or loaded",
-            got="first met in the middle of the log",
-            mend=f"cdc-pipeline snapshot {source} --table {name}",
+            f"{names[0]} is partial: it holds only the rows that changed since its capture began"
+            if is_one
+            else f"{len(names)} tables are partial: they hold only the rows that changed since their capture began",
+            expected="tables that were created in the log, or loaded",
+            got="first met in the middle of the log" if is_one else listed(names),
+            mend=_load(source, names),
         )
     known = {name for state in targets.values() for name in state.source_names}
     new = [name for name in context.base_tables if name not in known]
@@ -215,11 +219,16 @@ def _partial(context: Context) -> Iterator[Told]:
         yield note(
             "tables that the lake does not have yet: their rows of before come by a load, all others by the log",
             got=listed(new),
-            mend=f"cdc-pipeline snapshot {source} " + " ".join(f"--table {name}" for name in new[:3])
-            + (" ..." if len(new) > 3 else ""),
-        )  # fmt: skip
+            mend=_load(source, new),
+        )
     elif not partial:
         yield ok("no table is partial")
+
+
+def _load(source: str, names: Sequence[str]) -> str:
+    """The command that loads tables; without names it loads all that need it."""
+    named = "" if len(names) > _NAMED_MAX else "".join(f" --table {name}" for name in names)
+    return f"cdc-pipeline snapshot {source}{named}"
 
 
 def _quoted(names: Sequence[str]) -> str:

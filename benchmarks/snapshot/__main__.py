@@ -1,0 +1,80 @@
+"""A table of MySQL into Delta: ours beside a row loop and beside Spark's own JDBC, in one run.
+
+    python -m benchmarks.snapshot [--json]          ROWS=5000000 by default
+
+CPU-seconds of the client's process tree, JVM included, server excluded; each way in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.report import Figure, report
+from benchmarks.snapshot.table import served
+from benchmarks.snapshot.ways import SLICE_ROWS, WAYS, Spent, Work
+
+ROWS = int(os.environ.get("ROWS", "5000000"))
+MILLION = 1_000_000
+LOOP_TIMES_MIN = 3.0
+JDBC_TIMES_MAX = 1.3
+READING_MAX_S = 3.0
+GROWTH_MAX = 1.2
+
+
+def measured(name: str, work: Work) -> Spent:
+    """One way, in a process and a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="cdc-bench-snapshot-") as folder:
+        arguments = [name, str(work.port), folder, str(work.rows)]
+        command = [sys.executable, "-m", "benchmarks.snapshot", "way", *arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    line = next(line for line in done.stdout.splitlines() if line.startswith("SPENT "))
+    spent = Spent(**json.loads(line.removeprefix("SPENT ")))
+    print(
+        f"{name}: {spent.rows:,} rows, {spent.cpu_s:.2f} CPU-s, {spent.peak_mib:.0f} MiB", file=sys.stderr, flush=True
+    )
+    return spent
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["way"]:
+        name, port, folder, rows = sys.argv[2:6]
+        spent = WAYS[name](Work(int(port), Path(folder), int(rows)))
+        print("SPENT " + json.dumps(spent.plain()), flush=True)
+        return 0
+    with served(ROWS) as server:
+        server.create_replication_user()
+        work = Work(server.port, Path(), ROWS)
+        measured("reading", replace(work, rows=min(ROWS, 1000)))  # kernels that are not compiled yet
+        spent = {name: measured(name, work) for name in WAYS}
+        tenth = measured("reading", replace(work, rows=ROWS // 10))
+    for name, one in spent.items():
+        wanted = min(ROWS, SLICE_ROWS) if name.startswith("row_loop") else ROWS
+        if one.rows != wanted:
+            raise SystemExit(f"{name} read {one.rows} of {wanted} rows")
+    loop_s, loop_delta_s, jdbc_s, arrow_s, reading_s, ours_s = (one.cpu_s for one in spent.values())
+    millions = ROWS / MILLION
+    peak_mib = spent["reading"].peak_mib
+    figures = [
+        Figure(f"{millions:g} M rows into Delta, a row loop (a slice, scaled)", loop_delta_s, "CPU-s"),
+        Figure("... spark.read.jdbc over the same ranges", jdbc_s, "CPU-s"),
+        Figure("... ours", ours_s, "CPU-s"),
+        Figure("... the row loop beside it", loop_delta_s / ours_s, "times", at_least=LOOP_TIMES_MIN),
+        Figure("... it beside spark.read.jdbc", ours_s / jdbc_s, "times", at_most=JDBC_TIMES_MAX),
+        Figure("the same into Parquet, a row loop (a slice, scaled)", loop_s, "CPU-s"),
+        Figure("... ours", reading_s, "CPU-s", at_most=READING_MAX_S * millions),
+        Figure("... the row loop beside it", loop_s / reading_s, "times", at_least=LOOP_TIMES_MIN),
+        Figure("... ours, to Arrow alone", arrow_s, "CPU-s"),
+        Figure("... resident memory at its largest", peak_mib, "MiB"),
+        Figure("... beside a tenth of the rows", peak_mib / tenth.peak_mib, "times", at_most=GROWTH_MAX),
+    ]
+    return report("loading a table", figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""``cdc-pipeline verify``: proves that the lake's tables equal the source, and repairs what differs."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
+from cdc_pipeline.cli.settings import Settings, with_json
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from cdc_pipeline.pipeline.verify import Asked
+    from cdc_pipeline.pipeline.verify_report import Difference, Step, TableVerified, VerifyReport
+
+DIFFERENT: Final = 3
+UNPROVED: Final = 4
+_KIND_TEXTS: Final = {
+    "missing": "missing in the lake",
+    "extra": "only in the lake",
+    "different": "other values",
+    "duplicate": "twice in the lake",
+    "ambiguous": "twice at the source",
+}
+
+
+@click.command("verify")
+@click.argument("source")
+@click.option("--table", "tables", multiple=True, metavar="SCHEMA.TABLE", help="Only this table; repeatable.")
+@click.option("--repair", is_flag=True, help="Bring what differs to what the source has, then verify again.")
+@click.option("--yes", is_flag=True, help="Repair without asking.")
+@click.option(
+    "--sample",
+    type=click.FloatRange(0, 100, min_open=True),
+    metavar="PERCENT",
+    help="Read this share of the key ranges; rows that only the lake has are not looked for.",
+)
+@click.option("--seed", type=int, default=0, metavar="N", help="Of a sample: another one for each number.")
+@click.option("--rows-per-range", type=click.IntRange(min=1), default=200_000, show_default=True, metavar="N")
+@click.option("--show", type=click.IntRange(min=0), default=20, show_default=True, metavar="N", help="Keys to name.")
+@with_json
+def command(
+    settings: Settings,
+    *,
+    source: str,
+    tables: tuple[str, ...],
+    repair: bool,
+    yes: bool,
+    sample: float | None,
+    seed: int,
+    rows_per_range: int,
+    show: int,
+) -> None:
+    """Compare the tables of SOURCE in the lake with the server, at a position that is exactly known.
+
+    Nothing is locked, and nothing is written at the source; captures go on meanwhile. Differing keys are named. A table
+    that another program has written to is told by what that changed, and put back by --repair. Partial tables are
+    compared only where --table names them.
+
+    Exit codes: 0 equal, proved; 1 failed; 2 wrong usage; 3 some rows differ; 4 nothing differs, but something is not
+    proved: keys that changed whenever they were looked at, or a table that could not be compared.
+    """
+    from cdc_pipeline.pipeline.verify import Asked
+
+    settings.config_of(source)  # its mistakes first, before anything heavy is loaded
+    _confirm(settings, repair=repair, yes=yes)
+    asked = Asked(
+        tables=tables,
+        repair=repair,
+        share=1.0 if sample is None else sample / 100,
+        seed=seed,
+        rows_per_range=rows_per_range,
+        keys_shown=show,
+        who=_who(),
+    )
+    report = _execute(settings, source, asked)
+    if settings.as_json:
+        emit_json({**report.model_dump(mode="json"), "status": report.status, "exit_code": exit_code(report)})
+    else:
+        _show(report)
+    if exit_code(report):
+        raise click.exceptions.Exit(exit_code(report))
+
+
+def exit_code(report: VerifyReport) -> int:
+    """0 where all tables are proved equal; `DIFFERENT`, `UNPROVED`."""
+    return {"equal": 0, "different": DIFFERENT}.get(report.status, UNPROVED)
+
+
+def _confirm(settings: Settings, *, repair: bool, yes: bool) -> None:
+    import sys
+
+    if not repair or yes:
+        return
+    if settings.as_json or not sys.stdin.isatty():
+        raise click.UsageError("nobody is there to confirm a repair: give --yes to do it. Nothing was changed.")
+    click.confirm("Rows of the lake that differ will be replaced by those of the source. Go on?", abort=True, err=True)
+
+
+def _execute(settings: Settings, source: str, asked: Asked) -> VerifyReport:
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.orchestration.verify_runs import VerifyRuns
+    from cdc_pipeline.pipeline.verify import verify
+
+    config = settings.config_of(source)
+    with open_instance() as instance, quiet_streams(quiet=not settings.debug) as stream:
+        console = notes(stream)
+        runs = VerifyRuns(
+            load_source(settings.jobs_directory, source),
+            config,
+            instance=instance,
+            log_level="DEBUG" if settings.debug else "CRITICAL",
+            on_waiting=lambda held: console.print(f"waiting for the runs that hold this source: {', '.join(held)}"),
+        )
+        status = console.status("") if console.is_terminal and not settings.as_json else None
+        if status is None:
+            return verify(config, runs=runs, asked=asked)
+        with status:
+            return verify(config, runs=runs, asked=asked, on_step=_shows(status))
+
+
+def _shows(status: Status) -> Callable[[Step], None]:
+    def show(step: Step) -> None:
+        status.update(f"{step.target}: {step.what} {count_of(step.rows, 'row') if step.rows else ''}")
+
+    return show
+
+
+def _show(report: VerifyReport) -> None:
+    numbers = ("source", "lake", "equal", "differ", "unsettled")
+    rows = table(f"{report.source}: {report.status.replace('_', ' ')}", "table", "", *numbers, "cut", numbers=numbers)
+    for name, found in report.tables.items():
+        differ = sum(found.counts.values()) + found.strays
+        compared = found.status != "not_compared" and found.rounds
+        figures = (found.rows_source, found.rows_lake, found.rows_equal, differ, found.unsettled)
+        cut = f"{found.cut} at {found.place}" if found.place is not None else ""
+        rows.add_row(name, found.status.replace("_", " "), *(f"{n:,}" if compared else "" for n in figures), cut)
+    out = results()
+    out.print(rows)
+    for name, found in report.tables.items():
+        for line in lines_of(found):
+            out.print(f"{name}: {line}", markup=False, soft_wrap=True)
+    out.print(f"{count_of(len(report.tables), 'table')} in {report.seconds:,.1f} s")
+
+
+def lines_of(found: TableVerified) -> list[str]:
+    """What there is to say of one table besides its figures."""
+    lines = []
+    if found.foreign is not None:
+        change = found.foreign
+        versions = ", ".join(f"{version} ({what})" for version, what in change.versions.items())
+        lines.append(f"{change.what}" + (f"; versions of others: {versions}" if versions else ""))
+        lines += [_key_line(one, changed_by_hand=True) for one in change.differences]
+        if change.restored:
+            lines.append("put back to the last cut, and caught up from there")
+        elif change.restorable:
+            lines.append("--repair puts it back to the last cut")
+    for kind, number in found.counts.items():
+        lines.append(f"{count_of(number, 'key')} {_KIND_TEXTS[kind]}")
+    lines += [_key_line(one) for one in found.differences]
+    if found.strays:
+        lines.append(f"{count_of(found.strays, 'row')} of no source table of this target")
+    if found.intervals is not None and not found.intervals.is_continuous:
+        wrong = found.intervals
+        lines.append(f"{wrong.overlaps:,} versions overlap, {wrong.not_ended:,} are not ended by the next one")
+    if found.unsettled:
+        lines.append(f"{count_of(found.unsettled, 'key')} unsettled")
+    if found.unreadable:
+        lines.append(f"{count_of(found.unreadable, 'row')} of the source that the policies keep out of the lake")
+    if found.repaired:
+        done = ", ".join(f"{number:,} {what}" for what, number in found.repaired.items())
+        batches = ", ".join(map(str, found.repair_batches))
+        lines.append(f"repaired: {done} (batches {batches})")
+        lines += [_key_line(one) for one in found.repaired_keys]
+    if found.reason:
+        lines.append(found.reason)
+    if found.sampled and found.status == "equal":
+        lines.append("a sample: rows that only the lake has were not looked for")
+    return lines
+
+
+def _key_line(one: Difference, *, changed_by_hand: bool = False) -> str:
+    key = ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in one.key.items())
+    texts = {**_KIND_TEXTS, "missing": "was taken away", "extra": "was added"} if changed_by_hand else _KIND_TEXTS
+    columns = f" ({', '.join(one.columns)})" if one.columns else ""
+    return f"  {key}: {texts[one.kind]}{columns}" + (f", {one.rows:,} rows" if one.rows > 1 else "")
+
+
+def _who() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # an account without a name, as in a container
+        import os
+
+        return f"user id {os.getuid()}"

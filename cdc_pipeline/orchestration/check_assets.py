@@ -1,0 +1,189 @@
+"""What proves the lake, as Dagster asset checks: equal to the source, keys unique, versions continuous, no gap.
+
+Rules:
+- Checks of a table: `count` and `checksum` read the source and the lake at an exact position (`pipeline/verify.py`), so
+  they are there for live servers alone. `key_uniqueness` and `interval_continuity` look at the lake.
+- They run when somebody asks for checks, never as a part of a capture, which would then read every table whole: in a
+  run that materializes assets they do nothing.
+- Checks of the cursor: `intervals_join`, `lag`, `retention`; they start no Spark.
+- A check that cannot tell is no pass: it is a warning with the reason.
+- Verifying captures, as any run does: what that publishes is logged in the check's run.
+"""
+
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import dagster as dg
+
+from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.intervals import check_intervals_join
+from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
+from cdc_pipeline.orchestration.recorder import MaterializationRecorder
+from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.sink.manifest import Cut
+
+_VERIFIED: Final = ("count", "checksum")
+_DESCRIPTIONS: Final = {
+    "count": "The table has as many rows as the source, at one position of the log.",
+    "checksum": "The table's rows have the source's values, at one position of the log.",
+    "key_uniqueness": "Each key is there once among the rows that stand for rows of the source.",
+    "interval_continuity": "The versions of each key follow each other: none overlap, only the last is current.",
+    "intervals_join": "What the runs have read joins without a gap.",
+    "lag": "How far the lake is behind the source.",
+    "retention": "In how long the source may purge what the pipeline still needs.",
+}
+
+
+def build_checks(pipeline: PipelineConfig, *, translator: CdcTranslator) -> list[dg.AssetChecksDefinition]:
+    """The checks of a source: one step for its tables, one for its cursor."""
+    cut = newest_cut(pipeline)
+    table_of = {translator.table_key(pipeline.name, table): table for table in known_tables(pipeline, cut)}
+    is_live = isinstance(pipeline.source, LiveSourceConfig)
+    specs = [_spec(name, key) for key, table in table_of.items() for name in _names(cut, table, is_live=is_live)]
+    found = [_cursor_checks(pipeline, translator=translator, is_live=is_live)]
+    if specs:
+        found.append(_table_checks(pipeline, specs, table_of, translator=translator))
+    return found
+
+
+def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
+    """Which checks a table has."""
+    of_table = cut.tables.get(table) if cut is not None else None
+    if is_live:
+        yield from _VERIFIED
+    if of_table is not None and of_table.key and of_table.mode != "changelog":
+        yield "key_uniqueness"
+    if of_table is not None and of_table.mode == "history":
+        yield "interval_continuity"
+
+
+def _spec(name: str, key: dg.AssetKey) -> dg.AssetCheckSpec:
+    return dg.AssetCheckSpec(name, asset=key, description=_DESCRIPTIONS[name])
+
+
+def _table_checks(
+    pipeline: PipelineConfig,
+    specs: Sequence[dg.AssetCheckSpec],
+    table_of: dict[dg.AssetKey, str],
+    *,
+    translator: CdcTranslator,
+) -> dg.AssetChecksDefinition:
+    @dg.multi_asset_check(
+        name=f"verify_{pipeline.name}",
+        specs=specs,
+        can_subset=True,
+        description=f"Compares tables of {pipeline.name} with the source, and looks at what is in them.",
+    )
+    def verify_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        if context.run.asset_selection:
+            context.log.info("a run that materializes assets checks no tables: execute the checks alone")
+            return
+        wanted: dict[str, list[str]] = {}
+        for check in sorted(context.selected_asset_check_keys):
+            wanted.setdefault(check.name, []).append(table_of[check.asset_key])
+        keys = {table: key for key, table in table_of.items()}
+        with _failures_told():
+            for name, table, passed, text, values in _table_results(context, pipeline, wanted, translator=translator):
+                yield _result(name, keys[table], passed=passed, text=text, values=values)
+
+    return verify_step
+
+
+def _table_results(
+    context: dg.AssetCheckExecutionContext,
+    pipeline: PipelineConfig,
+    wanted: dict[str, list[str]],
+    *,
+    translator: CdcTranslator,
+) -> Iterator[tuple[str, str, bool | None, str, dict[str, Any]]]:
+    """Check, table, whether it passed, one sentence, figures."""
+    # Late: definitions are loaded often, and none of this is needed for them.
+    from cdc_pipeline.pipeline.checks import CheckResult, check_intervals, check_key_uniqueness, checks_of
+    from cdc_pipeline.pipeline.parts import build_sink
+    from cdc_pipeline.pipeline.verify import Asked, verify
+
+    compared = sorted({table for name in _VERIFIED for table in wanted.get(name, ())})
+    found: list[CheckResult] = []
+    if compared:
+        recorder = MaterializationRecorder(context.op_execution_context, pipeline, translator=translator)
+        report = verify(
+            pipeline,
+            cursors=_cursors(context, pipeline, translator, recorder),
+            asked=Asked(tables=tuple(compared), who="Dagster's asset check"),
+            observer=recorder,
+            on_step=lambda step: context.log.info(str(step)),
+        )
+        found += [result for verified in report.tables.values() for result in checks_of(verified)]
+    sink = build_sink(pipeline)
+    for name, check in (("key_uniqueness", check_key_uniqueness), ("interval_continuity", check_intervals)):
+        found += [check(sink, table) for table in wanted.get(name, ())]
+    for result in found:
+        if result.table in wanted.get(result.check, ()):
+            yield result.check, result.table, result.passed, result.text, dict(result.values)
+
+
+def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_live: bool) -> dg.AssetChecksDefinition:
+    key = translator.cursor_key(pipeline.name)
+    names = ("intervals_join", "lag", "retention") if is_live else ("intervals_join",)
+
+    @dg.multi_asset_check(
+        name=f"check_cursor_of_{pipeline.name}",
+        specs=[_spec(name, key) for name in names],
+        can_subset=True,
+        description=f"Looks at how {pipeline.name} is followed: no gap, how far behind, and what the source may purge.",
+    )
+    def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        from cdc_pipeline.pipeline.checks import CheckResult, check_lag, check_retention
+        from cdc_pipeline.pipeline.parts import build_sink
+
+        cursor = _cursors(context, pipeline, translator, None).read()
+        checks: dict[str, Callable[[], CheckResult]] = {
+            "lag": lambda: check_lag(pipeline, build_sink(pipeline), cursor),
+            "retention": lambda: check_retention(pipeline, cursor),
+        }
+        with _failures_told():
+            for name in sorted(check.name for check in context.selected_asset_check_keys):
+                if name == "intervals_join":
+                    joined = check_intervals_join(context.instance, key)
+                    yield _result(name, key, passed=joined.passed, text=joined.text, values=joined.values)
+                else:
+                    result = checks[name]()
+                    yield _result(name, key, passed=result.passed, text=result.text, values=dict(result.values))
+
+    return cursor_step
+
+
+def _cursors(
+    context: dg.AssetCheckExecutionContext,
+    pipeline: PipelineConfig,
+    translator: CdcTranslator,
+    recorder: MaterializationRecorder | None,
+) -> DagsterCursorStore:
+    return DagsterCursorStore(
+        context.instance,
+        asset_key=translator.cursor_key(pipeline.name),
+        source=pipeline.name,
+        writer=None if recorder is None else recorder.write_cursor,
+    )
+
+
+@contextmanager
+def _failures_told() -> Iterator[None]:
+    """An error of the pipeline's own fails the step with its words."""
+    try:
+        yield
+    except CdcError as error:
+        raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
+
+
+def _result(
+    name: str, key: dg.AssetKey, *, passed: bool | None, text: str, values: dict[str, Any]
+) -> dg.AssetCheckResult:
+    severity = dg.AssetCheckSeverity.WARN if passed is None else dg.AssetCheckSeverity.ERROR
+    return dg.AssetCheckResult(
+        check_name=name, asset_key=key, passed=bool(passed), severity=severity, description=text, metadata=values
+    )

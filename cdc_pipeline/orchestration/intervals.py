@@ -1,0 +1,90 @@
+"""Whether what the runs of a source have read joins without a gap, from the cursor's own events.
+
+Rules:
+- Each event tells the contiguous part of the log that its batch covered; the next one's begins where it ended. A batch
+  that moved no cursor covers nothing, at the place where the cursor stands.
+- Where a person has moved the cursor the chain begins anew: that is told, and is no gap. So it does in another epoch:
+  the offsets of two servers have nothing to do with each other.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+import dagster as dg
+
+EVENTS_MAX: Final = 500
+_MOVED: Final = frozenset({"cursor_set", "cursor_rebuilt"})  # kinds of notes
+_NAMED_MAX: Final = 20
+
+
+@dataclass(frozen=True)
+class Joined:
+    """What was found.
+
+    Attributes:
+        passed: None where there are not two events to compare.
+        text: one sentence.
+        values: figures and the gaps, for people.
+    """
+
+    passed: bool | None
+    text: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Covered:
+    batch_number: int
+    epoch: int
+    start: str
+    end: str
+    is_moved: bool
+
+
+def check_intervals_join(instance: dg.DagsterInstance, cursor_key: dg.AssetKey) -> Joined:
+    """Compare the newest `EVENTS_MAX` events of a cursor asset."""
+    records = instance.fetch_materializations(cursor_key, limit=EVENTS_MAX).records
+    found = [covered for record in records if (covered := _covered(record.asset_materialization)) is not None]
+    found.reverse()
+    if len(found) < 2:
+        return Joined(None, "fewer than two batches tell what they covered", {"events": len(found)})
+    gaps = [
+        f"batch {before.batch_number} ended at {before.end}, batch {after.batch_number} begins at {after.start}"
+        for before, after in pairwise(found)
+        if after.start != before.end and after.epoch == before.epoch and not after.is_moved
+    ]
+    moved = sum(one.is_moved for one in found)
+    values = {"events": len(found), "gaps": len(gaps), "moved_by_a_person": moved, "named": gaps[:_NAMED_MAX]}
+    if gaps:
+        return Joined(False, f"{len(gaps)} of {len(found)} batches do not begin where the one before ended", values)
+    return Joined(True, f"{len(found)} batches join, from {found[0].start} to {found[-1].end}", values)
+
+
+def _covered(materialization: dg.AssetMaterialization | None) -> _Covered | None:
+    """What one event tells; None where it tells no interval."""
+    entries = {} if materialization is None else materialization.metadata
+    interval, cursor = entries.get("interval"), entries.get("cursor")
+    if not isinstance(interval, dg.TextMetadataValue) or not isinstance(cursor, dg.JsonMetadataValue):
+        return None
+    start, joint, end = str(interval.value).partition(" - ")
+    state = cursor.value
+    if not joint or not isinstance(state, dict):
+        return None
+    return _Covered(
+        batch_number=int(state.get("batch_number", 0)),
+        epoch=int(state.get("epoch", 1)),
+        start=start,
+        end=end,
+        is_moved=not _MOVED.isdisjoint(_note_kinds(entries.get("notes"))),
+    )
+
+
+def _note_kinds(value: object) -> list[str]:
+    notes = value.value if isinstance(value, dg.JsonMetadataValue) else None
+    if isinstance(value, dg.TextMetadataValue):
+        notes = json.loads(value.value or "[]")
+    return [str(note.get("kind")) for note in notes if isinstance(note, dict)] if isinstance(notes, list) else []

@@ -1,0 +1,191 @@
+"""First loads and re-loads as an asset whose partitions are the source's tables.
+
+Rules:
+- A backfill of some partitions is one run: their tables are loaded together and enter the lake at one cut. So is the
+  launchpad's *Materialize*.
+- It takes no slot of the source's pool: captures go on beside it. The lake's own lock keeps both right (K16), and the
+  load takes it for its captures and for the swap alone.
+- What it publishes is logged like a capture's batches: the tables that changed, then the cursor, neither with a
+  partition; each loaded table also as a partition of this asset, with the figures of its load.
+- Only a live server can be asked for its tables: sources of archived journals have no such asset.
+"""
+
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import dagster as dg
+from pydantic import Field
+
+from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.dead_runs import tag_process
+from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
+from cdc_pipeline.orchestration.load_observer import LoadRecorder
+from cdc_pipeline.orchestration.recorder import MaterializationRecorder
+from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
+from cdc_pipeline.pipeline.load_observer import LoadObserver
+from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
+from cdc_pipeline.position.cursor import CursorStore
+
+# Dagster keeps these for lists and ranges of partitions; no load by partition for tables with such names.
+_NO_PARTITION = ("...", ",", "[", "]", "\n")
+
+
+class Load(Protocol):
+    """Signature of `cdc_pipeline.pipeline.load.load`, as far as it is used here."""
+
+    def __call__(
+        self,
+        config: PipelineConfig,
+        *,
+        cursors: CursorStore,
+        tables: Sequence[str] | None = None,
+        restart: bool = False,
+        observer: LoadObserver | None = None,
+        run_id: str = "",
+    ) -> LoadReport: ...
+
+
+class LoadRunConfig(dg.Config):
+    """What a person may set for one load."""
+
+    restart: bool = Field(
+        default=False,
+        description=(
+            "true: begin anew, and forget what an earlier load of these tables has read. false: go on where it was."
+        ),
+    )
+
+
+def load_step_name(source: str) -> str:
+    """Name of the one step that loads tables of a source."""
+    return f"snapshot_{source}"
+
+
+def build_load(
+    pipeline: PipelineConfig, *, translator: CdcTranslator, load: Load | None = None
+) -> dg.AssetsDefinition | None:
+    """The asset that loads tables of `pipeline`; None where nothing can be loaded: the source is an archive, or none of
+    its tables is known yet."""
+    sources = _loadable(pipeline)
+    if not sources:
+        return None
+    key = translator.snapshot_key(pipeline.name)
+    spec = dg.AssetSpec(
+        key,
+        deps=[translator.source_table_key(pipeline.name, table) for table in sources],
+        description=(
+            f"Tables of {pipeline.name} read from the server and put into the lake whole: a partition a table. "
+            "Materialize partitions to load tables for the first time or anew; the lake keeps the old rows until the "
+            "new ones are complete."
+        ),
+        group_name=translator.group_name(pipeline.name),
+        kinds={translator.source_kind(pipeline, newest_cut(pipeline)), "deltalake"},
+        owners=translator.owners(pipeline.name),
+        skippable=True,
+        partitions_def=dg.StaticPartitionsDefinition(sources),
+        tags={SOURCE_TAG: pipeline.name},
+    )
+
+    @dg.op(
+        name=load_step_name(pipeline.name),
+        description=(
+            f"Loads tables of {pipeline.name}: those of the run's partitions. `restart: true` begins anew instead of "
+            "going on where an earlier run of the same tables was."
+        ),
+        ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
+        out={"snapshot": dg.Out(dg.Nothing, is_required=False)},
+    )
+    def load_step(config: LoadRunConfig) -> Iterator[Any]:
+        asset_context = dg.AssetExecutionContext.get()
+        _run(
+            asset_context,
+            pipeline,
+            translator=translator,
+            tables=sorted(asset_context.partition_keys),
+            restart=config.restart,
+            load=load,
+        )
+        yield from ()
+
+    return dg.AssetsDefinition(
+        node_def=load_step,
+        keys_by_input_name={
+            f"table_{number}": translator.source_table_key(pipeline.name, table) for number, table in enumerate(sources)
+        },
+        keys_by_output_name={"snapshot": key},
+        specs=[spec],
+        backfill_policy=dg.BackfillPolicy.single_run(),
+    )
+
+
+def load_description(source: str) -> str:
+    """What the job does; shown as Markdown."""
+    return (
+        f"Loads tables of {source} for the first time, or anew: choose the tables as partitions. The sync of all "
+        "others goes on meanwhile."
+    )
+
+
+def _loadable(pipeline: PipelineConfig) -> list[str]:
+    """Known source tables that a load can read, sorted."""
+    if not isinstance(pipeline.source, LiveSourceConfig):
+        return []
+    of_targets = known_tables(pipeline, newest_cut(pipeline)).values()
+    names = {source for sources in of_targets for source in sources}
+    return sorted(name for name in names if not any(part in name for part in _NO_PARTITION))
+
+
+def _run(
+    context: dg.AssetExecutionContext,
+    pipeline: PipelineConfig,
+    *,
+    translator: CdcTranslator,
+    tables: list[str],
+    restart: bool,
+    load: Load | None,
+) -> None:
+    tag_process(context.instance, context.run)
+    recorder = MaterializationRecorder(context, pipeline, translator=translator)
+    if load is None:
+        from cdc_pipeline.pipeline.load import load as real_load
+
+        load = real_load
+    context.log.info(f"loads {', '.join(tables)}")
+    try:
+        report = load(
+            pipeline,
+            cursors=DagsterCursorStore(
+                context.instance,
+                asset_key=translator.cursor_key(pipeline.name),
+                source=pipeline.name,
+                writer=recorder.write_cursor,
+            ),
+            tables=tables,
+            restart=restart,
+            observer=LoadRecorder(context, recorder, asset_key=translator.snapshot_key(pipeline.name)),
+            run_id=context.run.run_id,
+        )
+    except CdcError as error:
+        metadata = {name: v if isinstance(v, int | bool) else str(v) for name, v in error.as_dict().items()}
+        raise dg.Failure(description=str(error), metadata=metadata, allow_retries=error.retryable) from error
+    wanted = set(tables)
+    for target, loaded in report.targets.items():
+        for table in sorted(wanted.intersection(loaded.sources)):
+            context.log_event(
+                dg.AssetMaterialization(
+                    translator.snapshot_key(pipeline.name),
+                    partition=table,
+                    description=f"cut {loaded.cut}: {loaded.rows:,} rows of {target}",
+                    metadata=_metadata(target, loaded),
+                )
+            )
+    context.log.info(report.reason)
+
+
+def _metadata(target: str, loaded: LoadedTarget) -> dict[str, Any]:
+    """The figures of one target's load; numbers under their own names are plotted."""
+    figures = loaded.model_dump(exclude={"sources", "low", "high"})
+    return {"target": target, **figures, "rows_stand_for": str(loaded.low), "read_until": str(loaded.high)}

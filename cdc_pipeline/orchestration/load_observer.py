@@ -1,0 +1,84 @@
+"""Shows a load's progress in its Dagster run: what it does as lines of the log, how far it is as observations.
+
+Rules:
+- Captures of the main lake within a load are shown as any capture is.
+- Progress is told at most every `OBSERVED_EVERY_S` seconds: Dagster keeps every event for good. Numbers stand under
+  their own names, so that Dagster plots them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+import dagster as dg
+
+from cdc_pipeline.orchestration.recorder import MaterializationRecorder
+from cdc_pipeline.pipeline.load_state import LoadState, Progress
+from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.sink.manifest import Cut
+
+OBSERVED_EVERY_S: Final = 20.0
+
+
+class LoadRecorder:
+    """A `LoadObserver` that writes to the run of `context`; captures are told to `recorder`."""
+
+    def __init__(
+        self, context: dg.AssetExecutionContext, recorder: MaterializationRecorder, *, asset_key: dg.AssetKey
+    ) -> None:
+        self._context = context
+        self._recorder = recorder
+        self._asset_key = asset_key
+        self._began_s = time.monotonic()
+        self._rows_before = 0
+        self._observed_s = float("-inf")
+
+    def planned(self, plan: CapturePlan) -> None:
+        self._recorder.planned(plan)
+
+    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None: ...
+
+    def reached(self, joint: str) -> None: ...
+
+    def published(self, cut: Cut) -> None:
+        self._recorder.published(cut)
+
+    def load_began(self, state: LoadState, *, resumed: bool) -> None:
+        """Say which load it is."""
+        self._began_s, self._rows_before = time.monotonic(), -1
+        what = "goes on" if resumed else "begins"
+        self._context.log.info(f"load {state.load_id} {what}: {', '.join(state.sources)} from {state.cursor.position}")
+
+    def load_stepped(self, text: str) -> None:
+        """Say what the load does now."""
+        self._context.log.info(text)
+
+    def load_progressed(self, state: LoadState, progress: Progress) -> None:
+        """Observe how far each table is."""
+        now_s = time.monotonic()
+        rows = sum(table.rows for table in progress.tables.values())
+        if self._rows_before < 0:
+            self._rows_before, self._began_s = rows, now_s
+        is_done = all(name in progress.tables and progress.tables[name].is_done for name in state.sources)
+        if not is_done and now_s - self._observed_s < OBSERVED_EVERY_S:
+            return
+        self._observed_s = now_s
+        seconds = now_s - self._began_s
+        for name, table in progress.tables.items():
+            estimated = state.rows_estimated.get(name, 0)
+            self._context.log_event(
+                dg.AssetObservation(
+                    self._asset_key,
+                    partition=name,
+                    description=f"{name}: {table.rows:,} rows read" + ("" if table.is_done else " so far"),
+                    metadata={
+                        "load_id": state.load_id,
+                        "rows_read": table.rows,
+                        "chunks": table.chunks,
+                        "rows_estimated": estimated,
+                        "percent": 100.0 if table.is_done else min(99.0, 100 * table.rows / max(estimated, 1)),
+                        "rows_per_s": round((rows - self._rows_before) / seconds, 1) if seconds > 0 else 0.0,
+                    },
+                )
+            )

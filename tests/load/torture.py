@@ -1,0 +1,135 @@
+"""Loads under constant writes, killed at random: ``python -m tests.load.torture [--rounds N] [--seed S] [--rows N]``.
+
+Each round has a seed, a database, three tables in five modes, somebody who writes all the time, and DDL among that. A
+load is killed again and again at joints of the seed's choice, then goes on to its end, and every table is compared with
+the server's SELECT. Exits with 1 at the first round that differs; the seed plays it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from cdc_pipeline.config import PipelineConfig, SparkConfig
+from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.load import load
+from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.sink.spark import SparkProvider
+from tests.conftest import temporary_database
+from tests.load.test_load import Lake, create_a
+from tests.load.writer import Writer
+from tests.pipeline.conftest import SPARK
+from tests.pipeline.crash_children import run_child
+from tests.pipeline.test_end_to_end import here, live
+from tests.servers import Server
+
+JOINTS = [
+    "load_begun",
+    "load_created",
+    "load_view_part",
+    "load_chunks",
+    "load_chunks/staging",
+    "load_chunks/before_record",
+    "load_chunks/after_record",
+    "load_chunks/before_cut",
+    "load_passed_ddl",
+    "load_read/after_record",
+    "load_read/between_merges",
+    "load_caught_up",
+    "load_swapping/before_record",
+    "load_swapping/after_record",
+    "load_swapping/between_merges",
+    "load_swapping/before_cut",
+    "load_swapping/before_cursor",
+    "load_swapped",
+]
+DDL = [
+    "ALTER TABLE a ADD COLUMN m{at} INT NOT NULL DEFAULT {at}",
+    "ALTER TABLE a MODIFY v VARCHAR({wide})",
+    "ALTER TABLE a RENAME COLUMN n TO n{at}, RENAME COLUMN n{at} TO n",
+    "TRUNCATE TABLE a",
+    "ALTER TABLE h ADD COLUMN m{at} VARCHAR(5) DEFAULT 'x'",
+]
+
+
+def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path) -> None:
+    """One round. Raises AssertionError where the lake is not what the server has."""
+    chance = random.Random(seed)
+    with temporary_database(server) as database:
+        create_a(server, database)
+        server.execute_all(
+            f"USE `{database}`",
+            *(f"INSERT INTO a SELECT id + {400 * at}, v, n FROM a WHERE id < 400" for at in range(1, rows // 400)),
+            "CREATE TABLE h (id INT PRIMARY KEY, v INT)",
+            "CREATE TABLE k (v INT, w VARCHAR(5))",
+            "INSERT INTO h VALUES (1, 1), (2, 2), (3, 3)",
+            "INSERT INTO k VALUES (1, 'x'), (1, 'x'), (2, NULL)",
+        )
+        item = {"tables": [f"{database}.a"]}
+        document = {
+            "name": "bank",
+            "source": live(server),
+            "tables": {"include": [f"{database}.*"]},
+            "start": here(server),
+            "targets": [
+                item,
+                {**item, "mode": "soft_delete", "name": "{schema}.{table}_soft"},
+                {**item, "mode": "changelog"} if chance.random() < 0.3 else {**item, "name": "{schema}.{table}_twin"},
+                {"tables": [f"{database}.h"], "mode": "history"},
+                {"tables": [f"{database}.k"], "keyless": "row_hash"},
+            ],
+            "snapshot": {"chunk_rows": max(50, rows // chance.randint(2, 9)), "readers": chance.randint(1, 3)},
+            "sink": {"lake_path": str(folder / "lake"), "spark": SPARK},
+        }
+        file, cursors = folder / "config.json", folder / "cursors"
+        file.write_text(json.dumps(document), encoding="utf-8")
+        config = PipelineConfig.model_validate(document)
+        with Writer(server, database, "ahk", seed=seed) as writer:
+            for number in range(kills):
+                joint = chance.choice(JOINTS)
+                done = run_child(
+                    [str(file), str(cursors), joint], environment={}, folder=folder, module="tests.load.crash_child"
+                )
+                assert done.returncode in (0, -signal.SIGKILL), f"{joint}: {done.stderr}"
+                if chance.random() < 0.4:
+                    sql = chance.choice(DDL).format(at=number, wide=3000 + number)
+                    server.execute_all(f"USE `{database}`", sql)
+                writer.wait_for(3)
+            load(config, cursors=FileCursorStore(cursors, source="bank"))
+        capture(config, cursors=FileCursorStore(cursors, source="bank"))
+        spark = SparkProvider(SparkConfig(**SPARK)).session()
+        lake = Lake(spark, config, server, database)
+        columns = [name for (name, *_) in server.query(f"SHOW COLUMNS FROM `{database}`.a")]
+        lake.check("a", columns)
+        lake.check("a_soft", columns, "NOT _cdc_deleted", source="a")
+        lake.check("h", [name for (name, *_) in server.query(f"SHOW COLUMNS FROM `{database}`.h")], "__END_AT IS NULL")
+        lake.check("k", ["v", "w"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.load.torture", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10, help="how many seeds, the flavors in turn")
+    parser.add_argument("--seed", type=int, default=1, help="the first seed")
+    parser.add_argument("--rows", type=int, default=4000, help="of the largest table")
+    parser.add_argument("--kills", type=int, default=8, help="in each round")
+    options = parser.parse_args()
+    for seed in range(options.seed, options.seed + options.rounds):
+        flavor = "mysql" if seed % 2 else "mariadb"
+        with Server(flavor) as server, tempfile.TemporaryDirectory(prefix="cdc-load-") as folder:
+            try:
+                play(server, seed, rows=options.rows, kills=options.kills, folder=Path(folder))
+            except AssertionError as error:
+                print(f"seed {seed} on {flavor}: {error}", file=sys.stderr)
+                print(f"again: python -m tests.load.torture --seed {seed} --rounds 1", file=sys.stderr)
+                return 1
+        print(f"seed {seed} on {flavor}: equal", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""Asset checks: which there are, that captures do not run them, and what those of the cursor tell."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+from cdc_pipeline.orchestration import build_definitions
+from tests.orchestration import fakes
+from tests.orchestration.conftest import Project
+
+LIVE = "kind: live\n  host: localhost\n  user: cdc\n  password: secret"
+CURSOR = dg.AssetKey(["shop", "cursor"])
+
+
+def results(found: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    return {one.check_name: one for one in found.get_asset_check_evaluations()}
+
+
+def checked(definitions: dg.Definitions, instance: dg.DagsterInstance, key: dg.AssetKey) -> dg.ExecuteInProcessResult:
+    """Execute the checks of one asset alone."""
+    job = dg.define_asset_job("checks", selection=dg.AssetSelection.checks(dg.AssetCheckKey(key, "intervals_join")))
+    resolved = dg.Definitions(
+        assets=definitions.assets, asset_checks=definitions.asset_checks, jobs=[job], executor=dg.in_process_executor
+    ).resolve_job_def("checks")
+    return resolved.execute_in_process(instance=instance, raise_on_error=True)
+
+
+@pytest.mark.parametrize("gap_bytes", [0, 100])
+def test_a_capture_runs_no_check_and_a_gap_between_intervals_is_seen(
+    project: Project, instance: dg.DagsterInstance, gap_bytes: int
+) -> None:
+    fakes.write_config(project.jobs, "shop")
+    cuts = []
+    for batch in (1, 2, 3):
+        cut = fakes.cut(batch=batch, tables={"shop.orders": batch})
+        start = {"start_offset": 1000 * (batch - 1) + gap_bytes}
+        cuts.append(cut.model_copy(update={"interval": cut.interval.model_copy(update=start)}))
+    definitions = build_definitions(project.jobs, capture=fakes.FakeCapture(cuts))
+    captured = definitions.resolve_job_def("shop_capture").execute_in_process(instance=instance)
+    assert not results(captured)
+
+    joined = results(checked(definitions, instance, CURSOR))["intervals_join"]
+    assert joined.passed is (gap_bytes == 0)
+    assert joined.metadata["gaps"].value == (2 if gap_bytes else 0)
+    assert joined.metadata["events"].value == 3
+
+
+def test_tables_of_a_live_server_have_checks_against_the_source(project: Project) -> None:
+    file = fakes.write_config(project.jobs, "shop")
+    assert "count" not in _names(project), "journals of an archive are nothing to compare with"
+    text = file.read_text(encoding="utf-8").replace("kind: archive\n  directory: journals", LIVE)
+    file.write_text(text, encoding="utf-8")
+    assert _names(project) >= {"count", "checksum", "lag", "retention", "intervals_join"}
+
+
+def _names(project: Project) -> set[str]:
+    definitions = build_definitions(project.jobs)
+    return {key.name for check in definitions.asset_checks or () for key in check.check_keys}

@@ -1,0 +1,169 @@
+"""Marks around views (K17): low marks are committed, end marks are behind, exact views are exact under writes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cdc_pipeline.binlog.event_types import ROWS_TYPES
+from cdc_pipeline.errors import ServerSettingError, TableReadInterruptedError
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.source.marks import Mark, committed, end_mark, exact_view, wait_committed
+from tests.binlog_rows.journals import read_chunk
+from tests.servers import Server
+from tests.table_reader.helpers import catalog_schema, control, selected, table_reader
+
+
+@contextmanager
+def writer(server: Server, database: str) -> Iterator[None]:
+    """Rows are inserted into `w` the whole time, one transaction each."""
+    stop, begun = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with closing(server.root_connection(database=database)) as connection, connection.cursor() as cursor:
+            while not stop.is_set():
+                cursor.execute("INSERT INTO w VALUES ()")
+                begun.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        assert begun.wait(20)
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def places_of_rows(journals: list[Path]) -> list[tuple[int, int]]:
+    """Where the transaction of each rows event begins, in the order of the log; `w` alone is written to, row by row."""
+    found = []
+    for path in journals:
+        chunk = read_chunk(path)
+        rows = np.isin(chunk.events["event_type"], list(ROWS_TYPES))
+        found += [Position(path.name, int(offset)).order for offset in chunk.events["tx_offset"][rows]]
+    return found
+
+
+def before(places: list[tuple[int, int]], mark: Mark) -> int:
+    """How many rows transactions before the mark inserted."""
+    return sum(place < mark.position.order for place in places)
+
+
+def test_k17_low_marks_are_committed_and_end_marks_are_behind(server: Server, fresh_database: str) -> None:
+    server.execute(f"CREATE TABLE {fresh_database}.w (id INT PRIMARY KEY AUTO_INCREMENT)")
+    schema = catalog_schema(server, fresh_database, "w")
+    server.flush_journal()
+    first = len(server.journals()) - 1
+    seen = []
+    with control(server) as connection, table_reader(server) as reader, writer(server, fresh_database):
+        for _ in range(5):
+            low = wait_committed(connection, connection.end_position())
+            reader.begin_view()
+            end = end_mark(connection)
+            seen.append((Mark.at(low), selected(reader, schema)[0].num_rows, end))
+            reader.end_view()
+            assert committed(connection, low)
+    server.flush_journal()
+    places = places_of_rows(server.journals()[first:])
+    for low_mark, rows, end in seen:
+        assert before(places, low_mark) <= rows <= before(places, end)
+    assert seen[0][1] < seen[-1][1]
+
+
+def test_k17_an_exact_view_holds_what_is_before_its_mark(server: Server, fresh_database: str) -> None:
+    server.execute(f"CREATE TABLE {fresh_database}.w (id INT PRIMARY KEY AUTO_INCREMENT)")
+    schema = catalog_schema(server, fresh_database, "w")
+    server.flush_journal()
+    first = len(server.journals()) - 1
+    seen = []
+    with control(server) as connection, table_reader(server) as reader, writer(server, fresh_database):
+        for _ in range(5):
+            mark = exact_view(reader)
+            seen.append((mark, selected(reader, schema)[0].num_rows))
+            reader.end_view()
+            assert mark.gtid_set
+            assert committed(connection, mark.position)
+    server.flush_journal()
+    places = places_of_rows(server.journals()[first:])
+    assert [rows for _, rows in seen] == [before(places, mark) for mark, _ in seen]
+    assert seen[0][1] < seen[-1][1]
+
+
+def test_what_was_never_committed_is_no_low_mark(server: Server) -> None:
+    journal, _ = server.end_position()
+    with control(server) as connection:
+        gtid_set = f"{server.variable('server_uuid')}:1-999999" if server.flavor == "mysql" else "0-1-999999"
+        beyond = Position(f"{journal.rpartition('.')[0]}.999999", 4, gtid_set=gtid_set)
+        assert not committed(connection, beyond)
+        with pytest.raises(TableReadInterruptedError, match="is not committed") as caught:
+            wait_committed(connection, beyond, timeout_s=0.2)
+        assert caught.value.retryable
+
+
+@pytest.mark.mysql
+def test_k17_mysql_without_gtids_has_an_earlier_boundary(start_server: Callable[..., Server]) -> None:
+    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
+    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.w (id INT PRIMARY KEY)", "INSERT INTO d.w VALUES (1)")
+    with control(server) as connection, table_reader(server) as reader:
+        old = connection.end_position()
+        assert not committed(connection, old)
+        assert wait_committed(connection, old) == Position(old.journal, 4)
+        server.flush_journal()
+        assert committed(connection, old)
+        assert wait_committed(connection, old) == old
+        with pytest.raises(ServerSettingError) as caught:
+            exact_view(reader)
+        assert caught.value.setting == "gtid_mode"
+        assert not reader.in_view
+
+
+@pytest.mark.mysql
+def test_k17_a_transaction_between_flush_and_commit_is_not_committed(start_server: Callable[..., Server]) -> None:
+    """A semi-synchronous source that waits for a replica holds a transaction there: in the log, in no view."""
+    server = start_server("mysql")
+    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.w (id INT PRIMARY KEY AUTO_INCREMENT)")
+    server.execute("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
+    schema = catalog_schema(server, "d", "w")
+    with control(server) as connection, table_reader(server) as reader:
+        assert selected(reader, schema)[0].num_rows == 0
+        start = connection.end_position()
+        server.execute_all(
+            "SET GLOBAL rpl_semi_sync_source_wait_point = AFTER_SYNC",
+            "SET GLOBAL rpl_semi_sync_source_timeout = 600000",
+            "SET GLOBAL rpl_semi_sync_source_wait_no_replica = ON",
+            "SET GLOBAL rpl_semi_sync_source_enabled = ON",
+        )
+
+        def insert() -> None:
+            with closing(server.root_connection(database="d")) as other, other.cursor() as cursor:
+                cursor.execute("INSERT INTO w VALUES ()")
+
+        thread = threading.Thread(target=insert)
+        thread.start()
+        try:
+            deadline_s = time.monotonic() + 20
+            while connection.end_position().order == start.order:
+                assert time.monotonic() < deadline_s
+                threading.Event().wait(0.02)
+            end = connection.end_position()
+            uuid, number = start.gtid_set.rpartition(":")[0], int(start.gtid_set.rpartition("-")[2])
+            flushed = Position(end.journal, end.offset, gtid_set=f"{uuid}:1-{number + 1}")
+            assert not committed(connection, flushed)
+            assert selected(reader, schema)[0].num_rows == 0
+            with pytest.raises(TableReadInterruptedError, match="in flight"):
+                exact_view(reader, timeout_s=0.3)
+            assert not reader.in_view
+        finally:
+            server.execute("SET GLOBAL rpl_semi_sync_source_enabled = OFF")
+            thread.join()
+        assert wait_committed(connection, flushed) == flushed
+        mark = exact_view(reader)
+        assert (mark.journal, mark.offset) == (end.journal, end.offset)
+        assert selected(reader, schema)[0].num_rows == 1
