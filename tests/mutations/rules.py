@@ -195,9 +195,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         _EXACT + "test_k12_not_exact_where_rows_may_be_older_or_go_without_row_events",
     ),
     Mutation(
-        "K12", "a shard, a filter or another mode is not exact", "pipeline/targets.py",
-        "    return rule.model_dump(exclude=naming) == TargetRule().model_dump(exclude=naming)\n", "    return True\n",
-        _EXACT + "test_k12_not_exact_where_the_target_is_no_plain_mirror",
+        "K12", "a shard, a filter or a masked key is not exact", "sink/manifest.py",
+        "return not (self.shard_column or self.filter or masked & {name.lower() for name in key})", "return True",
+        "routing/test_shaping.py::test_k12_what_keeps_a_target_from_plain_appends",
     ),
     Mutation(
         "K12", "a statement that may change rows in silence ends it", "pipeline/targets.py",
