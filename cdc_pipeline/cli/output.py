@@ -56,7 +56,10 @@ def xa_line(xa: OpenXa) -> str:
 def load_line(load: LoadStatus) -> str:
     """A load that is not finished on one line: what it does, how far it is."""
     percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
-    state = "under way" if load.is_running else "stopped: the same `cdc-pipeline snapshot` goes on with it"
+    verb = "snapshot" if load.kind == "load" else "backfill --rebuild"
+    state = "under way" if load.is_running else f"stopped: the same `cdc-pipeline {verb}` goes on with it"
+    if load.kind == "rebuild":
+        return f"{load.load_id} of {', '.join(load.tables)}: rebuilt from {load.journal}:{load.offset} on; {state}"
     return (
         f"{load.load_id} of {', '.join(load.tables)}: {count_of(load.rows, 'row')} in {count_of(load.chunks, 'chunk')}"
         f"{percent}, from {load.journal}:{load.offset} on; {state}"

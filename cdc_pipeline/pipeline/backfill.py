@@ -197,7 +197,8 @@ def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillRe
     partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
     changed = table_reports(list(filled.cuts))
     rows = sum(one.rows_inserted + one.rows_updated + one.rows_deleted for one in changed.values())
-    reason = f"{rows:,} row changes in {len(filled.cuts)} batches" if filled.cuts else report.reason
+    batches = f"{len(filled.cuts):,} batch" + ("" if len(filled.cuts) == 1 else "es")
+    reason = f"{rows:,} row changes in {batches}" if filled.cuts else report.reason
     side.finish(BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us()))
     return BackfillReport(
         source=side.main.name,
