@@ -160,7 +160,7 @@ def lines_of(found: TableVerified) -> list[str]:
         elif change.restorable:
             lines.append("--repair puts it back to the last cut")
     for kind, number in found.counts.items():
-        lines.append(f"{count_of(number, 'key')} {_KIND_TEXTS[kind]}")
+        lines.append(f"{count_of(number, 'key')}: {_KIND_TEXTS[kind]}")
     lines += [_key_line(one) for one in found.differences]
     if found.strays:
         lines.append(f"{count_of(found.strays, 'row')} of no source table of this target")

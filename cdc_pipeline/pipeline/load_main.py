@@ -26,6 +26,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.suspending import suspension
 
 POLL_S: Final = 0.5
+POLL_MAX_S: Final = 10.0
 
 T = TypeVar("T")
 
@@ -109,12 +110,13 @@ class MainLake:
             CdcError: see `capture.capture`; but for tables that stand still.
         """
         self._observer.load_stepped("capturing the source")
-        try:
-            self._capture()
-        except CdcError as error:
-            if error.retryable or not self._set_aside(error, loading):
-                raise
-            self._capture()
+        while True:
+            try:
+                self._capture()
+                break
+            except CdcError as error:
+                if error.retryable or not self._set_aside(error, loading):  # each target once
+                    raise
         cursor, _ = self.state()
         if cursor is None:
             raise LoadError("the source has no cursor after a capture", next_step=f"run `cdc-pipeline run {self.name}`")
@@ -136,7 +138,7 @@ class MainLake:
         Raises:
             LockError: somebody has it for longer than `snapshot.lock_wait_s`.
         """
-        until_s, is_told = time.monotonic() + self.config.snapshot.lock_wait_s, False
+        until_s, is_told, pause_s = time.monotonic() + self.config.snapshot.lock_wait_s, False, POLL_S
         while True:
             try:
                 return act()
@@ -146,7 +148,8 @@ class MainLake:
                 if not is_told:
                     self._observer.load_stepped(f"waiting for another run of this source ({error.got})")
                 is_told = True
-            time.sleep(POLL_S)
+            time.sleep(pause_s)
+            pause_s = min(POLL_MAX_S, 1.5 * pause_s)
 
     def _set_aside(self, error: CdcError, loading: Collection[str]) -> bool:
         """Suspend what is to be loaded anew, if `error` is of it; whether that was done."""

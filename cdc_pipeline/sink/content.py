@@ -158,7 +158,7 @@ def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:
     side, folder = paths.lake / content.path, paths.table(table)
     files = active_files(side, version=content.version) or set()
     named = {at for name in active_files(folder) or () for at in files_of(folder, name)}
-    left = {folder / at.relative_to(side) for name in files for at in files_of(side, name)} - named
+    left = {folder / at.relative_to(side).as_posix() for name in files for at in files_of(side, name)} - named
     there = [at for at in left if storage_of(at).exists(at)]
     for at in there:
         at.unlink()

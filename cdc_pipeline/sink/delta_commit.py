@@ -78,6 +78,14 @@ class TableCommit:
         """Version of the snapshot."""
         return int(self._transaction.readVersion())
 
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The log's own words for the table as it is; None where there is none."""
+        if self.version < 0:
+            return None
+        found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())["metaData"]
+        return found
+
     def transaction_version(self, app_id: str) -> int:
         """Transaction id that the table has under `app_id`; -1 where none. A job over the log."""
         return int(self._transaction.txnVersion(app_id))
@@ -177,6 +185,12 @@ class TableCommit:
         """Write data files with these rows; their columns are the table's, by name."""
         written = self._transaction.writeFiles(rows._jdf)
         self._actions += [written.apply(index) for index in range(written.size())]
+
+    def adopt(self, files: list[dict[str, Any]]) -> None:
+        """Add files as they are, which lie in the table's folder."""
+        now_ms = int(time.time() * 1000)
+        for file in files:
+            self._actions.append(self._action("add", {**file, "modificationTime": now_ms, "dataChange": True}))
 
     def commit(self, *, app_id: str, version: int, operation: Any = None) -> int:
         """Commit all of it under a transaction id; the table's new version. `operation` is what the table's history

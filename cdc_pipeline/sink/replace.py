@@ -28,17 +28,27 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc_pipeline.errors import StagingError
+from cdc_pipeline.errors import LakeStateError, StagingError
 from cdc_pipeline.sink.cuts import files_of
 from cdc_pipeline.sink.delta_commit import TableCommit
-from cdc_pipeline.sink.delta_log import SOURCE_PROPERTY, TABLE_PROPERTY, TableLog, read_table_log
-from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.delta_log import (
+    LOG_FOLDER,
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
+    TableLog,
+    maintenance_note,
+    read_table_log,
+)
+from cdc_pipeline.sink.features import PROPERTIES
+from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
+from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.replaced_metadata import mapping_mode, replaced_metadata
 from cdc_pipeline.sink.replaced_rows import replaced_rows
 from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_RETENTION
+from cdc_pipeline.sink.sql import table_at
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.tables import check_owner
 from cdc_pipeline.sink.transactions import MERGE_STEP, transaction_version
@@ -47,6 +57,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NAMES_AT_A_TIME: Final = 16  # in an object store each is a copy
+_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9._=/-]+")
 _CLUSTERING: Final = "delta.clustering"
 # What a table's owner may have switched on that only Delta's own writer keeps up.
 _WRITTEN_BY_DELTA: Final = re.compile(
@@ -101,6 +113,9 @@ def replace_content(
     settings.small_batch()
     side = SideTable(session, paths.lake / target.content.path, target)
     commit = ContentCommit(session, path)
+    if commit.metadata is not None and mapping_mode(commit.metadata) == "none" != mapping_mode(side.metadata):
+        _map_columns(session, path)  # Delta does not begin it in a commit that replaces a table
+        commit = ContentCommit(session, path)
     old = commit.metadata
     refused = why_not_adopted(target, side, old)
     if not refused:
@@ -133,6 +148,18 @@ def replace_content(
     commit.commit(app_id=target.app_id, version=version, operation=commit.overwriting())
 
 
+def _map_columns(session: SparkSession, path: Path) -> None:
+    """Begin column mapping in a table as it is, in a commit that changes no row."""
+    there = read_table_log(path)
+    note = session.conf.get(_NOTE, None)
+    session.conf.set(_NOTE, maintenance_note(there.app_id if there is not None else ""))
+    try:
+        name, value = PROPERTIES["columnMapping"]
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
+    finally:
+        session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
+
+
 def keeps_anything(target: RecordedTarget) -> bool:
     """Whether rows or values of the old table stay (`replaced_rows`)."""
     return target.content is not None and bool(target.content.keeps_rows or target.content.carried)
@@ -156,6 +183,8 @@ def why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any]
             return "files without column ids cannot be read by id"
     if any(not _is_relative(file) for file in side.files):
         return "files of the side table lie outside of its folder"
+    if side.is_in_store and any(not _PLAIN_KEY.fullmatch(file["path"]) for file in side.files):
+        return "the store's library may write these names in another way than Spark"
     return ""
 
 
@@ -198,6 +227,11 @@ class SideTable:
         if found != (content.files, content.size_bytes):
             raise self._differs(f"{found[0]} files of {found[1]} bytes")
 
+    @property
+    def is_in_store(self) -> bool:
+        """Whether it lies in an object store."""
+        return is_object(self._path)
+
     def share(self, folder: Path) -> None:
         """Give each file its name in the folder of a table too, durably.
 
@@ -212,7 +246,7 @@ class SideTable:
                 try:
                     if not number and at.stat().st_size != int(file["size"]):
                         raise self._differs(f"{at} of {at.stat().st_size} bytes instead of {file['size']}")
-                    to = folder / at.relative_to(self._path)
+                    to = folder / at.relative_to(self._path).as_posix()
                     storage.share(at, to)
                 except FileNotFoundError:
                     raise self._differs(f"no file {at}") from None
@@ -220,10 +254,26 @@ class SideTable:
             return folders
 
         folder.mkdir(parents=True, exist_ok=True)
+        self._check_place(folder)
         with ThreadPoolExecutor(_NAMES_AT_A_TIME, "adopt") as threads:
             folders = set[Path]().union(*threads.map(give, self.files))
-        made = {parent for at in folders for parent in (at, *at.parents) if parent.is_relative_to(folder)}
-        storage.make_durable(*sorted(made, key=str, reverse=True), folder, folder.parent)
+        if not is_object(folder):
+            made = {parent for at in folders for parent in (at, *at.parents) if parent.is_relative_to(folder)}
+            storage.make_durable(*sorted(made, key=str, reverse=True), folder.parent)
+
+    def _check_place(self, folder: Path) -> None:
+        """A folder without a table may hold nothing but names that an earlier try gave."""
+        if (folder / LOG_FOLDER).is_dir():
+            return
+        ours = {at.relative_to(self._path).parts[0] for file in self.files for at in self._files_of(file)}
+        others = sorted({at.name for at in folder.iterdir() if not at.name.startswith(TEMPORARY_PREFIX)} - ours)
+        if others:
+            raise LakeStateError(
+                f"the folder of a new table is not empty and holds no Delta table: {folder}",
+                table=self._table,
+                got=", ".join(others[:5]),
+                next_step="move what is there away, or choose another sink.lake_path",
+            )
 
     def frame(self) -> DataFrame:
         """Its rows."""
@@ -258,14 +308,6 @@ class ContentCommit(TableCommit):
         super().__init__(session, path)
         self._path = path
 
-    @property
-    def metadata(self) -> dict[str, Any] | None:
-        """The log's own words for the table as it is; None where there is none."""
-        if self.version < 0:
-            return None
-        found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())["metaData"]
-        return found
-
     def frame(self) -> DataFrame:
         """Its rows as they are."""
         with old_commits_readable(self._session):
@@ -295,12 +337,6 @@ class ContentCommit(TableCommit):
         """Remove every file; another writer's change of any conflicts."""
         now_ms = int(time.time() * 1000)
         self._actions += [add.removeWithTimestamp(now_ms, True) for add in self._each(self._transaction.filterFiles())]
-
-    def adopt(self, files: list[dict[str, Any]]) -> None:
-        """Add files as they are, which lie in the table's folder."""
-        now_ms = int(time.time() * 1000)
-        for file in files:
-            self._actions.append(self._action("add", {**file, "modificationTime": now_ms, "dataChange": True}))
 
     def overwriting(self) -> Any:
         """What Delta calls such a commit."""

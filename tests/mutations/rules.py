@@ -62,7 +62,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K2", "a commit that is there is not made again", "sink/append.py",
-        "    if commit.transaction_version(app_id) >= version:\n        return\n", "",
+        "    if commit.has_transaction(there.app_id, version, there=there):\n        return\n", "",
         "sink/test_append.py::test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact", spark=True,
     ),
     Mutation(
@@ -216,8 +216,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K12", "inserts are appended only to what is exact", "sink/append.py",
-        'return target.exact and record.kind == "batch" and not target.rows_updated',
-        'return record.kind == "batch" and not target.rows_updated',
+        'return target.exact and record.kind in ("batch", "load") and not target.rows_updated',
+        'return record.kind in ("batch", "load") and not target.rows_updated',
         "sink/test_append.py::test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact", spark=True,
     ),
     # -- K13: DDL ------------------------------------------------------------------------------------------------------

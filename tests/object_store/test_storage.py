@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,8 +13,10 @@ import pytest
 from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError, RuntimeSetupError
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.sink.cursor_delta import DeltaCursorStore
+from cdc_pipeline.sink.data_file import write_data_files
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.delta_log import read_table_log
+from cdc_pipeline.sink.delta_log import commit_file, read_table_log
+from cdc_pipeline.sink.key_look import rows_with_keys
 from cdc_pipeline.sink.lake import (
     LakePaths,
     list_numbers,
@@ -62,6 +65,12 @@ def test_a_path_behaves_as_on_a_disk(lake: Path, tmp_path: Path) -> None:
         assert (file.name, file.suffix, file.stem, file.parent.name) == ("one.json", ".json", "one", "b")
         assert file.relative_to(root).as_posix() == "a/b/one.json"
         assert str(file) == f"{root}/a/b/one.json"
+        storage_of(file).share(file, root / "shared" / "one")
+        storage_of(file).share(file, root / "shared" / "one")
+        assert (root / "shared" / "one").read_bytes() == file.read_bytes()
+        with pytest.raises(FileNotFoundError):
+            storage_of(file).share(root / "absent", root / "shared" / "two")
+        assert remove_tree(root / "shared") == 1
         storage_of(file).move(file, root / "a" / "three")
         assert storage_of(root).digest(root / "a" / "three") == (1, hashlib.sha256(b"1").hexdigest())
         with pytest.raises(FileExistsError):
@@ -111,6 +120,23 @@ def test_a_delta_log_and_a_cursor_table_are_read_and_written_without_a_jvm(lake:
     cursor = CursorState(source="shop", batch_number=1, flavor="mysql", server_id=1, journal="b.000001", offset=4)
     store.write(cursor, {})
     assert DeltaCursorStore(paths.cursors, source="shop").read() == cursor
+
+
+def test_data_files_are_written_and_their_keys_found_where_they_lie(lake: Path) -> None:
+    path = lake / "shop" / "orders"
+    kinds = {"id": pa.int64(), "_cdc_seq": pa.decimal128(38, 0)}
+    for number in (0, 1):
+        piece = pa.table({"id": range(10 * number, 10 * number + 10), "_cdc_seq": [number] * 10})
+        (add,) = write_data_files(path, [piece], kinds, properties={})
+        assert (path / add["path"]).stat().st_size == add["size"]
+        assert put_if_absent(commit_file(path, number), json.dumps({"add": add}))
+    keys = pa.table({"id": pa.array([3, 12, 99], pa.int64())})
+    found = rows_with_keys(path, 1, keys, lowest_seq=5)
+    assert found is not None
+    assert sorted(rows.tolist() for _, rows in found) == [[2], [3]]
+    with pytest.raises(pa.ArrowInvalid):
+        write_data_files(path, [pa.table({"id": ["x"], "_cdc_seq": [1]})], kinds, properties={})
+    assert len(list(path.glob("*.parquet"))) == 2
 
 
 def test_a_store_that_fails_is_not_taken_for_a_damaged_table(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,13 +99,14 @@ def recorded_swap(lakes: Lakes, *plans: TargetPlan) -> BatchRecord:
     return batch.record(interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes)
 
 
-def differences(lakes: Lakes, schema: TableSchema) -> list[Any]:
+def differences(lakes: Lakes, schema: TableSchema, *, rescued: bool = False) -> list[Any]:
     """Rows that only one of target and side table has, by Spark's own words."""
-    there, loaded = lakes.table(schema), lakes.side_table(schema)
-    sides = [
-        f"SELECT * FROM (SELECT * FROM {a} EXCEPT ALL SELECT * FROM {b})" for a, b in ((there, loaded), (loaded, there))
-    ]
-    return lakes.sql(" UNION ALL ".join(sides))
+    # Spark compares no maps.
+    listed = "* EXCEPT (_cdc_rescued), map_entries(_cdc_rescued)" if rescued else "*"
+    there, loaded = (f"SELECT {listed} FROM {table}" for table in (lakes.table(schema), lakes.side_table(schema)))
+    return lakes.sql(
+        f"SELECT * FROM ({there} EXCEPT ALL {loaded}) UNION ALL SELECT * FROM ({loaded} EXCEPT ALL {there})"
+    )
 
 
 def plan(schema: TableSchema, **named: Any) -> TargetPlan:

@@ -129,7 +129,8 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
         {**item, "mode": "changelog", "name": "{schema}.changes"},
         {"tables": [f"{database}.bag"], "keyless": "row_hash"},
     ]
-    config = make_config(live(mariadb_server), include=[f"{database}.*"], start=start, targets=targets)
+    include = [f"{database}.{table}" for table in ("child", "item", "bag")]
+    config = make_config(live(mariadb_server), include=include, start=start, targets=targets)
     lake = Verified(mariadb_server, database, config, spark)
     mariadb_server.execute_all(
         "INSERT INTO parent VALUES (1),(2)",
@@ -151,7 +152,6 @@ def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mo
     told = {name.partition(".")[2]: table for name, table in report.tables.items()}
     of_items = {"missing": [("50",)], "extra": [("3",)], "different": [("2",)]}
     assert {name: keys(table.repaired_keys) for name, table in told.items()} == {
-        "parent": {},
         "changes": {},
         "child": {"extra": [("1", "1"), ("1", "2")]},
         **dict.fromkeys(("item", "soft", "history"), of_items),

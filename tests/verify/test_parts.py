@@ -151,7 +151,7 @@ def test_lines_name_keys_and_what_others_did() -> None:
     assert "changed; versions of others: 4 (UPDATE)" in lines
     assert "--repair puts it back to the last cut" in lines
     assert lines.count("  id=7, b=NULL: other values (v)") == 2
-    assert "1 key other values" in lines
+    assert "1 key: other values" in lines
 
 
 def test_count_and_checksum_tell_apart_what_is_proved_and_what_is_not() -> None:
