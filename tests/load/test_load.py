@@ -127,8 +127,8 @@ def test_k17_killed_five_times_under_constant_writes(
     lake.check("a", columns)
     lake.check("a_soft", columns, "NOT _cdc_deleted", source="a")
     lake.check("e", ["id"])
-    lake.check("h", ["id", "v"], "__END_AT IS NULL")
-    versions = lake.rows("h", ["id", "__START_AT", "__END_AT"])
+    lake.check("h_history", ["id", "v"], "__END_AT IS NULL", source="h")
+    versions = lake.rows("h_history", ["id", "__START_AT", "__END_AT"])
     assert len({(key, start) for key, start, _ in versions}) == len(versions), "a version is there twice"
     told = status(config, cursors=cursors)
     assert {name for name, table in told.tables.items() if table.partial} == set()
