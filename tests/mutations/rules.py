@@ -236,7 +236,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K13", "a value of the ALTER's own time is not back-filled", "schema/backfill.py",
         "    if definition.default is DefaultKind.NOW:\n", "    if False:\n",
-        "schema/test_alter.py",
+        "schema/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
+    ),
+    Mutation(
+        "K13", "a value that each row has of its own is not back-filled", "schema/backfill.py",
+        "    if definition.generated:\n", "    if False:\n",
+        "schema/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
     ),
     Mutation(
         "K13", "what keeps the past is not emptied for another table", "pipeline/targets.py",

@@ -191,9 +191,13 @@ def test_oracle_mode_and_real_as_float_change_types() -> None:
         ("DATETIME DEFAULT '2024-00-10 00:00:00'", SqlModes(), "converts"),
         ("ENUM('a','b') DEFAULT 1", SqlModes(), "converts"),
         ("VARBINARY(9) DEFAULT 'é'", SqlModes(), "charset"),
+        ("DATETIME DEFAULT CURRENT_TIMESTAMP", SqlModes(), "time of the ALTER"),
+        ("INT NULL DEFAULT (1 + RAND())", SqlModes(), "expression"),
+        ("INT GENERATED ALWAYS AS (a + 1) STORED", SqlModes(), "generated"),
+        ("INT NOT NULL AUTO_INCREMENT UNIQUE", SqlModes(), "numbers the existing rows"),
     ],
 )
-def test_a_value_that_the_text_does_not_tell_is_refused(definition: str, modes: SqlModes, refused: str) -> None:
+def test_k13_a_value_that_the_text_does_not_tell_is_refused(definition: str, modes: SqlModes, refused: str) -> None:
     (action,) = alter_actions(f"ALTER TABLE t ADD c {definition}", modes=modes)
     assert action.column is not None
     assert refused in backfill(action.column, modes=modes).refused
