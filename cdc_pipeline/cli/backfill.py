@@ -13,8 +13,9 @@ from cdc_pipeline.cli.settings import Settings, with_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cdc_pipeline.config import PipelineConfig, Start
+    from cdc_pipeline.config import Bound, PipelineConfig, Start
     from cdc_pipeline.pipeline.backfill import BackfillReport
+    from cdc_pipeline.pipeline.backfill_gap import GapReport
     from cdc_pipeline.pipeline.backfill_parallel import Parallel, ParallelReport
     from cdc_pipeline.pipeline.backfill_rebuild import RebuildReport
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 )
 @click.option("--into", metavar="PATH", help="Into a side lake: a folder, or an object store's address.")
 @click.option("--rebuild", "is_rebuild", is_flag=True, help="Make the tables of the lake anew, up to the cursor.")
+@click.option(
+    "--gap", "is_gap", is_flag=True, help="Into the changelog of one table, which has no change of the range."
+)
 @click.option("--from", "begin", default="", metavar="PLACE", help="Where to begin; default: the oldest journal.")
 @click.option("--to", "end", default="", metavar="PLACE", help="Where to end; default: where the log ends now.")
 @click.option(
@@ -43,6 +47,7 @@ def command(
     tables: tuple[str, ...],
     into: str | None,
     is_rebuild: bool,
+    is_gap: bool,
     begin: str,
     end: str,
     archive: Path | None,
@@ -56,11 +61,14 @@ def command(
 
     With --into the rows go into a lake of their own; neither the cursor nor the lake of SOURCE is touched. With
     --rebuild the tables of SOURCE's lake are made anew beside the old ones, from their CREATE TABLE on, and take their
-    place where the cursor stands. In both the schedule goes on. What is done is done: the same command again does
+    place where the cursor stands. With --gap the changes of the range are appended to a changelog that has none of
+    them. The schedule goes on. What is done is done: the same command again does
     nothing. A killed one goes on where it was.
     """
-    if (into is None) != is_rebuild:
-        raise click.UsageError("give one of --into PATH and --rebuild")
+    if (into is not None) + is_rebuild + is_gap != 1:
+        raise click.UsageError("give one of --into PATH, --rebuild and --gap")
+    if is_gap and (len(tables) != 1 or not begin or not end or parallel):
+        raise click.UsageError("--gap takes one --table, a --from and a --to, and no --parallel")
     if is_rebuild and end:
         raise click.UsageError("--to is not for --rebuild, which ends where the cursor stands")
     if restart and not is_rebuild:
@@ -74,6 +82,14 @@ def command(
     from cdc_pipeline.pipeline.backfill_parallel import Parallel
 
     side_by_side = Parallel() if parallel else None
+    if is_gap:
+        filled = _fill_gap(settings, config, tables[0], start=first, end=last, archive=archive)
+        if settings.as_json:
+            emit_json(filled.model_dump(mode="json"))
+        else:
+            counts = ", ".join(f"{name} {count_of(rows, 'change')}" for name, rows in filled.rows.items())
+            results().print(f"{filled.source}: {filled.reason}: {counts}", markup=False, soft_wrap=True)
+        return
     if into is None:
         rebuilt = _rebuild(
             settings, config, tables, start=first, archive=archive, parallel=side_by_side, restart=restart
@@ -136,6 +152,36 @@ def _rebuild(
             archive=archive,
             parallel=parallel,
             restart=restart,
+            observer=progress,
+            runs=runs,
+        )
+
+
+def _fill_gap(
+    settings: Settings, config: PipelineConfig, table_name: str, *, start: Start, end: Bound, archive: Path | None
+) -> GapReport:
+    from cdc_pipeline.cli.load_progress import LoadProgress
+    from cdc_pipeline.orchestration.execute import load_source, open_instance
+    from cdc_pipeline.orchestration.load_runs import DagsterRuns
+    from cdc_pipeline.pipeline.backfill_gap import fill_gap
+
+    loaded = load_source(settings.jobs_directory, config.name)
+    with (
+        open_instance() as instance,
+        quiet_streams(quiet=not settings.debug) as stream,
+        LoadProgress(stream) as progress,
+    ):
+        level = "DEBUG" if settings.debug else "CRITICAL"
+        runs = DagsterRuns(
+            loaded, config, instance=instance, kind="replay", log_level=level, on_waiting=progress.waiting
+        )
+        return fill_gap(
+            config,
+            table=table_name,
+            cursors=loaded.cursors(instance),
+            start=start,
+            end=end,
+            archive=archive,
             observer=progress,
             runs=runs,
         )

@@ -225,7 +225,7 @@ def _resolved(
         source.check()
         log_end = source.end_position()
         first = resolve_start(cursor=None, start=start, source=source).position
-        last = _last(side, end, first=first, log_end=log_end, source=source)
+        last = last_of(side.config, end, first=first, log_end=log_end, source=source)
     finally:
         source.close()
     return BackfillRecord(
@@ -241,7 +241,9 @@ def _resolved(
     )
 
 
-def _last(side: SideLake, end: Bound, *, first: Position, log_end: Position, source: Source) -> Position | None:
+def last_of(
+    config: PipelineConfig, end: Bound, *, first: Position, log_end: Position, source: Source
+) -> Position | None:
     """Where the range ends; None where a transaction's name says it, or only reading can tell.
 
     Raises:
@@ -276,7 +278,7 @@ def _last(side: SideLake, end: Bound, *, first: Position, log_end: Position, sou
         # Before the first transaction that was committed after the moment.
         after_us = round(end.time.timestamp() * 1_000_000) + 1
         found = search_by_time(source, t_us=after_us, end=log_end) or log_end
-    elif isinstance(side.config.source, ArchiveSourceConfig):
+    elif isinstance(config.source, ArchiveSourceConfig):
         try:
             source.validate_position(found)
         except PositionError:

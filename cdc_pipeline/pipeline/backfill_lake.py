@@ -272,12 +272,18 @@ def _side_config(
     return config.model_copy(
         update={
             "source": source,
-            "tables": config.tables.model_copy(update={"include": tuple(map(_exactly, tables))}),
+            "tables": chosen_only(config, tables).tables,
             "sink": config.sink.model_copy(update={"lake_path": lake, "storage": storage, "catalog": None}),
             "schedule": None,
             "maintenance": None,
         }
     )
+
+
+def chosen_only(config: PipelineConfig, tables: Sequence[str]) -> PipelineConfig:
+    """The configuration with some of its source tables alone."""
+    chosen = config.tables.model_copy(update={"include": tuple(map(_exactly, tables))})
+    return config.model_copy(update={"tables": chosen})
 
 
 def _lake_path(path: str | Path) -> Path | LakeUri:

@@ -146,7 +146,7 @@ class _Rebuild:
         run_id: str,
     ) -> None:
         self._tables = checked_tables(config, tables)
-        self._config = _reading(config, archive)
+        self._config = with_archive(config, archive)
         self._archive = archive if archive is not None else getattr(config.source, "directory", None)
         self._main = main
         self._start = start
@@ -400,7 +400,7 @@ class _Rebuild:
         )
 
 
-def _reading(config: PipelineConfig, archive: Path | None) -> PipelineConfig:
+def with_archive(config: PipelineConfig, archive: Path | None) -> PipelineConfig:
     """The configuration, with an archive before the server's own journals."""
     if archive is None:
         return config

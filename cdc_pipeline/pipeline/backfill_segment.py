@@ -121,7 +121,7 @@ def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
         tables=TableFilter(config.tables),
         targets=Targets(config, cut, shadows=cursor.shadows),
         cursor=cursor,
-        committing=_SegmentCommitter,
+        committing=SegmentCommitter,
         suspends=False,
     )
     stages.run()
@@ -156,7 +156,7 @@ def _apart(what: str) -> TransactionError:
     return TransactionError(f"{what}: it cannot be decoded apart from what comes before it")
 
 
-class _SegmentCommitter(Committer):
+class SegmentCommitter(Committer):
     """Stages, and keeps what it staged as a part.
 
     Attributes:

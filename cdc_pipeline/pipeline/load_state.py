@@ -37,7 +37,7 @@ from cdc_pipeline.sink.lake import (
     remove_tree,
     replace_file,
 )
-from cdc_pipeline.sink.lock import writer_lock
+from cdc_pipeline.sink.lock import lock_holder, writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.storage import storage_of
 
@@ -146,14 +146,23 @@ class LoadFolder:
             LockError: somebody else does.
         """
         try:
-            with writer_lock(self.paths.state / "load.lock"):
+            with writer_lock(self._lock):
                 yield
         except LockError as error:
             error.what = f"the load {self.load_id} is under way in another process"
             raise
 
+    @property
+    def _lock(self) -> Path:
+        return self.paths.state / "load.lock"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether somebody works on this load now, as far as the system tells; takes nothing."""
+        return bool(lock_holder(self._lock))
+
     def is_locked(self) -> bool:
-        """Whether somebody works on this load now."""
+        """Whether somebody works on this load now; takes the lock for a moment."""
         try:
             with self.locked():
                 return False
@@ -291,7 +300,7 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
                 tables=state.sources,
                 targets=state.targets,
                 started_at_us=state.started_at_us,
-                is_running=folder.is_locked(),
+                is_running=folder.is_running,
                 journal=state.cursor.journal,
                 offset=state.cursor.offset,
                 gtid_set=state.cursor.gtid_set,

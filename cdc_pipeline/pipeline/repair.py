@@ -6,6 +6,7 @@ Rules:
 - Everything before C is proved to be committed before the view is opened, and nothing behind H is in it (K17). So a
   row whose key no event between C and C' names is at C' what the view showed; the batch writes it with the seq of C',
   newer than all that is there, and deletes a key that was asked for and that the server has not.
+- Rows come behind those that an earlier load or repair wrote with the same place: the MERGE's guard takes newer ones.
 - A key that changed meanwhile is read again in the next round. After the last one it stays as the log has it.
 - The cursor stands still; the batch is recorded like any other (K2).
 - Only mirrors and soft deletes by key: nothing else can take a row as it is, without its past (K18).
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema
-from cdc_pipeline.binlog.selected import SelectedRows, next_seq
+from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows, next_seq
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
@@ -40,6 +41,7 @@ from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import Cut, Note
+from cdc_pipeline.sink.seq_places import highest_seq_at
 from cdc_pipeline.source.key_ranges import KeyRange, plan_ranges, usable_key
 from cdc_pipeline.source.marks import end_mark
 from cdc_pipeline.source.table_reader import TableReader
@@ -323,6 +325,25 @@ class _Repair:
             self._deleted += gone.num_rows
         return again
 
+    def _taken(self, at: Locked, targets: Targets, seq: int, *, count: int) -> int:
+        """How many places at the cursor's position earlier loads and repairs have taken: rows come behind them.
+
+        Raises:
+            LoadError: there is no room for `count` more.
+        """
+        taken = 0
+        for target in targets.following(self._schema.database, self._schema.table):
+            table = at.sink.paths.table(target.name)
+            there = highest_seq_at(at.sink.spark.session(), table, low=seq, high=seq + 2 * LOAD_PLACES - 1)
+            taken = max(taken, 0 if there is None else (there - seq) // 2 + 1)
+        if taken + count > LOAD_PLACES:
+            raise LoadError(
+                "no more rows can be told apart at the place where the cursor stands",
+                table=self._table,
+                next_step="repair again after the source's next transaction, or load the table anew",
+            )
+        return taken
+
     def _commit(self, at: Locked, read: _Read, good: NDArray[np.bool_], gone: pa.Table) -> Cut:
         cursor, cut = at.cursor, at.cut
         assert cut is not None
@@ -331,7 +352,8 @@ class _Repair:
         seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         place = ReadPlace(cursor.journal, cursor.offset, seq, time_us)
         targets = Targets(self._config, cut, shadows=cursor.shadows)
-        path, batch, first, start = RowPath(targets, place), at.sink.begin(number), 0, 0
+        taken = self._taken(at, targets, seq, count=int(good.sum()) + gone.num_rows)
+        path, batch, first, start = RowPath(targets, place), at.sink.begin(number), taken, 0
         for part in read.parts:
             inserts = part.as_inserts(seq_first=next_seq(seq, first), commit_ts_us=time_us)
             chosen = inserts.where(good[start : start + len(part)])
@@ -341,7 +363,7 @@ class _Repair:
                 first += len(chosen)
         if gone.num_rows:
             path.take(batch, deletes_of(self._schema, gone, seq=next_seq(seq, first), time_us=time_us), first=first)
-        text = f"{first} rows were read again, {gone.num_rows} keys are gone"
+        text = f"{first - taken} rows were read again, {gone.num_rows} keys are gone"
         record = batch.record(
             interval=standing(cursor),
             cursor_after=cursor.model_copy(update={"batch_number": number, "targets": targets.states(())}),

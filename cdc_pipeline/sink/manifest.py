@@ -180,7 +180,7 @@ class RecordedContent(_Plain):
         rows: living rows; -1 unknown.
         files, size_bytes: of its data files.
         seq: the place that the side table's first rows tell of, as text (K1): what a load has read has this seq, but
-            for row ordinal and image; "" where nothing of the old rows is kept.
+            for ordinals and image; "" where nothing of the old rows is kept.
         ts_us: time of that place at the source; -1 unknown.
         keeps_rows: rows of the target stay, by the rules of its mode (`sink/replaced_rows.py`).
         carried: columns that the side table has not: each row gets its values from the target's row of its key.

@@ -107,7 +107,8 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path) -> N
         columns = [name for (name, *_) in server.query(f"SHOW COLUMNS FROM `{database}`.a")]
         lake.check("a", columns)
         lake.check("a_soft", columns, "NOT _cdc_deleted", source="a")
-        lake.check("h", [name for (name, *_) in server.query(f"SHOW COLUMNS FROM `{database}`.h")], "__END_AT IS NULL")
+        of_history = [name for (name, *_) in server.query(f"SHOW COLUMNS FROM `{database}`.h")]
+        lake.check("h_history", of_history, "__END_AT IS NULL", source="h")
         lake.check("k", ["v", "w"])
 
 
