@@ -67,7 +67,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K2", "each DML of a batch has an id of its own, 16 n + step", "sink/transactions.py",
         "return STEPS_PER_BATCH * batch_number + step", "return STEPS_PER_BATCH * batch_number",
-        "ddl/test_schema_steps.py::test_k13_steps_go_on_where_a_run_was_killed", spark=True,
+        "sink/test_state_checks.py::test_k2_each_statement_of_a_batch_has_an_id_of_its_own",
     ),
     # -- K3: cursor and cut --------------------------------------------------------------------------------------------
     Mutation(

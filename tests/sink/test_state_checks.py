@@ -13,6 +13,7 @@ from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut, CutTable
 from cdc_pipeline.sink.state import check_targets
+from cdc_pipeline.sink.transactions import STEPS_PER_BATCH, transaction_version
 from tests.sink.build import cursor_at, interval_of
 
 NAME, APP_ID = "shop.orders", "cdc_pipeline/shop/shop.orders/1"
@@ -76,3 +77,9 @@ def test_k16_a_table_of_somebody_else_is_noticed(paths: LakePaths) -> None:
     write(paths, app_id="cdc_pipeline/other/shop.orders/1")
     with pytest.raises(LakeStateError, match="not the one that was created for this target"):
         check_targets(paths, cut_at(0), None)
+
+
+def test_k2_each_statement_of_a_batch_has_an_id_of_its_own() -> None:
+    """Under the same id Delta would skip the second one in silence; ids grow from batch to batch."""
+    ids = [transaction_version(number, step) for number in (1, 2, 3) for step in range(STEPS_PER_BATCH)]
+    assert ids == list(range(16, 64))
