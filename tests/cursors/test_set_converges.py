@@ -95,7 +95,7 @@ def test_k3_set_to_a_purged_place_is_refused(start_server: Any, make_config: Mak
     server.flush_journal()
     server.execute("CREATE DATABASE d")
     server.flush_journal()
-    server.execute(f"PURGE BINARY LOGS TO '{server.end_position()[0]}'")
+    server.purge_to(server.end_position()[0])
     for to in (PositionConfig(journal=journal), GtidConfig(gtid_set=server.variable("server_uuid") + ":1")):
         with pytest.raises(JournalMissingError) as caught:
             plan_set(config, cursors=MemoryCursorStore(), to=to, who="a test")

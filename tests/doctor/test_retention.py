@@ -77,7 +77,7 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
     archive = tmp_path / "archive"
     archive.mkdir()
     shutil.copy(own.journals()[0], archive)
-    own.execute(f"PURGE BINARY LOGS TO '{second}'")
+    own.purge_to(second)
     shutil.rmtree(tmp_path / "lake")
     cursor = cursor_at(own, first)
     (told,) = _needed(own, tmp_path, cursor=cursor)
@@ -89,7 +89,7 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
 
     config = pipeline(live(own, archive_directory=archive), tmp_path)
     assert is_fine(diagnosis(config, areas=AREAS), "archive")
-    own.execute(f"PURGE BINARY LOGS TO '{own.journals()[-1].name}'")
+    own.purge_to(own.journals()[-1].name)
     gap = only(diagnosis(config, areas=AREAS), "archive")
     assert (gap.severity, gap.got) == ("warning", f"missing: {second.rpartition('.')[2]}")
 

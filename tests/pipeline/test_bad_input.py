@@ -232,6 +232,6 @@ def test_purged_journal(start_server: Any, make_config: MakeConfig) -> None:
     server.execute("CREATE DATABASE gone")
     server.flush_journal()
     server.flush_journal()
-    server.execute(f"PURGE BINARY LOGS TO '{server.end_position()[0]}'")
+    server.purge_to(server.end_position()[0])
     with pytest.raises(CdcError, match=r"(?i)purged"):
         capture(config, cursors=cursors)

@@ -409,7 +409,7 @@ def test_k4_purged_journals_are_named(start_server: Any, make_config: MakeConfig
     shop.work(1)
     shop.fails()
     server.flush_journal()
-    server.execute(f"PURGE BINARY LOGS TO '{server.end_position()[0]}'")
+    server.purge_to(server.end_position()[0])
     error = shop.fails()
     assert shop.cuts()[-1].cursor.suspended["p.t"].needs_reload
     assert "purged" in str(error).lower()

@@ -163,7 +163,7 @@ def test_p3_a_purged_journal_whose_transactions_are_all_known_is_no_gap(
     server.flush_journal()
     deadline = time.monotonic() + 20
     while len(server.journals()) > 1:  # MariaDB keeps journals that its crash recovery may still need
-        server.execute(f"PURGE BINARY LOGS TO '{server.end_position()[0]}'")
+        server.purge_to(server.end_position()[0])
         assert time.monotonic() < deadline
     insert(server, 3)
     decision = consumer.run()

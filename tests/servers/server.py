@@ -324,6 +324,17 @@ class Server:
         to_dir.mkdir(parents=True, exist_ok=True)
         return [Path(shutil.copy2(journal, to_dir / journal.name)) for journal in self.journals()]
 
+    def purge_to(self, oldest: str) -> None:
+        """Purge the journals before `oldest`, however long it takes: MariaDB keeps for a while what its crash recovery
+        may still need, and what a dump reads that ended without its notice."""
+        deadline = time.monotonic() + START_DEADLINE_S
+        while True:
+            self.execute(f"PURGE BINARY LOGS TO '{oldest}'")
+            if self.journals()[0].name >= oldest:
+                return
+            assert time.monotonic() < deadline, f"{self.journals()[0].name} is not purged"
+            time.sleep(0.1)
+
     def flush_journal(self) -> None:
         """End the current journal and begin the next."""
         self.execute("FLUSH BINARY LOGS")

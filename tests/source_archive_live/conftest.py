@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -53,10 +52,7 @@ class Log:
         self.purge("binlog.000004")
 
     def purge(self, oldest: str) -> None:
-        deadline = time.monotonic() + 20
-        while self.server.journals()[0].name < oldest:  # MariaDB keeps what its crash recovery may still need
-            self.server.execute(f"PURGE BINARY LOGS TO '{oldest}'")
-            assert time.monotonic() < deadline
+        self.server.purge_to(oldest)
 
     def keep(self, *numbers: int) -> None:
         """The archive holds these journals."""
