@@ -1,0 +1,78 @@
+"""Captures and changes of the lake as Dagster runs of their own, so that the cursor's events are valid (K3).
+
+Rules:
+- Each capture is a run of the source's job as any other; a change is one like a person's change of the cursor.
+- What goes on between them is in no run: it holds no slot of the source's pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import dagster as dg
+
+from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.orchestration.cursor_job import ChangeKind, execute_cursor_change
+from cdc_pipeline.orchestration.execute import LoadedSource, execute_capture
+from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+
+T = TypeVar("T")
+
+
+class SourceRuns:
+    """Starts runs of one source.
+
+    Args:
+        kind: what a change of the lake is called.
+        on_waiting: is told the ids of the runs that hold the source.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedSource,
+        config: PipelineConfig,
+        *,
+        instance: dg.DagsterInstance,
+        kind: ChangeKind,
+        log_level: str = "CRITICAL",
+        on_waiting: Callable[[list[str]], None] | None = None,
+    ) -> None:
+        self._loaded = loaded
+        self._config = config
+        self._instance = instance
+        self._kind: ChangeKind = kind
+        self._log_level = log_level
+        self._on_waiting = on_waiting
+
+    def capture_to(self, bound: Bound, observer: CaptureObserver) -> None:
+        """A run of the source's job. Raises what it failed with."""
+        run = execute_capture(
+            self._loaded,
+            instance=self._instance,
+            bound=bound,
+            observer=observer,
+            log_level=self._log_level,
+            on_waiting=self._on_waiting,
+        )
+        if run.error is not None:
+            raise run.error
+
+    def change(self, work: Callable[[CursorStore, str], T]) -> T:
+        """A run of its own in which the lake is changed."""
+        found: list[T] = []
+        execute_cursor_change(
+            self._loaded,
+            self._config,
+            kind=self._kind,
+            instance=self._instance,
+            work=lambda cursors, run_id: found.append(work(cursors, run_id)),
+            log_level=self._log_level,
+            on_waiting=self._on_waiting,
+        )
+        return found[0]
+
+    def cursor(self) -> CursorState | None:
+        """The latest cursor in Dagster."""
+        return self._loaded.cursors(self._instance).read()
