@@ -173,6 +173,11 @@ def _run(
     listener = current_listener()
     listener.report = listener.error = None
     tag_process(context.instance, context.run)
+
+    def waits(holder: str) -> None:
+        context.log.info(f"waiting for the source's lock: {holder}")
+        listener.waits(holder)
+
     try:
         if capture is None:
             from cdc_pipeline.pipeline.capture import capture as real_capture
@@ -190,7 +195,7 @@ def _run(
                 tables=tables,
             ),
             wait_s=config.snapshot.lock_wait_s,
-            tell=lambda holder: (context.log.info(f"waiting for the source's lock: {holder}"), listener.waits(holder)),
+            tell=waits,
         )
     except CdcError as error:
         listener.error = error
@@ -204,7 +209,7 @@ def _run(
     context.log.info(f"{report.outcome}: {report.reason}")
 
 
-def _patiently(act: Callable[[], CaptureReport], *, wait_s: float, tell: Callable[[str], object]) -> CaptureReport:
+def _patiently(act: Callable[[], CaptureReport], *, wait_s: float, tell: Callable[[str], None]) -> CaptureReport:
     """Do what takes the source's lock, as soon as nobody else has it; `tell` hears once who has.
 
     Raises:
