@@ -30,6 +30,7 @@ from cdc_pipeline.sink.conflicts import again_on_conflict
 from cdc_pipeline.sink.content import forget
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.features import allowed, creation_properties
+from cdc_pipeline.sink.given import given_after
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, Note, RecordedTarget
@@ -452,6 +453,7 @@ def _cut_of(
             rescued=target.rescued,
             rescued_rows=target.rescued_rows,
             rescued_ever=summed(ever, target.rescued) if content is None else content.rescued_ever,
+            given=given_after(tables.get(target.table), target),
         )
         states[target.table] = TargetState(
             table=target.table,
