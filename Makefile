@@ -55,6 +55,11 @@ torture-load: setup ## loads under constant writes and DDL, killed at random: TO
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.load.torture $(TORTURE_ARGS)
 
+.PHONY: readers
+readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT
+	@$(BIN)/python -m tests.servers.install mysql
+	@$(BIN)/python -m tests.readers
+
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
 	@$(BIN)/python -m tools.types_page
