@@ -56,6 +56,10 @@ class DisturbedError(CdcError):
     """The table's columns, or the table itself, changed while it was read: the reading counts for nothing."""
 
 
+class LeftError(CdcError):
+    """The target does not follow the table any more: it was suspended, dropped or renamed meanwhile."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """What one reading gives to a comparison.
@@ -145,12 +149,15 @@ class TableReading:
 
         Raises:
             DisturbedError: a DDL came between; read again.
+            LeftError: the target does not follow the table any more.
             TableReadInterruptedError, ServerSettingError: no view at an exact place (`What.exact` ``always``).
             CdcError: as capture and reader.
         """
         self._scratch.drop("changed")
+        self._scratch.drop("unread")
         self._on_step(Step(self._name, "capturing"))
         before = self._captures.run() if anew else self._captures.recent()
+        self._check_follows(before)
         with LoadSource(self._config, role="verify") as source:
             low = source.proved(before.position)
             schema = self._schema(source, before)
@@ -226,6 +233,9 @@ class TableReading:
             if staged is not None:
                 count += staged.table.num_rows
                 writer.write(staged)
+            unread = rows.take_unread(compared_key(rows.target, self._source_table)) if rows.unreadable else None
+            if unread is not None:
+                self._scratch.add_table("unread", unread)
 
         take_nothing = SelectedRows(schema, _empty(schema))
         writer = self._scratch.rows("source", recorded_of(rows.target))
@@ -322,10 +332,25 @@ class TableReading:
             if recorded.table == self._name and compared_key(target, self._source_table):
                 self._scratch.add_touched("changed", recorded, compared_key(target, self._source_table))
 
-    def _check_undisturbed(self, before: Standing, after: Standing) -> None:
-        held = after.cut.cursor.suspended.get(self._name)
+    def _check_follows(self, at: Standing) -> None:
+        held = at.cut.cursor.suspended.get(self._name)
         if held is not None:
-            raise DisturbedError(f"the table was suspended meanwhile: {held.what}", table=self._name)
+            raise LeftError(
+                f"suspended meanwhile at {held.position}: {held.error}: {held.what}",
+                table=self._name,
+                next_step=held.next_step,
+            )
+        table = at.cut.tables.get(self._name)
+        source = None if table is None else table.sources_of(self._name).get(self._source_table)
+        if source is None or source.gone:
+            raise LeftError(
+                f"the source has dropped or renamed {self._source_table} meanwhile",
+                table=self._name,
+                next_step="verify again",
+            )
+
+    def _check_undisturbed(self, before: Standing, after: Standing) -> None:
+        self._check_follows(after)
         if _essence(before.cut, self._name) != _essence(after.cut, self._name):
             raise DisturbedError("a DDL changed the table while it was read", table=self._name)
 

@@ -79,6 +79,10 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(spark: Any, tm
     assert first.folder is not None
     again = compared(by_key, Changed(), wanted=Wanted(first.folder, ("left_out",)))
     assert told(by_key, again) == [("different", (7,), ("a",), 0), ("missing", (9,), (), 1)]
+    scratch.add_table("unread", pa.table({"k0": pa.array([5, 8], pa.int32())}))
+    without = compared(by_key, Changed(), unread=scratch.files("unread"))
+    assert without.stale == 1
+    assert "extra" not in without.counts
     assert highest_seq(spark, by_key, low=5, high=98) == 6
     assert highest_seq(spark, by_key, low=100, high=200) is None
 

@@ -122,6 +122,7 @@ def test_what_has_no_repair_says_so() -> None:
     assert "K18" in repairable("changelog", ["missing"])
     assert repairable("soft_delete", ["duplicate"])
     assert repairable("mirror", ["ambiguous"])
+    assert repairable("mirror", ["extra"], unread=True)
     assert not repairable("mirror", ["missing", "extra", "different", "duplicate"])
 
 
