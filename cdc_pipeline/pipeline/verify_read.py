@@ -169,7 +169,7 @@ class TableReading:
         try:
             with TableReader(source.config) as reader:
                 proved = low == before.position
-                count, ranges, place = self._read_rows(reader, schema, rows, what, proved=proved)
+                count, ranges, place = self._read_rows(reader, schema, rows, what, since=before.position, proved=proved)
             self._on_step(Step(self._name, "capturing", count))
             after, exact = self._bracket(before, place)
             exact = exact or (proved and self._is_quiet(before, after))
@@ -220,7 +220,7 @@ class TableReading:
         return source.with_key(told[0])
 
     def _read_rows(
-        self, reader: TableReader, schema: TableSchema, rows: SourceRows, what: What, *, proved: bool
+        self, reader: TableReader, schema: TableSchema, rows: SourceRows, what: What, *, since: Position, proved: bool
     ) -> tuple[int, int, Mark | None]:
         """Rows to the scratch folder; how many, in how many ranges, and the place of the view if it is exact."""
         count = ranges = 0
@@ -243,7 +243,7 @@ class TableReading:
         try:
             with _changes_void_it():
                 take(take_nothing)
-                place = self._begin_exact(reader, what, proved=proved)
+                place = self._begin_exact(reader, what, since=since, proved=proved)
                 whole = what.exact == "always"
                 if place is None and whole:
                     reader.begin_view()
@@ -260,13 +260,23 @@ class TableReading:
             writer.close()
         return count, ranges, place
 
-    def _begin_exact(self, reader: TableReader, what: What, *, proved: bool) -> Mark | None:
-        """The place of the view that is open then; None where there is none. `proved`: a view of a table that nobody
-        changes is exact too."""
+    def _begin_exact(self, reader: TableReader, what: What, *, since: Position, proved: bool) -> Mark | None:
+        """The place of the view that is open then; None where there is none.
+
+        Args:
+            since: the first cut's.
+            proved: everything before it is committed: a view of a table that nobody changes is exact too.
+        """
         if what.exact == "no":
             return None
+        database, table = self._source_table.split(".", 1)
         try:
-            return exact_view(reader, timeout_s=_ALWAYS_TIMEOUT_S if what.exact == "always" else EXACT_TIMEOUT_S)
+            return exact_view(
+                reader,
+                timeout_s=_ALWAYS_TIMEOUT_S if what.exact == "always" else EXACT_TIMEOUT_S,
+                tables=[(database, table)],
+                since=since,
+            )
         except (TableReadInterruptedError, ServerSettingError):
             if what.exact == "always" and not proved:
                 raise

@@ -26,7 +26,10 @@ twice (history, changelog, tables without a key).
   in O, or left it before O was read and is in E'. If O is empty and E' = E, all of them are in E: committed before the
   view was opened. And none behind P can be in the view, for it was not flushed then. So the view is exactly what is
   before P, and E is its set. Sessions that hold a GTID without writing (appliers of a replica, gtid_next) and a server
-  that is never idle for the time of five small statements make it fail, never wrong.
+  that is never idle for the time of five small statements make it fail, never wrong. Where the tables are told, the
+  log itself is asked then (`log_tail.py`): what stands before P and not in E may be in the view or not, and if none of
+  it touches these tables, the view is for them exactly what is before P. So only writers of these very tables are in
+  the way, and only while one of them commits.
 - MySQL without GTIDs: A = the log's end, nobody holds a lock of type COMMIT, open the view, P = the log's end. If P = A
   it holds exactly what is before A: what was flushed before is committed, and nothing was flushed since. Where the
   locks cannot be seen it is refused.
@@ -41,7 +44,7 @@ Source: MySQL manual "gtid_executed", "gtid_owned", "The metadata_locks Table"; 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -50,12 +53,16 @@ from cdc_pipeline.errors import MissingGrantError, ServerSettingError, TableRead
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source import server_errors
 from cdc_pipeline.source.commit_locks import CommitLocks, LocksUnseenError
+from cdc_pipeline.source.log_tail import LogTail
 from cdc_pipeline.source.row_stream import RowConnection
 from cdc_pipeline.source.server import Row, ServerConnection, StatementError, compact_set
 from cdc_pipeline.source.table_reader import TableReader
 
 _POLL_S: Final = 0.05
 _FIRST_OFFSET: Final = 4
+_PAUSE_S: Final = 0.0007
+_PAUSES: Final = 23
+_PAUSE_MAX_S: Final = 0.02
 _SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
 
 _Query = Callable[[str], tuple[list[str], list[Row]]]
@@ -163,8 +170,18 @@ def end_mark(server: ServerConnection) -> Mark:
     return Mark.at(server.end_position())
 
 
-def exact_view(reader: TableReader, *, timeout_s: float = 60) -> Mark:
+def exact_view(
+    reader: TableReader,
+    *,
+    timeout_s: float = 60,
+    tables: Collection[tuple[str, str]] = (),
+    since: Position | None = None,
+) -> Mark:
     """Open a view on `reader` that holds exactly the transactions before the mark that is returned.
+
+    Args:
+        tables: (database, table) of those that are read in it: of others, the view may hold later changes too.
+        since: with tables, a place near the log's end with the set of all transactions before it.
 
     Raises:
         ServerSettingError: MySQL without GTIDs, where its locks cannot be seen.
@@ -179,11 +196,12 @@ def exact_view(reader: TableReader, *, timeout_s: float = 60) -> Mark:
     mode = _text(reader.query("SELECT @@GLOBAL.gtid_mode")[1][0][0])
     attempt = _exact_by_gtids if mode.upper() == "ON" else _exact_by_locks
     deadline_s = time.monotonic() + timeout_s
+    tail = LogTail(reader, tables, since) if tables and since is not None else None
     tries = 0
     while True:
         tries += 1
         try:
-            mark, owned = attempt(reader)
+            mark, owned = attempt(reader, tail)
         except LocksUnseenError as error:
             raise ServerSettingError(
                 "a view at an exactly known place needs GTIDs on MySQL, or a look at its locks",
@@ -204,9 +222,10 @@ def exact_view(reader: TableReader, *, timeout_s: float = 60) -> Mark:
                 next_step="run again when the server is less busy; or read from a replica whose applier is stopped; or "
                 "keep the table as a mirror with a key, which needs no exact place",
             )
+        time.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (tries % _PAUSES)))  # not in step with whoever writes
 
 
-def _exact_by_gtids(reader: TableReader) -> tuple[Mark | None, str]:
+def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | None, str]:
     """One try: the mark of the view that is open then, or None, and who stood in the way."""
     before = _value(reader, "SELECT @@GLOBAL.gtid_executed")
     reader.begin_view()
@@ -214,12 +233,14 @@ def _exact_by_gtids(reader: TableReader) -> tuple[Mark | None, str]:
     owned = _value(reader, "SELECT @@GLOBAL.gtid_owned")
     if not owned and _value(reader, "SELECT @@GLOBAL.gtid_executed") == before:
         return Mark(place.journal, place.offset, before), ""
+    if tail is not None and (whole := tail.set_at(before, place)) is not None:
+        return Mark(place.journal, place.offset, whole), ""
     reader.end_view()
     return None, owned
 
 
-def _exact_by_locks(reader: TableReader) -> tuple[Mark | None, str]:
-    """As `_exact_by_gtids`, without GTIDs.
+def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | None, str]:
+    """As `_exact_by_gtids`, without GTIDs, of all tables.
 
     Raises:
         LocksUnseenError: the locks cannot be seen.

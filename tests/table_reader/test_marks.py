@@ -5,15 +5,17 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog.event_types import ROWS_TYPES
+from cdc_pipeline.binlog import table_map
+from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType
 from cdc_pipeline.errors import ServerSettingError, TableReadInterruptedError
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.source.log_tail import LogTail
 from cdc_pipeline.source.marks import Mark, committed, end_mark, exact_view, wait_committed
 from tests.binlog_rows.journals import read_chunk
 from tests.servers import Server
@@ -23,14 +25,14 @@ WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 
 
 @contextmanager
-def writer(server: Server, database: str) -> Iterator[None]:
-    """Rows are inserted into `w` the whole time, one transaction each."""
+def writer(server: Server, database: str, table: str = "w", *, pause_s: float = 0) -> Iterator[None]:
+    """Rows are inserted into a table the whole time, one transaction each."""
     stop, begun = threading.Event(), threading.Event()
 
     def write() -> None:
         with closing(server.root_connection(database=database)) as connection, connection.cursor() as cursor:
-            while not stop.is_set():
-                cursor.execute("INSERT INTO w VALUES ()")
+            while not stop.wait(pause_s) if pause_s else not stop.is_set():
+                cursor.execute(f"INSERT INTO {table} VALUES ()")
                 begun.set()
 
     thread = threading.Thread(target=write)
@@ -44,11 +46,13 @@ def writer(server: Server, database: str) -> Iterator[None]:
 
 
 def places_of_rows(journals: list[Path]) -> list[tuple[int, int]]:
-    """Where the transaction of each rows event begins, in the order of the log; `w` alone is written to, row by row."""
+    """Where the transaction of each rows event of `w` begins, in the order of the log; it is written to row by row."""
     found = []
     for path in journals:
         chunk = read_chunk(path)
-        rows = np.isin(chunk.events["event_type"], list(ROWS_TYPES))
+        maps = np.flatnonzero(chunk.events["event_type"] == EventType.TABLE_MAP).tolist()
+        ids = {int(chunk.events["table_id"][row]) for row in maps if table_map.table_name(chunk.body(row)).table == "w"}
+        rows = np.isin(chunk.events["event_type"], list(ROWS_TYPES)) & np.isin(chunk.events["table_id"], list(ids))
         found += [Position(path.name, int(offset)).order for offset in chunk.events["tx_offset"][rows]]
     return found
 
@@ -92,6 +96,47 @@ def test_k17_an_exact_view_holds_what_is_before_its_mark(server: Server, fresh_d
             reader.end_view()
             assert mark.gtid_set
             assert committed(connection, mark.position)
+    server.flush_journal()
+    places = places_of_rows(server.journals()[first:])
+    assert [rows for _, rows in seen] == [before(places, mark) for mark, _ in seen]
+    assert seen[0][1] < seen[-1][1]
+
+
+@pytest.mark.mysql
+def test_k17_an_exact_view_among_writers_of_other_tables(mysql_server: Server, mysql_database: str) -> None:
+    """Some transaction is always between log and engine; only those of the table itself are in the way, and a statement
+    whose tables are not known."""
+    server, database = mysql_server, mysql_database
+    server.execute_all(
+        f"USE `{database}`",
+        "CREATE TABLE w (id INT PRIMARY KEY AUTO_INCREMENT)",
+        "CREATE TABLE o (id INT PRIMARY KEY AUTO_INCREMENT)",
+    )
+    schema = catalog_schema(server, database, "w")
+    server.flush_journal()
+    first, seen = len(server.journals()) - 1, []
+    tables = [(database, "w")]
+    with control(server) as connection, table_reader(server) as reader, ExitStack() as stack:
+        since = connection.end_position()  # at rest: its set is that of all before it
+        assert LogTail(reader, tables, since).set_at(since.gtid_set, since) == since.gtid_set
+        for _ in range(3):
+            stack.enter_context(writer(server, database, "o"))
+        stack.enter_context(writer(server, database, pause_s=0.005))
+        for at in range(4):
+            if at == 2:
+                server.flush_journal()
+            mark = exact_view(reader, tables=tables, since=since, timeout_s=20)
+            seen.append((mark, selected(reader, schema)[0].num_rows))
+            reader.end_view()
+            assert wait_committed(connection, mark.position) == mark.position
+        # As it would be with all of them still in flight: what touches the table, or might, is no proof.
+        end = connection.end_position()
+        assert LogTail(reader, tables, since).set_at(since.gtid_set, end) is None
+        rest = LogTail(reader, [(database, "none")], Position(end.journal, 4, gtid_set=since.gtid_set))
+        assert rest.set_at(since.gtid_set, end) is not None
+        server.execute(f"ALTER TABLE `{database}`.o ADD COLUMN v INT")
+        end = connection.end_position()
+        assert rest.set_at(since.gtid_set, end) is None
     server.flush_journal()
     places = places_of_rows(server.journals()[first:])
     assert [rows for _, rows in seen] == [before(places, mark) for mark, _ in seen]
