@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.mutations.rules_loading import LOADING
+from tests.mutations.rules_reading import READING
 from tests.mutations.runner import Mutation
 
 _STAGING: Final = "sink/test_staging.py::"
@@ -17,7 +19,7 @@ _RECONCILE: Final = "pipeline/test_reconcile.py::"
 _EXACT: Final = "pipeline/test_exact.py::"
 _MASKING: Final = "routing/test_masking.py::"
 
-MUTATIONS: Final[tuple[Mutation, ...]] = (
+_WRITING: Final[tuple[Mutation, ...]] = (
     # -- K1: one total order -------------------------------------------------------------------------------------------
     Mutation(
         "K1", "a seq tells the image before from the one after", "sink/expand.py",
@@ -62,7 +64,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
 ''',
         '''        self._observer.reached("before_cursor")
 ''',
-        "pipeline/test_savepoints.py", spark=True,
+        "pipeline/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
     ),
     Mutation(
         "K2", "each DML of a batch has an id of its own, 16 n + step", "sink/transactions.py",
@@ -346,6 +348,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "object_store/test_lease.py::test_k16_the_holder_is_named_and_its_expiry",
     ),
 )  # fmt: skip
+
+MUTATIONS: Final = tuple(sorted((*_WRITING, *READING, *LOADING), key=lambda one: int(one.rule[1:])))
 
 
 def page() -> str:

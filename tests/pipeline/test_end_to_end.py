@@ -13,6 +13,8 @@ from cdc_pipeline.config import PipelineConfig, TransactionsBoundConfig
 from cdc_pipeline.errors import UnsupportedEventError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.lake import LakePaths, list_numbers
+from cdc_pipeline.sink.state import read_cut
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.workload import COLUMNS, Workload, create_tables
 from tests.servers import Server
@@ -86,7 +88,7 @@ def test_lake_follows_the_server(server: Server, fresh_database: str, make_confi
     workload.close()
 
 
-def test_bounded_runs_join(
+def test_k2_bounded_runs_join_and_the_cursor_follows_each_cut(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
     """Runs of a few transactions each cover the log without a gap, and end where one run would."""
@@ -114,6 +116,10 @@ def test_bounded_runs_join(
             before.interval.end_journal,
             before.interval.end_offset,
         )
+    paths = LakePaths(config.sink.lake_path, config.name)
+    cuts = [read_cut(paths, number) for number in list_numbers(paths.cuts)]
+    written = [entry.cursor for entry in reversed(cursors.history(1000)) if "cut" in entry.metadata]
+    assert written == [cut.cursor for cut in cuts]
     assert_equal(spark, config, mysql_server, mysql_database)
 
 
