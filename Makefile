@@ -55,6 +55,11 @@ torture-load: setup ## loads under constant writes and DDL, killed at random: TO
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.load.torture $(TORTURE_ARGS)
 
+.PHONY: readers
+readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT
+	@$(BIN)/python -m tests.servers.install mysql
+	@$(BIN)/python -m tests.readers
+
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
 	@$(BIN)/python -m tools.types_page
@@ -75,7 +80,11 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+bench: bench-backfill bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+
+.PHONY: bench-backfill
+bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
+	@CHANGES=$(or $(CHANGES),1000000) $(BIN)/python -m benchmarks.backfill
 
 .PHONY: bench-decode
 bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory

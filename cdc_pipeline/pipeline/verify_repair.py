@@ -31,8 +31,7 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.pipeline.commit import plan_of
 from cdc_pipeline.pipeline.report import SilentObserver
-from cdc_pipeline.pipeline.suspension import finish_standing, standing
-from cdc_pipeline.pipeline.verify_foreign import standing_of
+from cdc_pipeline.pipeline.suspension import commit_standing, standing_of
 from cdc_pipeline.pipeline.verify_read import Reading
 from cdc_pipeline.pipeline.verify_report import Difference
 from cdc_pipeline.position.cursor import CursorStore
@@ -121,10 +120,15 @@ def apply_repair(
         said = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         states = dict(cut.cursor.targets)
         states[target.name] = states[target.name].model_copy(update={"exact": False})
-        record = batch.record(
-            interval=standing(cursor),
-            cursor_after=cursor.model_copy(update={"batch_number": cursor.batch_number + 1, "targets": states}),
+        made = commit_standing(
+            batch,
+            sink=sink,
+            cursors=cursors,
+            observer=SilentObserver(),
+            cursor=cursor,
+            targets=states,
             source_time_us=cut.source_time_us,
+            kind="repair",
             notes=(
                 Note(
                     kind=REPAIRED_NOTE,
@@ -135,10 +139,7 @@ def apply_repair(
                 ),
             ),
             run_id=run_id,
-            kind="repair",
-            start=at,
         )
-        made = finish_standing(record, sink=sink, cursors=cursors, observer=SilentObserver())
         return made.batch_number, counts
 
 

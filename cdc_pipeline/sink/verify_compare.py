@@ -116,6 +116,7 @@ def compare(
 
     Raises:
         MergeError: Spark failed.
+        UntoldChangesError: images of a changelog without a key lack columns.
     """
     session = spark.newSession()
     MergeSettings(session, fixed or {}).large_batch(source_bytes)
@@ -179,7 +180,7 @@ def _compare(
         if not row["_same"]:
             differing.append(row["_bucket"])
     # What a changelog's image does not hold cannot be in a checksum.
-    if sides.target.mode == "changelog":
+    if sides.target.mode == "changelog" and not sides.is_sum:
         differing = parts
     queries = []
     if differing:
@@ -214,14 +215,19 @@ def _changed_sql(session: SparkSession, sides: Sides, changed: Changed, lake: st
     return f"SELECT DISTINCT * FROM ({' UNION ALL '.join(queries)})"
 
 
+def _count(sides: Sides) -> str:
+    return "sum(_weight)" if sides.is_sum else "count(*)"
+
+
 def _buckets_sql(sides: Sides, source: str, lake: str) -> str:
     first, second = checksums(sides)
 
     def side(view: str) -> str:
+        weight = " * _weight" if sides.is_sum else ""
         sums = ", ".join(
-            f"sum(CAST({value} AS decimal(20,0))) AS {name}" for name, value in (("_a", first), ("_b", second))
+            f"sum(CAST({value} AS decimal(20,0)){weight}) AS {name}" for name, value in (("_a", first), ("_b", second))
         )
-        return f"(SELECT _bucket, count(*) AS _rows, {sums} FROM {view} GROUP BY _bucket)"
+        return f"(SELECT _bucket, {_count(sides)} AS _rows, {sums} FROM {view} GROUP BY _bucket)"
 
     return f"""
         SELECT coalesce(s._bucket, l._bucket) AS _bucket, coalesce(s._rows, 0) AS _source,
@@ -237,7 +243,7 @@ def _differences_sql(sides: Sides, source: str, lake: str, buckets: Collection[i
     def side(view: str) -> str:
         listed = ", ".join(map(str, buckets))
         return (
-            f"(SELECT {keys}, count(*) AS _n, max(_seq) AS _seq, first(_absent) AS _absent, "
+            f"(SELECT {keys}, {_count(sides)} AS _n, max(_seq) AS _seq, first(_absent) AS _absent, "
             f"first(named_struct({row})) AS _row, first(named_struct({compared})) AS _values "
             f"FROM {view} WHERE _bucket IN ({listed}) GROUP BY {keys})"
         )
