@@ -46,7 +46,7 @@ torture-sink: setup ## random workloads with random DDL into lakes, every cut co
 	@$(BIN)/python -m tests.torture_sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: mutations
-mutations: setup ## take something out of each rule that keeps the data right, and see a test fail
+mutations: setup ## take something out of each rule that keeps the data right, and see a test fail: MUTATIONS_ARGS="--no-spark", or "--spark", or "--rule K17"
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.mutations $(MUTATIONS_ARGS)
 
