@@ -220,13 +220,13 @@ class BatchConfig(Section):
     """How much one get takes from the store, and how much one merge batch holds.
 
     `decode` says where rows are decoded: in the `driver`, on Spark's `executors`, or (`auto`) on the executors where
-    the Spark master is no local one and the run has at least `executors_bytes_min` of the log to read.
+    the Spark master is no local one, the run has at least `executors_bytes_min` of the log to read, and they can.
     """
 
     get_bytes: int = Field(default=16 << 20, ge=1)
     merge_staged_bytes: int = Field(default=256 << 20, ge=1)
     merge_rows: int = Field(default=5_000_000, ge=1)
-    decode: Literal["auto", "driver", "executors"] = "driver"
+    decode: Literal["auto", "driver", "executors"] = "auto"
     executors_bytes_min: int = Field(default=4 << 30, ge=0)
 
 
