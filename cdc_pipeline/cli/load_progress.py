@@ -3,46 +3,25 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
 from typing import TextIO
 
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TaskID
 
-from cdc_pipeline.cli.output import count_of, notes
+from cdc_pipeline.cli.output import count_of
+from cdc_pipeline.cli.progress import Bars
 from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
 from cdc_pipeline.pipeline.load_state import LoadState
 from cdc_pipeline.pipeline.load_state import Progress as LoadedSoFar
 
 
-class LoadProgress(SilentLoadObserver):
+class LoadProgress(Bars, SilentLoadObserver):
     """Shows steps as lines, and rows as bars by the catalog's estimate."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._console = notes(stream)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[counts]}"),
-            TimeElapsedColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._console.is_terminal,
-        )
+        super().__init__(stream)
         self._tasks: dict[str, TaskID] = {}
         self._first: dict[str, tuple[float, int]] = {}
         self._last_step = ""
-
-    def __enter__(self) -> LoadProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
 
     def waiting(self, run_ids: list[str]) -> None:
         """Other runs hold the source."""

@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TextIO
+from typing import Self, TextIO
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
 from cdc_pipeline.cli.output import count_of, notes
 from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
 from cdc_pipeline.sink.manifest import Cut
 
 
-class ProgressObserver(SilentObserver):
-    """Shows the plan, a bar of bytes read, and each cut."""
+class Bars:
+    """Bars with counts, as long as the context lasts and the console is a terminal.
 
-    def __init__(self, stream: TextIO) -> None:
+    Args:
+        columns: between the bar and the counts.
+    """
+
+    def __init__(self, stream: TextIO, *columns: ProgressColumn) -> None:
         self._console = notes(stream)
         self._progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            DownloadColumn(),
+            *columns,
             TextColumn("{task.fields[counts]}"),
             TimeElapsedColumn(),
             console=self._console,
             transient=True,
             disable=not self._console.is_terminal,
         )
-        self._task = self._progress.add_task("reading", total=None, counts="")
 
-    def __enter__(self) -> ProgressObserver:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
@@ -40,6 +43,14 @@ class ProgressObserver(SilentObserver):
         traceback: TracebackType | None,
     ) -> None:
         self._progress.stop()
+
+
+class ProgressObserver(Bars, SilentObserver):
+    """Shows the plan, a bar of bytes read, and each cut."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream, DownloadColumn())
+        self._task = self._progress.add_task("reading", total=None, counts="")
 
     def waiting(self, run_ids: list[str]) -> None:
         """Another run holds the source."""

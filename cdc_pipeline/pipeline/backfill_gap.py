@@ -190,20 +190,14 @@ class _Gap:
     def _staged(self, source: Source, first: Position, last: Position) -> SegmentResult:
         """The changes of the range, staged as the pipeline would."""
         config, locked = self._config, self._locked
-        plan = CapturePlan(
+        plan = CapturePlan.of_stretch(
+            first,
+            last,
             source=config.name,
             identity=str(source.identity),
-            start_journal=first.journal,
-            start_offset=first.offset,
-            start_gtid_set=first.gtid_set,
-            start_reasons=("a gap of a changelog",),
-            end_journal=last.journal,
-            end_offset=last.offset,
+            reason="a gap of a changelog",
             end_reason="the end of the gap",
-            bytes_between=0,
-            journals=(first.journal, last.journal),
             tables=(self._table,),
-            partial_tables=(),
         )
         stages = Stages(
             config,

@@ -28,7 +28,8 @@ from cdc_pipeline.errors import ConfigError, LoadError
 from cdc_pipeline.pipeline.backfill_lake import as_text, checked_tables
 from cdc_pipeline.pipeline.backfill_parallel import Parallel, ParallelReport, fill_in_parallel
 from cdc_pipeline.pipeline.commit import cursor_state
-from cdc_pipeline.pipeline.load_main import DirectRuns, Locked, MainLake, MainRuns, UnfinishedBatchError
+from cdc_pipeline.pipeline.load_finish import Finish
+from cdc_pipeline.pipeline.load_main import DirectRuns, MainLake, MainRuns
 from cdc_pipeline.pipeline.load_observer import LoadObserver, MutedObserver, SilentLoadObserver
 from cdc_pipeline.pipeline.load_side import SideLake, side_config
 from cdc_pipeline.pipeline.load_state import (
@@ -41,15 +42,12 @@ from cdc_pipeline.pipeline.load_state import (
     new_load_id,
     now_us,
 )
-from cdc_pipeline.pipeline.load_swap import swap, unparked
 from cdc_pipeline.pipeline.load_tables import Chosen, choose
 from cdc_pipeline.pipeline.parts import build_sink, build_source
 from cdc_pipeline.pipeline.report import LogPlace
 from cdc_pipeline.position.cursor import CursorState, CursorStore, MemoryCursorStore
 from cdc_pipeline.position.start import resolve_start
 from cdc_pipeline.sink.manifest import Cut, Note
-
-_ROUNDS_MAX = 5
 
 
 class _Plain(BaseModel):
@@ -279,30 +277,23 @@ class _Rebuild:
             self._fill(folder, state, chosen)
         side = SideLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
         side.open()
-        for _ in range(_ROUNDS_MAX):
-            cursor = self._main.capture(loading=state.targets)
-            self._observer.load_stepped("replaying the log")
-            side.capture(cursor.position)
-            self._observer.reached("load_caught_up")
-            self._check(folder, side, chosen)
-            if unparked(side.cursor, cursor):
-                break
-            self._observer.load_stepped(f"putting {', '.join(state.targets)} in place")
-            try:
-                made = self._main.locked(lambda locked: self._swap(folder, side, locked, chosen))
-            except UnfinishedBatchError:
-                continue
-            self._observer.reached("load_swapped")
-            if made is not None:
-                folder.remove()
-                self._observer.reached("load_removed")
-                return self._report(state, chosen, made, resumed=resumed)
-        xids = ", ".join(xa.xid for xa in side.cursor.open_xa)
-        raise LoadError(
-            "prepared XA transactions are open, whose rows the replay has parked beside the lake",
-            got=xids or "a source that is never at rest",
-            next_step="run the same command again when they are committed or rolled back: it goes on where it is",
+        finish = Finish(
+            self._config,
+            side=side,
+            main=self._main,
+            observer=self._observer,
+            high=state.cursor.position,
+            doing="replaying the log",
+            check=lambda: self._check(folder, side, chosen),
+            is_whole=True,
         )
+        swapped = finish.run()
+        self._observer.reached("load_swapped")
+        folder.remove()
+        self._observer.reached("load_removed")
+        made = swapped.cut if swapped is not None else self._main.state()[1]
+        assert made is not None
+        return self._report(state, chosen, made, resumed=resumed)
 
     def _fill(self, folder: LoadFolder, state: LoadState, chosen: Chosen) -> None:
         """The archive's journals, in parallel."""
@@ -363,18 +354,6 @@ class _Rebuild:
         if side.left:
             folder.remove()
             raise next(iter(side.left.values()))
-
-    def _swap(self, folder: LoadFolder, side: SideLake, locked: Locked, chosen: Chosen) -> Cut | None:
-        """The cut with the rebuilt tables; None where XA transactions are in the way."""
-        self._observer.reached("load_swapping")
-        if locked.cursor.epoch != side.state.cursor.epoch:
-            raise LoadError("another server answers than the one whose log was replayed", next_step="run again")
-        if locked.cursor.position.order != side.cursor.position.order:
-            side.capture(locked.cursor.position)
-            self._check(folder, side, chosen)
-        if unparked(side.cursor, locked.cursor) or locked.cursor.position.order != side.cursor.position.order:
-            return None
-        return swap(locked, side, chosen.targets, observer=self._observer, is_whole=True)
 
     def _report(self, state: LoadState, chosen: Chosen, cut: Cut, *, resumed: bool) -> RebuildReport:
         end = cut.cursor.position

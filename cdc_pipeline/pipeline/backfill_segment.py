@@ -134,20 +134,13 @@ def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
 
 
 def _resolved(config: PipelineConfig, given: Given, start: Position, end: Position) -> ResolvedRun:
-    plan = CapturePlan(
+    plan = CapturePlan.of_stretch(
+        start,
+        end,
         source=config.name,
         identity=str(given.identity),
-        start_journal=start.journal,
-        start_offset=start.offset,
-        start_gtid_set=start.gtid_set,
-        start_reasons=("a segment of a stretch that is decoded in parallel",),
-        end_journal=end.journal,
-        end_offset=end.offset,
+        reason="a segment of a stretch that is decoded in parallel",
         end_reason="the end of the segment",
-        bytes_between=end.offset - start.offset,
-        journals=(start.journal,),
-        tables=(),
-        partial_tables=(),
     )
     return ResolvedRun(plan=plan, start=start, end=end, limit=None, ends_anywhere=False, epoch=given.epoch)
 

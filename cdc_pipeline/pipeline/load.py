@@ -17,7 +17,7 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -26,23 +26,22 @@ from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LoadError, LockError
 from cdc_pipeline.pipeline.load_begin import LoadBegin, Started
 from cdc_pipeline.pipeline.load_chunks import ChunkLoad
-from cdc_pipeline.pipeline.load_main import DirectRuns, Locked, MainLake, MainRuns, UnfinishedBatchError
+from cdc_pipeline.pipeline.load_finish import Finish, Swapped
+from cdc_pipeline.pipeline.load_main import DirectRuns, MainLake, MainRuns
 from cdc_pipeline.pipeline.load_observer import LoadObserver, SilentLoadObserver
 from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.load_side import SideLake
 from cdc_pipeline.pipeline.load_source import LoadSource
 from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, is_finished, is_needed, load_ids, loads_lock
-from cdc_pipeline.pipeline.load_swap import swap, unparked
-from cdc_pipeline.pipeline.load_tables import Chosen, choose, needing
+from cdc_pipeline.pipeline.load_tables import Chosen, choose, needing, targets_of
 from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.route_checks import check_recorded
+from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.manifest import Cut, Note
+from cdc_pipeline.sink.manifest import Note
 
-# After so many rounds in which the main lake moved on between the side lake's capture and its own lock, the side lake
-# catches up while that lock is held.
-FREE_ROUNDS: Final = 2
-_POLL_S: Final = 0.5
+GONE_NOTE: Final = "load_gone"  # a table was dropped or renamed while it was to be loaded
 
 
 def load(
@@ -97,6 +96,7 @@ class _Done:
     restarted: dict[str, list[str]] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
     left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the load at hand
+    gone: dict[str, CdcError] = field(default_factory=dict)  # targets without a source table any more
 
 
 class _Loader:
@@ -122,8 +122,10 @@ class _Loader:
                 break
             for name, error in left.items():
                 self._done.restarted.setdefault(name, []).append(error.what)
-            self._observer.load_stepped(f"loading {', '.join(sorted(left))} anew: {next(iter(left.values())).what}")
-            chosen, last = self._choose(sorted(left)), next(iter(left.values()))
+            chosen, last = self._choose_again(left, tables), next(iter(left.values()))
+            if not chosen.targets:
+                break
+            self._observer.load_stepped(f"loading {', '.join(chosen.targets)} anew: {last.what}")
         else:
             raise LoadError(
                 f"the load began {self._config.snapshot.attempts_max} times and could not be finished",
@@ -131,6 +133,14 @@ class _Loader:
                 got=last.what,
                 next_step=last.next_step or "load the table when its columns are not being changed",
             ) from last
+        if self._done.gone and tables is not None:
+            name = next(iter(self._done.gone))
+            raise LoadError(
+                f"{', '.join(self._done.gone)} went away at the source while it was to be loaded",
+                table=name,
+                got=self._done.gone[name].what,
+                next_step="all else is loaded; a table that was renamed is loaded under its new name",
+            )
         return self._report(tables, began_s, began_cpu_s)
 
     # -- what is to be done -------------------------------------------------------------------------------------------
@@ -154,16 +164,24 @@ class _Loader:
                 else:
                     self._resume(folder, state)
         loaded = {name for name in self._done.targets if name not in self._done.left}
-        _, cut = self._main.state()
-        rest = set(wanted.targets) - loaded
-        if tables is None:
-            rest = {*needing(self._config, cut, known), *self._done.left}
-        return self._choose(sorted(rest))
+        left, self._done.left = self._done.left, {}
+        if tables is not None:
+            left.update((name, _not_there(name)) for name in wanted.targets if name not in loaded and name not in left)
+        return self._choose_again(left, tables)
 
-    def _choose(self, targets: Sequence[str]) -> Chosen:
-        self._done.left = {}
+    def _choose_again(self, left: Mapping[str, CdcError], tables: Sequence[str] | None) -> Chosen:
+        """What is still to be loaded, or again: of what is left, and of what needs it, all that the source has yet."""
         _, cut = self._main.state()
-        return choose(self._config, cut, self._source.tables(), targets) if targets else Chosen()
+        known = self._source.tables()
+        wanted = set(left) if tables is not None else {*left, *needing(self._config, cut, known)}
+        there = targets_of(self._config, known)
+        for name in sorted(wanted - there):
+            self._done.gone[name] = left[name]
+            self._done.restarted.pop(name, None)
+            self._done.notes.append(Note(kind=GONE_NOTE, text=f"it is not loaded: {left[name].what}", table=name))
+            self._observer.load_stepped(f"{name} is not loaded: its source table is gone")
+        targets = sorted(wanted & there)
+        return choose(self._config, cut, known, targets) if targets else Chosen()
 
     @contextmanager
     def _claiming(self) -> Iterator[None]:
@@ -230,15 +248,27 @@ class _Loader:
         side.open()
         progress = folder.read_progress()
         unread = [name for name in state.exact if name not in progress.tables or not progress.tables[name].is_done]
-        if side.cut is None or unread:
-            # Nothing was read, or a view that cannot be opened again: there is nothing to go on with.
-            self._observer.load_stepped(f"beginning the load {state.load_id} anew")
+        why = self._other_rules(side)
+        if side.cut is None or unread or why:
+            # Nothing was read, or a view that cannot be opened again, or rows as they are not wanted any more (K14).
+            self._observer.load_stepped(f"beginning the load {state.load_id} anew{why}")
             folder.remove()
             return
         self._observer.load_began(state, resumed=True)
         self._done.resumed.append(state.load_id)
         self._source.check_log(side)
         self._load(side, None)
+
+    def _other_rules(self, side: SideLake) -> str:
+        """Why the rows that were read are not what the configuration asks for by now; "" where they are."""
+        cut = side.cut
+        if cut is None:
+            return ""
+        try:
+            check_recorded(Routes(side.config), cut)
+        except ConfigError as error:
+            return f": {error.what}"
+        return ""
 
     def _side(self, folder: LoadFolder, state: LoadState) -> SideLake:
         return SideLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
@@ -247,83 +277,31 @@ class _Loader:
         chunks = ChunkLoad(self._config, side=side, main=self._main, source=self._source, observer=self._observer)
         chunks.run(started)
         self._observer.reached("load_read")
-        names = self._swap_in(side, chunks.high)
+        finish = Finish(
+            self._config,
+            side=side,
+            main=self._main,
+            observer=self._observer,
+            high=chunks.high,
+            doing="capturing what changed while the tables were read",
+        )
+        swapped = finish.run()
         self._observer.reached("load_swapped")
-        if names:
-            self._observer.load_stepped(f"loaded {', '.join(names)}")
+        if swapped is not None:
+            self._keep(side, swapped, chunks.high)
+            self._observer.load_stepped(f"loaded {', '.join(swapped.names)}")
         side.folder.remove()
         self._observer.reached("load_removed")
         self._done.left.update(side.left)
 
-    def _swap_in(self, side: SideLake, high: Position) -> list[str]:
-        """Bring the side lake to the main cursor and its tables into their places; their names."""
-        rounds, until_s = 0, time.monotonic() + self._config.snapshot.lock_wait_s
-        while True:
-            names = self._unswapped(side)
-            if not names:
-                return []
-            cursor = self._main.capture(loading=names)
-            if cursor.position.order < high.order:
-                self._waits(until_s, f"the capture to reach {high}")
-                continue
-            self._observer.load_stepped("capturing what changed while the tables were read")
-            side.capture(cursor.position)
-            self._observer.reached("load_caught_up")
-            names = self._unswapped(side)
-            if not names:
-                return []
-            if unparked(side.cursor, cursor):
-                xids = ", ".join(xa.xid for xa in side.cursor.open_xa)
-                self._waits(until_s, f"the prepared XA transactions {xids} to be committed or rolled back")
-                continue
-            self._observer.load_stepped(f"putting {', '.join(names)} in place")
-            try:
-                cut = self._main.locked(lambda locked: self._swap(side, locked, insist=rounds >= FREE_ROUNDS))  # noqa: B023
-            except UnfinishedBatchError:
-                continue
-            if cut is not None:
-                swapped = [name for name in names if name not in side.left]
-                self._keep(side, cut, swapped, high)
-                return swapped
-            rounds += 1
-
-    def _swap(self, side: SideLake, locked: Locked, *, insist: bool) -> Cut | None:
-        """The cut with the loaded tables; None where the main lake has moved on."""
-        self._observer.reached("load_swapping")
-        if locked.cursor.position.order != side.cursor.position.order or locked.cursor.epoch != side.cursor.epoch:
-            if not insist:
-                return None
-            side.capture(locked.cursor.position)
-        names = self._unswapped(side)
-        if not names or unparked(side.cursor, locked.cursor):
-            return None
-        return swap(locked, side, names, observer=self._observer)
-
-    def _unswapped(self, side: SideLake) -> list[str]:
-        """Targets that this load can still put in place."""
-        _, cut = self._main.state()
-        states = {} if cut is None else cut.cursor.targets
-        there = {name for name, state in states.items() if state.app_id == side.state.app_id(name)}
-        return [name for name in side.state.targets if name not in side.left and name not in there]
-
-    def _waits(self, until_s: float, what: str) -> None:
-        if time.monotonic() >= until_s:
-            raise LoadError(
-                f"the load has waited too long for {what}",
-                setting="snapshot.lock_wait_s",
-                next_step="run the same command again when that has happened: the load goes on where it is",
-            )
-        self._observer.load_stepped(f"waiting for {what}")
-        time.sleep(_POLL_S)
-
     # -- what was done ------------------------------------------------------------------------------------------------
 
-    def _keep(self, side: SideLake, cut: Cut, names: Sequence[str], high: Position) -> None:
+    def _keep(self, side: SideLake, swapped: Swapped, high: Position) -> None:
         progress = side.folder.read_progress()
-        there = side.cut
+        there, cut = side.cut, swapped.cut
         assert there is not None
         self._done.notes += cut.notes
-        for name in names:
+        for name in swapped.names:
             sources = there.cursor.targets[name].source_names
             read = [progress.tables[source] for source in sources if source in progress.tables]
             self._done.targets[name] = LoadedTarget(
@@ -356,3 +334,7 @@ class _Loader:
             seconds=time.monotonic() - began_s,
             cpu_seconds=time.process_time() - began_cpu_s,
         )
+
+
+def _not_there(name: str) -> CdcError:
+    return LoadError("its source table is gone, or was renamed", table=name)

@@ -78,7 +78,13 @@ class LoadBegin:
             if exact:
                 view = stack.enter_context(TableReader(self._source.config))
                 self._observer.load_stepped(f"opening a view at an exact place for {', '.join(exact)}")
-                low, time_us = exact_view(view).position, now_us()
+                mark = exact_view(
+                    view,
+                    timeout_s=self._config.snapshot.lock_wait_s,
+                    tables=[_parts(name) for name in exact],
+                    since=cursor.position,
+                )
+                low, time_us = mark.position, now_us()
             else:
                 view, low = None, self._source.proved(cursor.position)
                 time_us = self._time_us(cursor)
@@ -174,3 +180,8 @@ class LoadBegin:
             rows_estimated={name: rows for name, (rows, _) in self._source.sizes(chosen.sources).items()},
             started_at_us=now_us(),
         )
+
+
+def _parts(name: str) -> tuple[str, str]:
+    database, table = name.split(".", 1)
+    return database, table

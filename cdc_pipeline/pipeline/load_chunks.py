@@ -209,7 +209,7 @@ class ChunkLoad:
     def _check_there(self, schemas: Mapping[str, TableSchema], names: list[str]) -> None:
         for name in names:
             if name not in schemas:
-                raise TableChangedError("the table is gone, or has a column of an unknown type", table=name)
+                raise _TableGoneError("the table is gone, or has a column of an unknown type", table=name)
 
     def _check_unchanged(self, schemas: Mapping[str, TableSchema]) -> None:
         """Raises:
@@ -230,7 +230,7 @@ class ChunkLoad:
         if name not in self._side.state.sources:
             raise error
         self._passes[name] = self._passes.get(name, 0) + 1
-        is_again = isinstance(error, SchemaError) and self._passes[name] > 1
+        is_again = isinstance(error, SchemaError | _TableGoneError) and self._passes[name] > 1
         if is_again or self._passes[name] > PASSES_MAX or name in self._side.state.exact:
             self._side.leave_source(name, error)
             return
@@ -238,6 +238,10 @@ class ChunkLoad:
         cursor = self._main.capture(loading=self._side.state.targets)
         self._side.capture(cursor.position)
         self._observer.reached("load_passed_ddl")
+
+
+class _TableGoneError(TableChangedError):
+    """Captures past it bring the table back at most once: as one that was made anew, which is another load's."""
 
 
 def _grouped(parts: Iterator[SelectedRows], rows_max: int) -> Iterator[list[SelectedRows]]:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Final, Protocol, TypeVar
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError, LakeStateError, LoadError, LockError, TargetSuspendedError
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LoadError, LockError, TargetSuspendedError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.load_observer import LoadObserver
 from cdc_pipeline.pipeline.parts import build_sink
@@ -154,8 +154,8 @@ class MainLake:
     def _set_aside(self, error: CdcError, loading: Collection[str]) -> bool:
         """Suspend what is to be loaded anew, if `error` is of it; whether that was done."""
         cursor, cut = self.state()
-        if cut is None or cursor is None or error.table is None:
-            return False
+        if cut is None or cursor is None or error.table is None or isinstance(error, ConfigError):
+            return False  # what is configured is wrong whether the target stands still or not
         routes = Routes(self.config)
         led_to = {route.target for route in routes.of(*error.table.split(".", 1))} if "." in error.table else set()
         states = cut.cursor.targets

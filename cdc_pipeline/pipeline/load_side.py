@@ -135,9 +135,12 @@ class SideLake:
         return self.cursor.position.order == self._begin.position.order
 
     def _look_for_left(self) -> None:
-        """Targets that do not follow the source any more, and those that lost what had been read."""
+        """Targets that do not follow the source any more, and those that lost what had been read.
+
+        Tables of a rebuild are made by the log itself: whether they are whole is asked at its end alone.
+        """
         cut = self.cut
-        if cut is None:
+        if cut is None or self.state.kind == "rebuild":
             return
         for name in self.state.targets:
             state = cut.cursor.targets.get(name)
@@ -146,6 +149,8 @@ class SideLake:
                 self._leave(name, LoadError(f"{held.error}: {held.what}", next_step=held.next_step or None))
             elif state is None or state.partial or name not in cut.tables:
                 self._leave(name, LoadError("the table was made anew in the log while it was loaded"))
+            elif state.origin is not None or any(one.gone for one in cut.tables[name].sources_of(name).values()):
+                self._leave(name, LoadError("its source table was dropped or renamed while it was loaded"))
 
     def _leave(self, target: str, error: CdcError) -> None:
         error.table = error.table or target

@@ -22,7 +22,7 @@ from cdc_pipeline.pipeline.commit import plan_of
 from cdc_pipeline.pipeline.load_main import Locked
 from cdc_pipeline.pipeline.load_observer import LoadObserver
 from cdc_pipeline.pipeline.load_side import SideLake
-from cdc_pipeline.pipeline.suspension import finish_standing, standing
+from cdc_pipeline.pipeline.suspension import commit_standing
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink.content import content_of, replacement
@@ -50,8 +50,7 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
     targets = Targets(side.config, there)
     low, state = side.state.cursor, side.state
     seq = pack_seq(low.epoch, journal_number(low.journal), low.offset)
-    number = cursor.batch_number + 1
-    batch = main.sink.begin(number)
+    batch = main.sink.begin(cursor.batch_number + 1)
     states = dict(cut.cursor.targets) if cut is not None else {}
     notes: list[Note] = []
     for name in names:
@@ -73,17 +72,19 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
     sources = {source for name in names for source in there.cursor.targets[name].source_names}
     marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
     _carry_over(side, there, batch, sources)
-    record = batch.record(
-        interval=standing(cursor),
-        cursor_after=cursor.model_copy(update={"batch_number": number, "targets": dict(sorted(states.items()))}),
+    made_cut = commit_standing(
+        batch,
+        sink=main.sink,
+        cursors=main.cursors,
+        observer=observer,
+        cursor=cursor,
+        targets=states,
         source_time_us=there.source_time_us if cut is None else cut.source_time_us,
-        notes=tuple(notes),
-        run_id=main.run_id,
         kind="load",
-        start=cursor.position,
+        notes=notes,
+        run_id=main.run_id,
         marks=marks,
     )
-    made_cut = finish_standing(record, sink=main.sink, cursors=main.cursors, observer=observer)
     for name in names:
         held = made_cut.cursor.targets[name].suspended
         if held is not None:

@@ -5,6 +5,7 @@ Rules:
   suspended so that catching up cannot mend it.
 - All source tables of a target are loaded together, and all targets of a source table.
 - A target that follows a renamed table keeps its name: a load would make it under the table's own, and is refused.
+- A load of merged shards is refused while the target holds rows of a shard that the source has no more.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ def loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
     return TableFilter(config.tables).captured_names(list(known))
 
 
+def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
+    """Targets that the source's own tables lead to."""
+    routes = Routes(config)
+    return {route.target for name in loadable(config, known) for route in routes.of(*name.split(".", 1))}
+
+
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
     """Targets that need a load, and why.
 
@@ -50,7 +57,10 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
     found: dict[str, str] = {}
     states = {} if cut is None else cut.cursor.targets
     moved = {state.origin[1] for state in states.values() if state.origin is not None}
+    followed = {source for state in states.values() if state.origin is not None for source in state.source_names}
     for source in loadable(config, known):
+        if source in followed:
+            continue  # by the target that it had before it was renamed
         for route in routes.of(*source.split(".", 1)):
             state = states.get(route.target)
             if route.target in moved or (state is not None and state.origin is not None):
@@ -115,14 +125,19 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
         if grown == sources:
             break
         sources = grown
-    _check_not_moved(cut, targets)
+    _check_not_moved(cut, targets, sources)
+    _check_shards(config, cut, sources, targets)
     others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with one that is loaded")
     return Chosen(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
 
 
-def _check_not_moved(cut: Cut | None, targets: Collection[str]) -> None:
+def _check_not_moved(cut: Cut | None, targets: Collection[str], sources: Collection[str]) -> None:
     states = {} if cut is None else cut.cursor.targets
-    moved = sorted(name for name, state in states.items() if state.origin is not None and name in targets)
+    moved = sorted(
+        name
+        for name, state in states.items()
+        if state.origin is not None and (name in targets or set(state.source_names) & set(sources))
+    )
     if moved:
         raise LoadError(
             f"{moved[0]} follows a table that was renamed to {', '.join(states[moved[0]].source_names)}",
@@ -130,4 +145,25 @@ def _check_not_moved(cut: Cut | None, targets: Collection[str]) -> None:
             expected="a target that its source table's name leads to",
             next_step="give the renamed table a rule with the target's name (targets, `name`), or exclude it, run once "
             "and include it again: it begins under its new name, and is loaded then",
+        )
+
+
+def _check_shards(config: PipelineConfig, cut: Cut | None, sources: Collection[str], targets: Collection[str]) -> None:
+    """A load replaces all rows of a target: those of a shard whose table is gone would go without a word."""
+    routes, states = Routes(config), {} if cut is None else cut.cursor.targets
+    for name in sorted(targets):
+        rule = next(
+            route.rule for source in sources for route in routes.of(*source.split(".", 1)) if route.target == name
+        )
+        gone = sorted(set(states[name].source_names) - set(sources)) if name in states else []
+        policy = rule.schema_changes or config.schema_changes
+        if not gone or rule.shard_column is None or policy.drop_table == "apply":
+            continue
+        raise LoadError(
+            f"{name} holds rows of {', '.join(gone)}, which the source has no more: a load would remove them",
+            table=name,
+            expected="all source tables of the target",
+            got=", ".join(sorted(sources)),
+            next_step="give the rule of the target `schema_changes: {drop_table: apply}`, if rows of dropped tables "
+            "shall go; or give it another `name`: the target of now stays as it is, and the new one is loaded",
         )

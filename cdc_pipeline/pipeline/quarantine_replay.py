@@ -22,16 +22,15 @@ from typing import Literal
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError
+from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.pipeline.commit import plan_of
 from cdc_pipeline.pipeline.decoding import incomplete_inserts
 from cdc_pipeline.pipeline.parts import build_sink
-from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
 from cdc_pipeline.pipeline.rescue import judged
-from cdc_pipeline.pipeline.suspension import finish_standing, standing
+from cdc_pipeline.pipeline.suspension import commit_standing, standing_of
 from cdc_pipeline.pipeline.targets import Target, Targets
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, Note, QuarantineMark
 from cdc_pipeline.sink.quarantine import Entry, read_entries
@@ -114,11 +113,10 @@ def settle(
     sink = build_sink(config, on_joint=observer.reached)
     with sink.lock():
         sink.discard_unrecorded()
-        cursor, cut = _standing(config, sink, cursors)
+        cursor, cut = standing_of(config, sink, cursors, doing="settle the rows")
         entries = _chosen(sink, cut, tables, ids, only_open=True)
         settled = Settled()
-        number = cursor.batch_number + 1
-        batch = sink.begin(number)
+        batch = sink.begin(cursor.batch_number + 1)
         targets = Targets(config, cut, shadows=cursor.shadows)
         if what == "discarded":
             settled.done = [entry.id for entry in entries]
@@ -139,36 +137,20 @@ def settle(
             for entry in entries
             if entry.id in done
         )
-        record = batch.record(
-            interval=standing(cursor),
-            cursor_after=cursor.model_copy(update={"batch_number": number}),
+        commit_standing(
+            batch,
+            sink=sink,
+            cursors=cursors,
+            observer=observer,
+            cursor=cursor,
             source_time_us=cut.source_time_us,
+            kind="replay",
             notes=_notes(marks, what, who, why),
             run_id=run_id,
-            kind="replay",
-            start=cursor.position,
             marks=marks,
         )
-        finish_standing(record, sink=sink, cursors=cursors, observer=observer)
-        settled.batch_number = number
+        settled.batch_number = batch.number
         return settled
-
-
-def _standing(config: PipelineConfig, sink: DeltaSink, cursors: CursorStore) -> tuple[CursorState, Cut]:
-    pending = sink.pending_record()
-    if pending is not None:
-        raise LakeStateError(
-            f"batch {pending.batch_number} is recorded and not finished",
-            expected="no unfinished batch",
-            next_step=f"run `cdc-pipeline run {config.name}` first: it finishes the batch; then settle the rows",
-        )
-    cut = sink.last_cut()
-    cursor = reconcile(cursors.read(), cut).cursor
-    if cut is None or cursor is None:
-        raise LakeStateError(
-            "there is no cut yet, and so no quarantine", next_step=f"run `cdc-pipeline run {config.name}`"
-        )
-    return cursor, cut
 
 
 def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tuple[Note, ...]:

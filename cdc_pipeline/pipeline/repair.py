@@ -36,7 +36,7 @@ from cdc_pipeline.pipeline.load_rows import ReadPlace, RowPath
 from cdc_pipeline.pipeline.load_source import LoadSource
 from cdc_pipeline.pipeline.repair_log import among, changed_keys
 from cdc_pipeline.pipeline.repair_rows import deletes_of, key_condition
-from cdc_pipeline.pipeline.suspension import finish_standing, standing
+from cdc_pipeline.pipeline.suspension import commit_standing
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
@@ -347,13 +347,12 @@ class _Repair:
     def _commit(self, at: Locked, read: _Read, good: NDArray[np.bool_], gone: pa.Table) -> Cut:
         cursor, cut = at.cursor, at.cut
         assert cut is not None
-        number = cursor.batch_number + 1
         time_us = max(cursor.timestamp_s * 1_000_000, cut.source_time_us)
         seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         place = ReadPlace(cursor.journal, cursor.offset, seq, time_us)
         targets = Targets(self._config, cut, shadows=cursor.shadows)
         taken = self._taken(at, targets, seq, count=int(good.sum()) + gone.num_rows)
-        path, batch, first, start = RowPath(targets, place), at.sink.begin(number), taken, 0
+        path, batch, first, start = RowPath(targets, place), at.sink.begin(cursor.batch_number + 1), taken, 0
         for part in read.parts:
             inserts = part.as_inserts(seq_first=next_seq(seq, first), commit_ts_us=time_us)
             chosen = inserts.where(good[start : start + len(part)])
@@ -364,13 +363,15 @@ class _Repair:
         if gone.num_rows:
             path.take(batch, deletes_of(self._schema, gone, seq=next_seq(seq, first), time_us=time_us), first=first)
         text = f"{first - taken} rows were read again, {gone.num_rows} keys are gone"
-        record = batch.record(
-            interval=standing(cursor),
-            cursor_after=cursor.model_copy(update={"batch_number": number, "targets": targets.states(())}),
+        return commit_standing(
+            batch,
+            sink=at.sink,
+            cursors=at.cursors,
+            observer=self._observer,
+            cursor=cursor,
+            targets=targets.states(()),
             source_time_us=cut.source_time_us,
+            kind="repair",
             notes=(Note(kind=REPAIRED_NOTE, text=text, table=self._table),),
             run_id=at.run_id,
-            kind="repair",
-            start=cursor.position,
         )
-        return finish_standing(record, sink=at.sink, cursors=at.cursors, observer=self._observer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -110,9 +111,42 @@ class CapturePlan(_Plain):
     # Delta features that readers must know, of the tables that are known: those that they have, or will get.
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
+    unseen: tuple[str, ...] = ()  # included by name; neither the server shows them nor the lake has them
     needs_load: dict[str, str] = Field(default_factory=dict)  # why, by target: `cdc-pipeline snapshot` loads them
     loads: tuple[LoadStatus, ...] = ()  # that are under way, or wait to be gone on with
     warnings: tuple[str, ...] = ()  # changes of captured tables that the source does not log: cascades
+
+    @classmethod
+    def of_stretch(
+        cls,
+        start: Position,
+        end: Position,
+        *,
+        source: str,
+        identity: str,
+        reason: str,
+        end_reason: str,
+        tables: tuple[str, ...] = (),
+        suspended: Mapping[str, Suspension] | None = None,
+    ) -> CapturePlan:
+        """The plan of a stretch of the log that is read beside the source's own runs: both places are given."""
+        journals = tuple(dict.fromkeys((start.journal, end.journal)))
+        return cls(
+            source=source,
+            identity=identity,
+            start_journal=start.journal,
+            start_offset=start.offset,
+            start_gtid_set=start.gtid_set,
+            start_reasons=(reason,),
+            end_journal=end.journal,
+            end_offset=end.offset,
+            end_reason=end_reason,
+            bytes_between=max(0, end.offset - start.offset) if len(journals) == 1 else 0,
+            journals=journals,
+            tables=tables,
+            partial_tables=(),
+            suspended=dict(suspended or {}),
+        )
 
 
 class TableReport(_Plain):

@@ -16,6 +16,7 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
     IncompleteRowsError,
+    LakeStateError,
     OverlapUndecidedError,
     SchemaError,
     TargetSuspendedError,
@@ -24,12 +25,14 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.pipeline.commit import Committer, cursor_metadata
 from cdc_pipeline.pipeline.place import Place
+from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import BatchRecord, Cut, Interval, Note
+from cdc_pipeline.sink.manifest import BatchKind, BatchRecord, Cut, Interval, Note, QuarantineMark
+from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.suspending import is_retryable, note_of, suspension, way_out
 
 _OF_ONE_TABLE = (SchemaError, UnrepresentableValueError, IncompleteRowsError, UnknownColumnTypeError)
@@ -123,18 +126,83 @@ def publish_standing(
         if name not in dropped:
             held = suspended.get(name, state.suspended)
             targets[name] = state.model_copy(update={"suspended": held})
-    number = cursor.batch_number + 1
-    record = sink.begin(number).record(
-        interval=standing(cursor),
-        cursor_after=cursor.model_copy(update={"batch_number": number, "targets": targets}),
+    return commit_standing(
+        sink.begin(cursor.batch_number + 1),
+        sink=sink,
+        cursors=cursors,
+        observer=observer,
+        cursor=cursor,
+        targets=targets,
         source_time_us=cut.source_time_us,
+        kind="catch_up",
         notes=(*notes, *(note_of(name, held) for name, held in suspended.items() if held is not None)),
         run_id=run_id,
-        kind="catch_up",
+        dropped=dropped,
+    )
+
+
+def commit_standing(
+    batch: StagedBatch,
+    *,
+    sink: DeltaSink,
+    cursors: CursorStore,
+    observer: CaptureObserver,
+    cursor: CursorState,
+    source_time_us: int,
+    kind: BatchKind,
+    targets: Mapping[str, TargetState] | None = None,
+    notes: Sequence[Note] = (),
+    run_id: str = "",
+    dropped: Sequence[str] = (),
+    marks: Sequence[QuarantineMark] = (),
+) -> Cut:
+    """Record a batch that moves no cursor, and finish it.
+
+    Args:
+        batch: of the number behind `cursor`'s, with all that it does.
+        targets: states that the cursor has then; those that it has where None.
+
+    Raises:
+        CdcError: as `StagedBatch.record` and `DeltaSink.finish`; the next run finishes what was recorded.
+    """
+    states = cursor.targets if targets is None else dict(sorted(targets.items()))
+    record = batch.record(
+        interval=standing(cursor),
+        cursor_after=cursor.model_copy(update={"batch_number": batch.number, "targets": states}),
+        source_time_us=source_time_us,
+        notes=tuple(notes),
+        run_id=run_id,
+        kind=kind,
         dropped=tuple(dropped),
+        marks=tuple(marks),
         start=cursor.position,
     )
     return finish_standing(record, sink=sink, cursors=cursors, observer=observer)
+
+
+def standing_of(
+    config: PipelineConfig, sink: DeltaSink, cursors: CursorStore, *, doing: str
+) -> tuple[CursorState, Cut]:
+    """Cursor and last cut, with the lock held.
+
+    Args:
+        doing: what can be done once an unfinished batch is finished, in words.
+
+    Raises:
+        LakeStateError: a batch is unfinished, there is no cut, or cursor and lake contradict each other.
+    """
+    pending = sink.pending_record()
+    if pending is not None:
+        raise LakeStateError(
+            f"batch {pending.batch_number} is recorded and not finished",
+            expected="no unfinished batch",
+            next_step=f"run `cdc-pipeline run {config.name}` first: it finishes the batch; then {doing}",
+        )
+    cut = sink.last_cut()
+    cursor = reconcile(cursors.read(), cut).cursor
+    if cut is None or cursor is None:
+        raise LakeStateError("there is no cut yet", next_step=f"run `cdc-pipeline run {config.name}`")
+    return cursor, cut
 
 
 def finish_standing(record: BatchRecord, *, sink: DeltaSink, cursors: CursorStore, observer: CaptureObserver) -> Cut:
@@ -157,25 +225,17 @@ def standing_plan(
     start: Position | None = None,
 ) -> CapturePlan:
     """The plan of a stretch that ends at the cursor: that of a target that is caught up, or an empty one."""
-    at = start or cursor.position
-    reasons: tuple[str, ...] = ("a run of chosen tables: the cursor stands still",)
+    reason = "a run of chosen tables: the cursor stands still"
     if catching_up:
-        reasons = (f"{catching_up} was suspended and is caught up from where it stands",)
-    journals = {at.journal: None, cursor.journal: None}
-    return CapturePlan(
+        reason = f"{catching_up} was suspended and is caught up from where it stands"
+    return CapturePlan.of_stretch(
+        start or cursor.position,
+        cursor.position,
         source=config.name,
         identity=identity or str(cursor.identity),
-        start_journal=at.journal,
-        start_offset=at.offset,
-        start_gtid_set=at.gtid_set,
-        start_reasons=reasons,
-        end_journal=cursor.journal,
-        end_offset=cursor.offset,
+        reason=reason,
         end_reason="the cursor",
-        bytes_between=max(0, cursor.offset - at.offset) if len(journals) == 1 else 0,
-        journals=tuple(journals),
         tables=(catching_up,) if catching_up else tuple(sorted(cursor.targets)),
-        partial_tables=(),
         suspended=cursor.suspended,
     )
 

@@ -14,14 +14,13 @@ from collections.abc import Collection, Sequence
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.pipeline.commit import plan_of
-from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import SilentObserver
-from cdc_pipeline.pipeline.suspension import finish_standing, standing
+from cdc_pipeline.pipeline.suspension import commit_standing, standing_of
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.pipeline.verify_report import Difference, ForeignChange
 from cdc_pipeline.pipeline.verify_rows import recorded_of
 from cdc_pipeline.pipeline.verify_shown import shown
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.foreign import Foreign, foreign_change
 from cdc_pipeline.sink.manifest import Cut, Note
@@ -128,35 +127,15 @@ def put_back(
             notes.append(
                 Note(kind=RESTORED_NOTE, text=f"put back to version {version} by {who}: versions {undone}", table=name)
             )
-        record = batch.record(
-            interval=standing(cursor),
-            cursor_after=cursor.model_copy(update={"batch_number": cursor.batch_number + 1, "targets": states}),
+        return commit_standing(
+            batch,
+            sink=sink,
+            cursors=cursors,
+            observer=SilentObserver(),
+            cursor=cursor,
+            targets=states,
             source_time_us=cut.source_time_us,
-            notes=tuple(notes),
-            run_id=run_id,
             kind="repair",
-            start=cursor.position,
+            notes=notes,
+            run_id=run_id,
         )
-        return finish_standing(record, sink=sink, cursors=cursors, observer=SilentObserver())
-
-
-def standing_of(
-    config: PipelineConfig, sink: DeltaSink, cursors: CursorStore, *, doing: str
-) -> tuple[CursorState, Cut]:
-    """Cursor and last cut, with the lock held.
-
-    Raises:
-        LakeStateError: a batch is unfinished, there is no cut, or cursor and lake contradict each other.
-    """
-    pending = sink.pending_record()
-    if pending is not None:
-        raise LakeStateError(
-            f"batch {pending.batch_number} is recorded and not finished",
-            expected="no unfinished batch",
-            next_step=f"run `cdc-pipeline run {config.name}` first: it finishes the batch; then {doing}",
-        )
-    cut = sink.last_cut()
-    cursor = reconcile(cursors.read(), cut).cursor
-    if cut is None or cursor is None:
-        raise LakeStateError("there is no cut yet", next_step=f"run `cdc-pipeline run {config.name}`")
-    return cursor, cut

@@ -31,8 +31,7 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.pipeline.commit import plan_of
 from cdc_pipeline.pipeline.report import SilentObserver
-from cdc_pipeline.pipeline.suspension import finish_standing, standing
-from cdc_pipeline.pipeline.verify_foreign import standing_of
+from cdc_pipeline.pipeline.suspension import commit_standing, standing_of
 from cdc_pipeline.pipeline.verify_read import Reading
 from cdc_pipeline.pipeline.verify_report import Difference
 from cdc_pipeline.position.cursor import CursorStore
@@ -61,10 +60,16 @@ class Repaired:
     keys: list[Difference] = field(default_factory=list)
 
 
-def repairable(mode: str, kinds: Sequence[Kind]) -> str:
-    """Why keys of these kinds cannot be repaired in a target of this mode; "" where they can."""
+def repairable(mode: str, kinds: Sequence[Kind], *, unread: bool = False) -> str:
+    """Why keys of these kinds cannot be repaired in a target of this mode; "" where they can.
+
+    Args:
+        unread: the table has no key, and some rows of the source cannot be compared.
+    """
     if mode == "changelog":
         return "a changelog tells changes in their order: an old one has no place there (K18)"
+    if unread:
+        return "without a key a row may be an older image of one that the policies keep out of the lake"
     if "ambiguous" in kinds:
         return "the source has several rows with one key of the target: choose another key"
     if mode == "soft_delete" and "duplicate" in kinds:
@@ -121,10 +126,15 @@ def apply_repair(
         said = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         states = dict(cut.cursor.targets)
         states[target.name] = states[target.name].model_copy(update={"exact": False})
-        record = batch.record(
-            interval=standing(cursor),
-            cursor_after=cursor.model_copy(update={"batch_number": cursor.batch_number + 1, "targets": states}),
+        made = commit_standing(
+            batch,
+            sink=sink,
+            cursors=cursors,
+            observer=SilentObserver(),
+            cursor=cursor,
+            targets=states,
             source_time_us=cut.source_time_us,
+            kind="repair",
             notes=(
                 Note(
                     kind=REPAIRED_NOTE,
@@ -135,10 +145,7 @@ def apply_repair(
                 ),
             ),
             run_id=run_id,
-            kind="repair",
-            start=at,
         )
-        made = finish_standing(record, sink=sink, cursors=cursors, observer=SilentObserver())
         return made.batch_number, counts
 
 

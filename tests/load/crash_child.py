@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from cdc_pipeline.config import PipelineConfig
@@ -17,17 +18,31 @@ from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
 
 
-class Killer(SilentLoadObserver):
-    """Kills its own process when it has met all of its joints, one after the other."""
+class Killed(BaseException):
+    """Ends a load as a kill would, inside a process that goes on."""
 
-    def __init__(self, joints: str) -> None:
-        self._joints = joints.split("/")
+
+def sigkill() -> None:
+    """The end of this process."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end() -> None:
+    """The end of the load alone."""
+    raise Killed
+
+
+class Killer(SilentLoadObserver):
+    """Kills its own process, or its own load alone, when it has met all of its joints, one after the other."""
+
+    def __init__(self, joints: str, die: Callable[[], None] = sigkill) -> None:
+        self._joints, self._die = joints.split("/"), die
 
     def reached(self, joint: str) -> None:
         if joint == self._joints[0]:
             self._joints = self._joints[1:]
             if not self._joints:
-                os.kill(os.getpid(), signal.SIGKILL)
+                self._die()
 
     def load_stepped(self, text: str) -> None:
         print(f"{time.monotonic():.1f} {text}", file=sys.stderr, flush=True)

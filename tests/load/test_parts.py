@@ -14,6 +14,7 @@ from cdc_pipeline.pipeline.load_tables import choose, needing
 from cdc_pipeline.pipeline.repair_log import among
 from cdc_pipeline.pipeline.repair_rows import deletes_of, key_condition
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
+from cdc_pipeline.schema_policy import SchemaChangePolicy
 from cdc_pipeline.sink.lake import put_if_absent
 from cdc_pipeline.sink.manifest import Cut, Interval
 from cdc_pipeline.source.table_reader import TableReader
@@ -73,8 +74,21 @@ def test_k19_what_needs_a_load(config: PipelineConfig) -> None:
     assert needing(config, partial, KNOWN).keys() == {"shop.a", "shop.a_log", "shop.b", "shop.c", "shop.orders"}
     moved = cut(a=state("shop.a", partial=True, origin=("shop.a", "shop.a"), sources=("shop.z",)))
     assert "shop.a" not in needing(config, moved, KNOWN)
-    with pytest.raises(LoadError, match=r"renamed to shop\.z"):
-        choose(config, moved, KNOWN, ["shop.a"])
+    known = [*KNOWN, "shop.z"]
+    assert "shop.z" not in needing(config, moved, known), "it is followed, under the name that it had"
+    for asked in ("shop.a", "shop.z"):
+        with pytest.raises(LoadError, match=r"renamed to shop\.z"):
+            choose(config, moved, known, [asked])
+
+
+def test_k17_a_load_does_not_remove_rows_of_a_shard_that_is_gone(config: PipelineConfig) -> None:
+    there = cut(orders=state("shop.orders", sources=("shop.as_orders", "shop.eu_orders", "shop.us_orders")))
+    with pytest.raises(LoadError, match=r"holds rows of shop\.as_orders") as refused:
+        choose(config, there, KNOWN, ["shop.us_orders"])
+    assert "drop_table: apply" in str(refused.value)
+    rules = config.model_copy(update={"schema_changes": SchemaChangePolicy(drop_table="apply")})
+    assert choose(rules, there, KNOWN, ["shop.us_orders"]).sources == ("shop.eu_orders", "shop.us_orders")
+    assert choose(config, there, [*KNOWN, "shop.as_orders"], ["shop.orders"]).targets == ("shop.orders",)
 
 
 def test_tables_that_share_targets_are_loaded_together(config: PipelineConfig) -> None:
