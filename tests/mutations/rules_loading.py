@@ -142,8 +142,23 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _RANGES + "test_each_row_is_in_exactly_one_range",
     ),
     Mutation(
+        "K17", "and the next range begins behind it", "source/key_ranges.py",
+        'parts.append(_beyond(key, self.after, ">", ">"))', 'parts.append(_beyond(key, self.after, ">", ">="))',
+        _RANGES + "test_each_row_is_in_exactly_one_range",
+    ),
+    Mutation(
+        "K17", "a float is compared in full", "source/key_ranges.py",
+        '        return f"{name} + 0e0"  # FLOAT alone is printed with six digits\n', "        return name\n",
+        _RANGES + "test_each_row_is_in_exactly_one_range",
+    ),
+    Mutation(
+        "K17", "a bound that does not move on stops", "source/key_ranges.py",
+        "        if upto is not None and upto == after:  # it would be found for ever\n", "        if upto is not None and upto == after:\n            return\n        if False:\n",
+        _RANGES + "test_a_bound_that_is_not_beyond_the_one_before_it_stops_the_plan",
+    ),
+    Mutation(
         "K17", "a text is compared by its own collation", "source/key_ranges.py",
-        '''return f"_{collation.split('_', 1)[0]} {code} COLLATE {collation}"''', "return code",
+        "{code} COLLATE {collation}", "{code} COLLATE {collation.split('_', 1)[0]}_bin",
         _RANGES + "test_each_row_is_in_exactly_one_range",
     ),
     Mutation(
