@@ -82,6 +82,11 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _RULES + "test_k17_a_load_does_not_begin_while_prepared_transactions_are_open",
     ),
     Mutation(
+        "K17", "what keeps every change is read in one view", "pipeline/load_begin.py",
+        "                if keeps_every_change(how.mode, how.key):\n", "                if False:\n",
+        _RULES + "test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark",
+    ),
+    Mutation(
         "K17", "a chunk's end mark is read behind its view", "pipeline/load_read.py",
         "        reader.begin_view()\n        high = end_mark(server).position\n",
         "        high = end_mark(server).position\n        reader.begin_view()\n",
