@@ -13,7 +13,8 @@ class SnapshotConfig(Section):
     A chunk holds at most `chunk_rows` rows, fewer where the catalog's average row makes them more than `chunk_bytes`.
     `readers` connections read ahead while Spark writes: so many chunks, and one more, are in memory. A capture of the
     same source that is under way is waited for up to `lock_wait_s`; so long is also waited for prepared XA transactions
-    to end. A table whose DDL cannot be followed is loaded anew, `attempts_max` times in all.
+    to end, and for a view at an exactly known place. A table whose DDL cannot be followed is loaded anew,
+    `attempts_max` times in all.
     """
 
     chunk_rows: int = Field(default=500_000, ge=1)

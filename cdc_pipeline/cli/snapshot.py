@@ -105,6 +105,7 @@ def _show_repair(settings: Settings, report: RepairReport) -> None:
         return
     results().print(
         f"[bold]{report.source}[/]: {report.table}: {count_of(report.rows_written, 'row')} written, "
-        f"{count_of(report.rows_deleted, 'row')} deleted in {count_of(report.rounds, 'round')}",
+        f"{count_of(report.rows_deleted, 'row')} deleted in {count_of(report.rounds, 'round')}"
+        + (f", {count_of(report.rows_left, 'row')} left as the log has them" if report.rows_left else ""),
         soft_wrap=True,
     )

@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,8 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
             got=directory or "not set",
             next_step='start in the project\'s folder, or: export DAGSTER_HOME="$PWD/dagster_home"',
         )
+    log = logging.getLogger("dagster")
+    log.addFilter(_is_no_advice)
     try:
         return dg.DagsterInstance.get()
     except dg.DagsterInvalidConfigError as error:
@@ -95,6 +98,13 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
             got="; ".join(problem.message for problem in error.errors) or str(error),
             next_step="mend dagster.yaml; the one that ships with the project is a good start",
         ) from error
+    finally:
+        log.removeFilter(_is_no_advice)
+
+
+def _is_no_advice(record: logging.LogRecord) -> bool:
+    """A home without dagster.yaml is no mistake: `cdc-pipeline doctor` says what it means, once and in our words."""
+    return not record.getMessage().startswith("No dagster instance configuration file")
 
 
 def load_source(jobs_directory: Path, source: str) -> LoadedSource:

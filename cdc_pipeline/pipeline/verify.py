@@ -35,7 +35,7 @@ from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.report import CaptureObserver, LogPlace, SilentObserver
 from cdc_pipeline.pipeline.verify_captures import Captures, OwnRuns, Runs, Standing
 from cdc_pipeline.pipeline.verify_foreign import describe, find_foreign, put_back
-from cdc_pipeline.pipeline.verify_read import DisturbedError, Reading, TableReading, What, compared_key
+from cdc_pipeline.pipeline.verify_read import DisturbedError, LeftError, Reading, TableReading, What, compared_key
 from cdc_pipeline.pipeline.verify_repair import Repaired, apply_repair, repairable
 from cdc_pipeline.pipeline.verify_report import (
     Difference,
@@ -59,6 +59,7 @@ REPAIRS_MAX: Final = 5
 # What keeps one table from being compared, and not the others.
 _OF_ONE_TABLE: Final = (
     DisturbedError,
+    LeftError,
     TableReadError,
     SchemaError,
     ServerSettingError,
@@ -285,7 +286,7 @@ class _Verification:
         asked = self._asked
         what = What(rows_per_range=asked.rows_per_range, share=asked.share, seed=asked.seed)
         settled = comparison.settle(what, by_key=by_key)
-        if not asked.repair or not settled.different:
+        if not asked.repair or not settled.different or (settled.unreadable and not by_key):
             return settled
         first = settled
         for piece in settled.different:
@@ -386,7 +387,8 @@ class _Verification:
         if table.mode == "history":
             intervals = check_intervals(self._sink, name, version=sides.version).found
         open_keys = sum(part.unsettled.keys for part in parts if part.unsettled is not None)
-        wrong = bool(counts or strays or (intervals is not None and not intervals.is_continuous))
+        stale = sum(part.stale for part in parts)
+        wrong = bool(counts or strays or stale or (intervals is not None and not intervals.is_continuous))
         status: Status = "different" if wrong else "unsettled" if open_keys else "equal"
         keyless = not compared_key(reading.target, sources[-1])
         return TableVerified(
@@ -396,7 +398,7 @@ class _Verification:
             key=sides.key,
             status=status,
             proves=_PROVES_KEYLESS[table.mode] if keyless else _PROVES[table.mode],
-            reason=self._reason(table, counts, open_keys),
+            reason=self._reason(table, counts, open_keys, stale, unread=keyless and any(p.unreadable for p in parts)),
             cut=reading.after.cut.batch_number,
             place=LogPlace.of(reading.after.position),
             rows_source=sum(part.rows_source for part in parts),
@@ -411,6 +413,7 @@ class _Verification:
             unsettled_keys=tuple(unsettled),
             strays=strays,
             unreadable=sum(part.unreadable for part in parts),
+            stale=stale,
             rounds=sum(part.rounds for part in parts),
             partial=reading.after.cut.cursor.targets[name].partial,
             sampled=self._asked.share < 1,
@@ -427,8 +430,13 @@ class _Verification:
         rows = read_found(piece.sides, piece.found, piece.kinds, limit=room)
         return shown(piece.sides, rows)
 
-    def _reason(self, table: CutTable, counts: Counter[str], open_keys: int) -> str:
+    def _reason(self, table: CutTable, counts: Counter[str], open_keys: int, stale: int, *, unread: bool) -> str:
         if counts and self._asked.repair:
-            why = repairable(table.mode, [kind for kind in DIFFERENCES if counts[kind]])
+            why = repairable(table.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread)
             return f"not repaired: {why}" if why else "some keys differ again"
+        if stale:
+            return (
+                f"{stale:,} rows of the lake are older than the source's, which the policies keep out of it: correct "
+                f"the values at the source, or see `cdc-pipeline quarantine list {self._config.name}`"
+            )
         return "these keys changed whenever they were looked at" if open_keys else ""

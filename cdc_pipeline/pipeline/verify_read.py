@@ -56,6 +56,10 @@ class DisturbedError(CdcError):
     """The table's columns, or the table itself, changed while it was read: the reading counts for nothing."""
 
 
+class LeftError(CdcError):
+    """The target does not follow the table any more: it was suspended, dropped or renamed meanwhile."""
+
+
 @dataclass(frozen=True)
 class Reading:
     """What one reading gives to a comparison.
@@ -145,12 +149,15 @@ class TableReading:
 
         Raises:
             DisturbedError: a DDL came between; read again.
+            LeftError: the target does not follow the table any more.
             TableReadInterruptedError, ServerSettingError: no view at an exact place (`What.exact` ``always``).
             CdcError: as capture and reader.
         """
         self._scratch.drop("changed")
+        self._scratch.drop("unread")
         self._on_step(Step(self._name, "capturing"))
         before = self._captures.run() if anew else self._captures.recent()
+        self._check_follows(before)
         with LoadSource(self._config, role="verify") as source:
             low = source.proved(before.position)
             schema = self._schema(source, before)
@@ -162,7 +169,7 @@ class TableReading:
         try:
             with TableReader(source.config) as reader:
                 proved = low == before.position
-                count, ranges, place = self._read_rows(reader, schema, rows, what, proved=proved)
+                count, ranges, place = self._read_rows(reader, schema, rows, what, since=before.position, proved=proved)
             self._on_step(Step(self._name, "capturing", count))
             after, exact = self._bracket(before, place)
             exact = exact or (proved and self._is_quiet(before, after))
@@ -213,7 +220,7 @@ class TableReading:
         return source.with_key(told[0])
 
     def _read_rows(
-        self, reader: TableReader, schema: TableSchema, rows: SourceRows, what: What, *, proved: bool
+        self, reader: TableReader, schema: TableSchema, rows: SourceRows, what: What, *, since: Position, proved: bool
     ) -> tuple[int, int, Mark | None]:
         """Rows to the scratch folder; how many, in how many ranges, and the place of the view if it is exact."""
         count = ranges = 0
@@ -226,6 +233,9 @@ class TableReading:
             if staged is not None:
                 count += staged.table.num_rows
                 writer.write(staged)
+            unread = rows.take_unread(compared_key(rows.target, self._source_table)) if rows.unreadable else None
+            if unread is not None:
+                self._scratch.add_table("unread", unread)
 
         take_nothing = SelectedRows(schema, _empty(schema))
         writer = self._scratch.rows("source", recorded_of(rows.target))
@@ -233,7 +243,7 @@ class TableReading:
         try:
             with _changes_void_it():
                 take(take_nothing)
-                place = self._begin_exact(reader, what, proved=proved)
+                place = self._begin_exact(reader, what, since=since, proved=proved)
                 whole = what.exact == "always"
                 if place is None and whole:
                     reader.begin_view()
@@ -250,13 +260,23 @@ class TableReading:
             writer.close()
         return count, ranges, place
 
-    def _begin_exact(self, reader: TableReader, what: What, *, proved: bool) -> Mark | None:
-        """The place of the view that is open then; None where there is none. `proved`: a view of a table that nobody
-        changes is exact too."""
+    def _begin_exact(self, reader: TableReader, what: What, *, since: Position, proved: bool) -> Mark | None:
+        """The place of the view that is open then; None where there is none.
+
+        Args:
+            since: the first cut's.
+            proved: everything before it is committed: a view of a table that nobody changes is exact too.
+        """
         if what.exact == "no":
             return None
+        database, table = self._source_table.split(".", 1)
         try:
-            return exact_view(reader, timeout_s=_ALWAYS_TIMEOUT_S if what.exact == "always" else EXACT_TIMEOUT_S)
+            return exact_view(
+                reader,
+                timeout_s=_ALWAYS_TIMEOUT_S if what.exact == "always" else EXACT_TIMEOUT_S,
+                tables=[(database, table)],
+                since=since,
+            )
         except (TableReadInterruptedError, ServerSettingError):
             if what.exact == "always" and not proved:
                 raise
@@ -322,10 +342,25 @@ class TableReading:
             if recorded.table == self._name and compared_key(target, self._source_table):
                 self._scratch.add_touched("changed", recorded, compared_key(target, self._source_table))
 
-    def _check_undisturbed(self, before: Standing, after: Standing) -> None:
-        held = after.cut.cursor.suspended.get(self._name)
+    def _check_follows(self, at: Standing) -> None:
+        held = at.cut.cursor.suspended.get(self._name)
         if held is not None:
-            raise DisturbedError(f"the table was suspended meanwhile: {held.what}", table=self._name)
+            raise LeftError(
+                f"suspended meanwhile at {held.position}: {held.error}: {held.what}",
+                table=self._name,
+                next_step=held.next_step,
+            )
+        table = at.cut.tables.get(self._name)
+        source = None if table is None else table.sources_of(self._name).get(self._source_table)
+        if source is None or source.gone:
+            raise LeftError(
+                f"the source has dropped or renamed {self._source_table} meanwhile",
+                table=self._name,
+                next_step="verify again",
+            )
+
+    def _check_undisturbed(self, before: Standing, after: Standing) -> None:
+        self._check_follows(after)
         if _essence(before.cut, self._name) != _essence(after.cut, self._name):
             raise DisturbedError("a DDL changed the table while it was read", table=self._name)
 

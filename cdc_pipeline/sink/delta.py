@@ -60,7 +60,8 @@ class DeltaSink:
         source: the source's name.
         config: lake path, threads, Spark settings.
         on_joint: is told "staging", "parking", "before_record", "after_record", "between_merges" (after each target)
-            and "before_cut", in the calling thread.
+            and "before_cut", in the calling thread; and "before_replaced" (a loaded table's files are there, its commit
+            comes next), in a merging thread.
         spark: a session shared with others; the sink makes its own otherwise.
     """
 
@@ -286,6 +287,7 @@ class DeltaSink:
                     paths=self.paths,
                     properties=properties,
                     fixed=fixed,
+                    on_joint=self._on_joint,
                 ): t
                 for t in open_targets
             }

@@ -37,8 +37,8 @@ twice (history, changelog, tables without a key).
 Only tables of transactional engines have views; MyISAM and its kin are read as they are at that moment.
 
 Source: MySQL manual "gtid_executed", "gtid_owned", "The metadata_locks Table"; `ha_commit_trans` and
-`MYSQL_BIN_LOG::ordered_commit` of its sources; MariaDB "START TRANSACTION", "Enhancements for START TRANSACTION WITH
-CONSISTENT SNAPSHOT".
+`MYSQL_BIN_LOG::ordered_commit` of its sources; MariaDB "START TRANSACTION",
+"Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
 """
 
 from __future__ import annotations
@@ -194,14 +194,14 @@ def exact_view(
         gtid_set = reader.query("SELECT BINLOG_GTID_POS(%s, %s)", (place.journal, place.offset))[1][0][0]
         return Mark(place.journal, place.offset, compact_set(_text(gtid_set or "")))
     mode = _text(reader.query("SELECT @@GLOBAL.gtid_mode")[1][0][0])
-    has_gtids = mode.upper() == "ON"
+    attempt = _exact_by_gtids if mode.upper() == "ON" else _exact_by_locks
     deadline_s = time.monotonic() + timeout_s
     tail = LogTail(reader, tables, since) if tables and since is not None else None
     tries = 0
     while True:
         tries += 1
         try:
-            mark, owned = _exact_by_gtids(reader, tail) if has_gtids else _exact_by_locks(reader)
+            mark, owned = attempt(reader, tail)
         except LocksUnseenError as error:
             raise ServerSettingError(
                 "a view at an exactly known place needs GTIDs on MySQL, or a look at its locks",
@@ -239,8 +239,8 @@ def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | N
     return None, owned
 
 
-def _exact_by_locks(reader: TableReader) -> tuple[Mark | None, str]:
-    """As `_exact_by_gtids`, without GTIDs.
+def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | None, str]:
+    """As `_exact_by_gtids`, without GTIDs, of all tables.
 
     Raises:
         LocksUnseenError: the locks cannot be seen.

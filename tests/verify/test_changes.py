@@ -23,7 +23,10 @@ def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_image
     database = mariadb_database
     mariadb_server.execute_all(f"USE `{database}`", "CREATE TABLE old (a INT)", "INSERT INTO old VALUES (1)")
     start = here(mariadb_server)
-    rules = [{"tables": [f"{database}.item"], "mode": "changelog"}]
+    rules = [
+        {"tables": [f"{database}.item"], "mode": "changelog"},
+        {"tables": [f"{database}.days"], "on_invalid_value": "quarantine"},
+    ]
     config = make_config(live(mariadb_server), include=[f"{database}.*"], start=start, targets=rules)
     lake = Verified(mariadb_server, database, config, spark)
     mariadb_server.execute_all(
@@ -44,9 +47,13 @@ def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_image
         "ALTER TABLE bag DROP COLUMN f",
         "INSERT INTO bag VALUES (5,NULL,5)",
         "INSERT INTO old VALUES (2)",
+        "SET SESSION sql_mode = ''",
+        "CREATE TABLE days (id INT PRIMARY KEY, day DATE)",
+        "INSERT INTO days VALUES (1,'2020-01-01'),(2,'2020-01-01'),(3,'0000-00-00')",
+        "UPDATE days SET day = '0000-00-00' WHERE id = 2",
     )
     report = lake.verify()
-    assert report.tables.keys() == {f"{database}.{name}" for name in ("bag", "item_changelog", "old")}
+    assert report.tables.keys() == {f"{database}.{name}" for name in ("bag", "days", "item_changelog", "old")}
     bag, item, old = (report.tables[f"{database}.{name}"] for name in ("bag", "item_changelog", "old"))
     assert (bag.status, bag.rows_source, bag.rows_lake, bag.parts_differing) == ("equal", 5, 5, 0), bag
     assert bag.proves.startswith("the sum of its changes")
@@ -60,8 +67,14 @@ def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_image
         "UPDATE item SET n = 1 WHERE id = 1",
     )
     mariadb_server.execute("DELETE FROM bag WHERE a = 4")
-    report = lake.verify("bag", "item", repair=True)
+    report = lake.verify("bag", "days", "item", repair=True)
     bag, item = (report.tables[f"{database}.{name}"] for name in ("bag", "item_changelog"))
     assert keys(bag.differences) == {"missing": [("5", None, "5"), ("9", "n", "9")], "extra": [("1", "x", "7")]}
     assert [(one.kind, one.key["id"], one.columns) for one in item.differences] == [("different", "1", ("n",))]
     assert "K18" in bag.reason
+
+    days = report.tables[f"{database}.days"]
+    assert (days.status, days.stale, days.unreadable, days.rows_equal) == ("different", 1, 2, 1), days
+    assert not days.counts
+    assert not days.repair_batches
+    assert len(lake.lake("days", ["id"])) == 2, "a repair takes no older image away"

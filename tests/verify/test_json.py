@@ -1,4 +1,4 @@
-"""What ``--json`` prints is documented, field by field: `docs/verify.md`, `docs/backfill.md`."""
+"""What ``--json`` prints is documented, field by field: `docs/verify.md`, `docs/backfill.md`, `docs/snapshot.md`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from cdc_pipeline.pipeline.backfill import BackfillReport
 from cdc_pipeline.pipeline.backfill_gap import GapReport
 from cdc_pipeline.pipeline.backfill_parallel import ParallelReport
 from cdc_pipeline.pipeline.backfill_rebuild import RebuildReport
+from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
+from cdc_pipeline.pipeline.repair import RepairReport
 from cdc_pipeline.pipeline.verify_report import Difference, ForeignChange, Intervals, TableVerified, VerifyReport
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -21,6 +23,7 @@ DOCS = Path(__file__).parents[2] / "docs"
     ("page", "models", "more"),
     [
         ("verify.md", (VerifyReport, TableVerified, Difference, Intervals, ForeignChange), {"status", "exit_code"}),
+        ("snapshot.md", (LoadReport, LoadedTarget, RepairReport), {"journal", "offset", "kind", "text"}),
         ("backfill.md", (BackfillReport, RebuildReport, GapReport, ParallelReport), set()),
     ],
 )

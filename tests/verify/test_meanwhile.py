@@ -83,8 +83,8 @@ def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
     assert statuses == dict.fromkeys(MEANWHILE, "equal") | {
         "away": "not_compared", "gone": "not_compared", "stopped": "not_compared"
     }, reasons  # fmt: skip
-    assert "suspended" in reasons["stopped"]
-    rows = {name: table.rows_source for name, table in told.items() if table.status == "equal"}
+    assert "suspended meanwhile" in reasons["stopped"]
+    rows = {name: table.rows_equal for name, table in told.items() if table.status == "equal"}
     assert rows == {"added": 3, "anew": 1, "dropped": 3, "emptied": 1, "journal": 4, "named": 3}
     assert lake.verify("added").status == "equal"
 
