@@ -398,7 +398,14 @@ class _Verification:
             key=sides.key,
             status=status,
             proves=_PROVES_KEYLESS[table.mode] if keyless else _PROVES[table.mode],
-            reason=self._reason(table, counts, open_keys, stale, unread=keyless and any(p.unreadable for p in parts)),
+            reason=self._reason(
+                table,
+                counts,
+                open_keys,
+                stale,
+                unproved=reading.unproved,
+                unread=keyless and any(p.unreadable for p in parts),
+            ),
             cut=reading.after.cut.batch_number,
             place=LogPlace.of(reading.after.position),
             rows_source=sum(part.rows_source for part in parts),
@@ -430,7 +437,9 @@ class _Verification:
         rows = read_found(piece.sides, piece.found, piece.kinds, limit=room)
         return shown(piece.sides, rows)
 
-    def _reason(self, table: CutTable, counts: Counter[str], open_keys: int, stale: int, *, unread: bool) -> str:
+    def _reason(
+        self, table: CutTable, counts: Counter[str], open_keys: int, stale: int, *, unproved: bool, unread: bool
+    ) -> str:
         if counts and self._asked.repair:
             why = repairable(table.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread)
             return f"not repaired: {why}" if why else "some keys differ again"
@@ -438,5 +447,11 @@ class _Verification:
             return (
                 f"{stale:,} rows of the lake are older than the source's, which the policies keep out of it: correct "
                 f"the values at the source, or see `cdc-pipeline quarantine list {self._config.name}`"
+            )
+        if open_keys and unproved:
+            return (
+                "nothing shows that what was written since the server's newest journal began is committed: MySQL "
+                "without GTIDs tells it by its locks (GRANT SELECT ON performance_schema.* TO the account); or verify "
+                "again after FLUSH BINARY LOGS"
             )
         return "these keys changed whenever they were looked at" if open_keys else ""

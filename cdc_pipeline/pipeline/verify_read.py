@@ -71,6 +71,7 @@ class Reading:
         changed: keys that changed meanwhile.
         is_whole: every key that changed is known, also one that came and went between the cuts.
         exact: rows and cut are of one moment.
+        unproved: nothing tells that what is before the first cut is committed: an earlier place counts for it.
         before, after: the cuts that bracket the reading.
         target: as it is known behind it, with a rescue column where a value has needed one.
         shards: values of the shard column, of all source tables of the target; none where it has no such column.
@@ -83,6 +84,7 @@ class Reading:
     changed: Changed
     is_whole: bool
     exact: bool
+    unproved: bool
     before: Standing
     after: Standing
     target: Target
@@ -200,6 +202,7 @@ class TableReading:
                 )
             ),
             exact=exact,
+            unproved=not exact and not proved,
             before=before,
             after=after,
             target=target,

@@ -142,6 +142,8 @@ class TableComparison:
             if not pending.keys:
                 pending = None
                 break
+            if reading.unproved:  # another look would tell no more
+                break
         settled.unsettled = pending
         return settled
 

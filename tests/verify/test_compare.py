@@ -135,7 +135,7 @@ def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_ar
     # One after the other; the first ends too late; the first does not end; a row that went and came back.
     spark.sql(f"""
         INSERT INTO delta.`{lake}` VALUES (1,0,0,1,1,5),(1,1,1,5,5,NULL), (2,0,0,1,1,6),(2,2,2,4,4,NULL),
-            (3,0,3,1,1,NULL),(3,3,3,3,3,NULL), (4,0,0,1,1,2),(4,9,4,5,5,NULL)""")
+            (3,3,3,1,1,NULL),(3,3,3,3,3,NULL), (4,0,0,1,1,2),(4,9,4,5,5,NULL)""")
     assert history_intervals(spark, lake, 1, key=("id",)) == {
         "versions": 8, "keys": 4, "overlaps": 1, "not_ended": 1, "gaps": 1
     }  # fmt: skip
