@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.backfill.journals import TABLE
-from benchmarks.snapshot.cpu import peak_mib, tree_cpu_s
+from benchmarks.snapshot.cpu import tree_cpu_s
 
 SPARK: Final = {"master": "local[2]", "driver_memory": "2g"}
 WAYS: Final = ("one_after_the_other", "parallel")
@@ -16,13 +16,11 @@ WAYS: Final = ("one_after_the_other", "parallel")
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """What a way took: CPU-seconds of its process tree, seconds, journals' bytes that tasks decoded, memory of the
-    driver's own process."""
+    """What a way took: CPU-seconds of its process tree, seconds, journals' bytes that tasks decoded."""
 
     cpu_s: float
     wall_s: float
     bytes_parallel: int
-    peak_mib: float
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -45,7 +43,7 @@ def fill(way: str, archive: Path, side: Path) -> Spent:
     )
     report = backfill(config, tables=[TABLE], into=side, parallel=Parallel() if way == "parallel" else None)
     told = report.parallel
-    return Spent(tree_cpu_s(), time.monotonic() - started_s, 0 if told is None else told.bytes_parallel, peak_mib())
+    return Spent(tree_cpu_s(), time.monotonic() - started_s, 0 if told is None else told.bytes_parallel)
 
 
 def same(folder: Path) -> tuple[int, int]:

@@ -24,10 +24,8 @@ MEANWHILE = {
     "added": ["ALTER TABLE added ADD COLUMN n INT NOT NULL DEFAULT 7"],
     "anew": ["DROP TABLE anew", "CREATE TABLE anew (id INT PRIMARY KEY, w INT)", "INSERT INTO anew VALUES (8,8)"],
     "away": ["RENAME TABLE away TO elsewhere"],
-    "emptied": ["TRUNCATE emptied", "INSERT INTO emptied VALUES (9,9,9)"],
-    "journal": ["UPDATE journal SET v = 5 WHERE id = 1", "FLUSH BINARY LOGS", "INSERT INTO journal VALUES (7,7,7)"],
-    "named": ["ALTER TABLE named RENAME COLUMN v TO w, DROP COLUMN x"],
-    "stopped": ["ALTER TABLE stopped MODIFY v VARCHAR(1)", "INSERT INTO stopped VALUES (6,'x',6)"],
+    "journal": ["UPDATE journal SET v = 5 WHERE id = 1", "FLUSH BINARY LOGS", "INSERT INTO journal VALUES (7,7)"],
+    "stopped": ["ALTER TABLE stopped MODIFY v VARCHAR(1)", "INSERT INTO stopped VALUES (6,'x')"],
 }
 
 
@@ -69,8 +67,8 @@ def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
     lake = Verified(mysql_server, database, config, spark)
     mysql_server.execute_all(
         f"USE `{database}`",
-        *(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT, x INT)" for name in MEANWHILE),
-        *(f"INSERT INTO {name} VALUES (1,1,1),(2,NULL,2),(3,3,3)" for name in MEANWHILE),
+        *(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT)" for name in MEANWHILE),
+        *(f"INSERT INTO {name} VALUES (1,1),(2,NULL),(3,3)" for name in MEANWHILE),
     )
     meanwhile = Meanwhile(mysql_server, database)
     report = verify(config, cursors=lake.cursors, asked=Asked(rows_per_range=1), on_step=meanwhile)
@@ -84,7 +82,7 @@ def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
     }, reasons  # fmt: skip
     assert "suspended meanwhile" in reasons["stopped"]
     rows = {name: table.rows_equal for name, table in told.items() if table.status == "equal"}
-    assert rows == {"added": 3, "anew": 1, "emptied": 1, "journal": 4, "named": 3}
+    assert rows == {"added": 3, "anew": 1, "journal": 4}
 
 
 @pytest.mark.mysql
