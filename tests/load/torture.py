@@ -23,7 +23,6 @@ from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.load import load
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.spark import SparkProvider
 from tests.conftest import temporary_database
 from tests.load.test_load import Lake, create_a, is_open, lives
 from tests.load.writer import Writer
