@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.mariadb]
 
 
 def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lakes_stand_at_one_place(
-    mariadb_server: Server, mariadb_database: str, spark: Any, tmp_path: Path
+    mariadb_server: Server, mariadb_database: str, tmp_path: Path
 ) -> None:
     """The first capture after the reading comes to nothing; behind the next one the source moves on, once."""
     server, database = mariadb_server, mariadb_database
@@ -62,6 +61,6 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
             super().capture(observer)
 
     report = load(config, cursors=cursors, observer=Watching(), runs=Lagging(config, cursors, ""))
-    Lake(spark, config, server, database).check("a", ["id", "v"])
+    Lake(config, server, database).check("a", ["id", "v"])
     assert caught_up[0].order >= read[0].order
     assert (len(report.targets), len(passed), len(caught_up)) == (1, 1, 2)
