@@ -25,6 +25,8 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     """Show where a run of SOURCE would start and why, where it would end, and what it would read.
 
     Reads the cursor, the lake's state and the source's list of journals. Writes nothing and starts no JVM.
+
+    Exit codes: 0 a run can start; 1 it cannot, with the reason; 2 wrong usage or configuration.
     """
     config = settings.config_of(source)
     from cdc_pipeline.orchestration.execute import load_source, open_instance

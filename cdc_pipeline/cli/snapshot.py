@@ -35,6 +35,8 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart
     until the new ones are whole. A load that was stopped goes on where it was when the same command is given again.
 
     With --where the rows that the server has are brought into the table beside those that are there.
+
+    Exit codes: 0 loaded, or nothing needs it; 1 failed, with the way out; 2 wrong usage or configuration.
     """
     config = settings.config_of(source)
     if where is not None and (len(tables) != 1 or restart):

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 @click.argument("source", required=False)
 @with_json
 def command(settings: Settings, *, source: str | None) -> None:
-    """Show cursor, last cut and tables of SOURCE, or of every source. Asks no server and starts no JVM."""
+    """Show cursor, last cut and tables of SOURCE, or of every source. Asks no server and starts no JVM.
+
+    Exit codes: 0 shown, whatever is suspended; 1 cursor and lake contradict each other; 2 wrong usage or configuration.
+    """
     found: dict[str, SourceStatus | CdcError] = {}
     for name in [source] if source is not None else settings.source_names():
         try:

@@ -162,13 +162,15 @@ def execute_capture(
         tables: only catch these up (K4); all of the source is captured without any.
         observer: hears of the capture's progress.
         log_level: from which level on Dagster logs to the console.
-        on_waiting: is told the ids of the runs that hold the source now.
+        on_waiting: is told the ids of the runs that hold the source now, or who has its lock.
     """
     keys = loaded.keys_of(tables)
     _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
     if alive and on_waiting is not None:
         on_waiting(alive)
     listener = Listener(observer=observer or SilentObserver())
+    if on_waiting is not None:
+        listener.waits = lambda holder: on_waiting([holder])
     with listening(listener):
         result = loaded.job.execute_in_process(
             instance=instance,

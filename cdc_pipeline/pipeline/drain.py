@@ -111,6 +111,7 @@ class Drain:
                 raise
             self._store.release(batch.last_sequence)
             self._bytes_done += batch.journal_bytes
+            del batch  # its events are not held during a merge or the next wait
             self._observer.progressed(
                 bytes_done=self._bytes_done,
                 bytes_total=self._reader.bytes_expected,

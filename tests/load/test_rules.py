@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +36,9 @@ from tests.servers import Server
 from tests.table_reader.helpers import catalog_schema, control, selected, table_reader
 
 
-def project(server: Server, lake: Path, *, include: str = "nothing.here", **snapshot: Any) -> PipelineConfig:
+def project(
+    server: Server, lake: Path, *, include: str = "nothing.here", targets: Sequence[Any] = (), **snapshot: Any
+) -> PipelineConfig:
     """Captures of it write to no table."""
     return PipelineConfig.model_validate(
         {
@@ -44,6 +46,7 @@ def project(server: Server, lake: Path, *, include: str = "nothing.here", **snap
             "source": live(server),
             "start": here(server),
             "tables": {"include": [include]},
+            "targets": list(targets),
             "snapshot": snapshot,
             "sink": {"lake_path": lake},
         }
@@ -155,6 +158,34 @@ def test_k17_a_load_does_not_begin_while_prepared_transactions_are_open(
         assert "X'6f70656e'" in str(caught.value.got)
     finally:
         prepared.rollback()
+
+
+@pytest.mark.mariadb
+def test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark(
+    mariadb_server: Server, mariadb_database: str, tmp_path: Path
+) -> None:
+    """A history and a table without a key; a mirror is read in chunks."""
+    server, database = mariadb_server, mariadb_database
+    server.execute_all(
+        f"USE `{database}`",
+        "CREATE TABLE a (id INT PRIMARY KEY)",
+        "CREATE TABLE h (id INT PRIMARY KEY)",
+        "CREATE TABLE k (v INT)",
+        "INSERT INTO k VALUES (1), (1)",
+    )
+    rules = [{"tables": [f"{database}.h"], "mode": "history"}, {"tables": [f"{database}.k"], "keyless": "row_hash"}]
+    config = project(server, tmp_path / "lake", targets=rules)
+    names = [f"{database}.{table}" for table in "ahk"]
+    with LoadSource(config) as source:
+        with begin_of(config, source).start(Chosen(tuple(names), tuple(names))) as started:
+            assert started.state.exact == tuple(names[1:])
+            assert started.view is not None
+            end = place_of(server)
+            server.execute(f"INSERT INTO `{database}`.k VALUES (2)")
+            assert started.state.cursor.position.order == end.order
+            assert selected(started.view, started.schemas[names[2]])[0].num_rows == 2
+        with begin_of(config, source).start(Chosen((names[0],), (names[0],))) as started:
+            assert (started.state.exact, started.view) == ((), None)
 
 
 def test_k17_no_change_that_a_chunk_shows_lies_behind_its_end_mark(server: Server, fresh_database: str) -> None:

@@ -18,14 +18,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cdc_pipeline.config import PipelineConfig, SparkConfig
+from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.load import load
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.spark import SparkProvider
 from tests.conftest import temporary_database
-from tests.load.test_load import Lake, create_a
+from tests.load.test_load import Lake, create_a, is_open, lives
 from tests.load.writer import Writer
 from tests.pipeline.conftest import SPARK
 from tests.pipeline.crash_children import run_child
@@ -123,13 +122,12 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap
                 writer.wait_for(3)
             load(config, cursors=FileCursorStore(cursors, source="bank"))
         capture(config, cursors=FileCursorStore(cursors, source="bank"))
-        spark = SparkProvider(SparkConfig(**SPARK)).session()
-        lake = Lake(spark, config, server, database)
+        lake = Lake(config, server, database)
         columns = [name for (name, *_) in server.query(f"SHOW COLUMNS FROM `{database}`.a")]
         lake.check("a", columns)
-        lake.check("a_soft", columns, "NOT _cdc_deleted", source="a")
+        lake.check("a_soft", columns, lives, source="a")
         of_history = [name for (name, *_) in server.query(f"SHOW COLUMNS FROM `{database}`.h")]
-        lake.check("h_history", of_history, "__END_AT IS NULL", source="h")
+        lake.check("h_history", of_history, is_open, source="h")
         lake.check("k", ["v", "w"])
 
 

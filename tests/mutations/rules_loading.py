@@ -82,6 +82,11 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _RULES + "test_k17_a_load_does_not_begin_while_prepared_transactions_are_open",
     ),
     Mutation(
+        "K17", "what keeps every change is read in one view", "pipeline/load_begin.py",
+        "                if keeps_every_change(how.mode, how.key):\n", "                if False:\n",
+        _RULES + "test_k17_what_keeps_every_change_is_read_in_one_view_at_the_low_mark",
+    ),
+    Mutation(
         "K17", "a chunk's end mark is read behind its view", "pipeline/load_read.py",
         "        reader.begin_view()\n        high = end_mark(server).position\n",
         "        high = end_mark(server).position\n        reader.begin_view()\n",
@@ -142,8 +147,23 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _RANGES + "test_each_row_is_in_exactly_one_range",
     ),
     Mutation(
+        "K17", "and the next range begins behind it", "source/key_ranges.py",
+        'parts.append(_beyond(key, self.after, ">", ">"))', 'parts.append(_beyond(key, self.after, ">", ">="))',
+        _RANGES + "test_each_row_is_in_exactly_one_range",
+    ),
+    Mutation(
+        "K17", "a float is compared in full", "source/key_ranges.py",
+        '        return f"{name} + 0e0"  # FLOAT alone is printed with six digits\n', "        return name\n",
+        _RANGES + "test_each_row_is_in_exactly_one_range",
+    ),
+    Mutation(
+        "K17", "a bound that does not move on stops", "source/key_ranges.py",
+        "        if upto is not None and upto == after:  # it would be found for ever\n", "        if upto is not None and upto == after:\n            return\n        if False:\n",
+        _RANGES + "test_a_bound_that_is_not_beyond_the_one_before_it_stops_the_plan",
+    ),
+    Mutation(
         "K17", "a text is compared by its own collation", "source/key_ranges.py",
-        '''return f"_{collation.split('_', 1)[0]} {code} COLLATE {collation}"''', "return code",
+        "{code} COLLATE {collation}", "{code} COLLATE {collation.split('_', 1)[0]}_bin",
         _RANGES + "test_each_row_is_in_exactly_one_range",
     ),
     Mutation(

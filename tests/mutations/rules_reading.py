@@ -70,23 +70,23 @@ READING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K6", "commit times count, not those of headers", "position/search.py",
         'chunk.events["commit_ts_us"][starts] >= t_us', 'SECOND_US * chunk.events["timestamp_s"][starts].astype(np.int64) >= t_us',
-        _SEARCH + "test_k6_it_finds_what_the_slow_twin_finds",
+        _SEARCH + "test_k6_it_finds_the_first_around_every_moment_of_a_small_log",
     ),
     Mutation(
         "K6", "the first in the order of the log counts", "position/search.py",
         "int(np.min(found))", "int(np.max(found))",
-        _SEARCH + "test_k6_it_finds_what_the_slow_twin_finds",
+        _SEARCH + "test_k6_it_finds_the_first_around_every_moment_of_a_small_log",
     ),
     Mutation(
         "K6", "the scan begins a journal before", "position/search.py",
         "first = max(0, (after.index(True) if True in after else len(names)) - 1)",
         "first = min(len(names) - 1, after.index(True) if True in after else len(names))",
-        _SEARCH + "test_k6_it_finds_what_the_slow_twin_finds",
+        _SEARCH + "test_k6_it_finds_the_first_around_every_moment_of_a_small_log",
     ),
     Mutation(
         "K6", "a journal of the moment's own second counts as later", "position/search.py",
         "(created[index] + 1) * SECOND_US > t_us", "created[index] * SECOND_US > t_us + SECOND_US",
-        _SEARCH + "test_k6_it_finds_what_the_slow_twin_finds",
+        _SEARCH + "test_k6_it_finds_the_first_around_every_moment_of_a_small_log",
     ),
     Mutation(
         "K6", "a journal after which the clock was set back is scanned", "position/search.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaErr
 from cdc_pipeline.pipeline.route_checks import check_columns, check_places, check_recorded, check_routes, join_shard
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.shaping import recorded_shape, shape_table
-from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut, CutTable, RecordedSource
@@ -70,6 +71,17 @@ def test_k14_a_rule_that_the_rows_were_not_made_by(change: dict[str, Any], setti
         check_recorded(routes_of({**RULE, **change}), cut_of(RULE))
     assert found.value.setting == f"targets.0.{settings}"
     assert SALT not in str(found.value)
+
+
+def test_k14_a_target_that_waits_for_its_load_is_made_by_the_rule_of_then() -> None:
+    there, other = cut_of(RULE), routes_of({**RULE, "filter": ""})
+    held = Suspension(batch_number=1, error="LakeStateError", what="gone", journal="binlog.000004", offset=40)
+    for needs_reload in (False, True):
+        held = held.model_copy(update={"needs_reload": needs_reload})
+        states = {name: state.model_copy(update={"suspended": held}) for name, state in there.cursor.targets.items()}
+        cut = there.model_copy(update={"cursor": there.cursor.model_copy(update={"targets": states})})
+        with nullcontext() if needs_reload else pytest.raises(ConfigError):
+            check_recorded(other, cut)
 
 
 def test_all_mistakes_at_once() -> None:

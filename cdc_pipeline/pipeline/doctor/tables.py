@@ -14,6 +14,7 @@ from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warnin
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.schema.types import check_column_names, quoted_table
 from cdc_pipeline.sink.mode_columns import keeps_every_change
+from cdc_pipeline.source.commit_locks import CommitLocks, LocksUnseenError
 
 # They keep nothing when a transaction is rolled back, or nothing at all.
 _TRANSACTIONAL: Final = frozenset({"INNODB", "NDBCLUSTER", "ROCKSDB", "TOKUDB"})
@@ -135,7 +136,14 @@ def _keys(context: Context) -> Iterator[Told]:
 
 def _exact_views(context: Context) -> Iterator[Told]:
     """K17: where a change that is applied twice would leave a mark, a load needs a view at an exact place."""
-    if context.server.flavor != "mysql" or context.variables.get("gtid_mode", "OFF").upper() == "ON":
+    mode = context.variables.get("gtid_mode", "OFF").upper()
+    if context.server.flavor != "mysql" or mode == "ON":
+        return
+    try:
+        CommitLocks(context.server.rows).held()
+    except LocksUnseenError as unseen:
+        why = unseen.what
+    else:
         return
     routes = Routes(context.config)
     names = [
@@ -149,10 +157,11 @@ def _exact_views(context: Context) -> Iterator[Told]:
     if names:
         yield warning(
             "tables that cannot be loaded from their rows, nor compared with them: histories, changelogs and tables "
-            "without a key are read in one view at an exactly known place, which MySQL tells by GTIDs alone",
-            expected="gtid_mode = ON",
-            got=f"{context.variables.get('gtid_mode', 'OFF')}; {listed(names)}",
-            mend="as said of GTIDs; or keep these tables as mirrors with a key",
+            "without a key are read in one view at an exactly known place, which MySQL tells by GTIDs or its locks",
+            expected="gtid_mode = ON, or metadata locks that the account sees",
+            got=f"{mode}, and {why}: {listed(names)}",
+            mend=f"GRANT SELECT ON performance_schema.* TO {context.server.account}; with performance_schema = ON; or "
+            "switch GTIDs on; or keep these tables as mirrors with a key",
         )
 
 
