@@ -46,7 +46,7 @@ torture-sink: setup ## random workloads with random DDL into lakes, every cut co
 	@$(BIN)/python -m tests.torture_sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: mutations
-mutations: setup ## take something out of each rule that keeps the data right, and see a test fail
+mutations: setup ## take something out of each rule that keeps the data right, and see a test fail: MUTATIONS_ARGS="--no-spark", or "--spark", or "--rule K17"
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.mutations $(MUTATIONS_ARGS)
 
@@ -54,6 +54,11 @@ mutations: setup ## take something out of each rule that keeps the data right, a
 torture-load: setup ## loads under constant writes and DDL, killed at random: TORTURE_ARGS="--rounds 10 --seed 1 --rows 4000"
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.load.torture $(TORTURE_ARGS)
+
+.PHONY: readers
+readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT
+	@$(BIN)/python -m tests.servers.install mysql
+	@$(BIN)/python -m tests.readers
 
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
@@ -75,7 +80,11 @@ lint: setup ## ruff, mypy and the import fence
 	@$(BIN)/lint-imports
 
 .PHONY: bench
-bench: bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+bench: bench-backfill bench-decode bench-idle bench-memory bench-sink bench-snapshot bench-store ## all benchmarks with their targets
+
+.PHONY: bench-backfill
+bench-backfill: setup ## 8 archived journals replayed, in parallel beside one after the other (CHANGES= for fewer; 2 GB of disk)
+	@CHANGES=$(or $(CHANGES),1000000) $(BIN)/python -m benchmarks.backfill
 
 .PHONY: bench-decode
 bench-decode: setup ## the decoder beside its peers: CPU-seconds per million rows; live; memory

@@ -47,6 +47,7 @@ def pass_through(config: PipelineConfig, source: Source, start: Position, end: P
             event_bytes += batch.event_bytes
             batches.release(batch)
             batches.ack_batch(batch.batch_id)
+        del batch  # as a drain does it: its events are not held during the next wait
     reader.join()
     store.stop()
     return Passed(events, event_bytes, buffer.transactions.transactions)

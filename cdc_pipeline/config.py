@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import os
 import re
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import (
     AwareDatetime,
+    BaseModel,
     Field,
     SecretStr,
     ValidationError,
@@ -218,13 +220,13 @@ class BatchConfig(Section):
     """How much one get takes from the store, and how much one merge batch holds.
 
     `decode` says where rows are decoded: in the `driver`, on Spark's `executors`, or (`auto`) on the executors where
-    the Spark master is no local one and the run has at least `executors_bytes_min` of the log to read.
+    the Spark master is no local one, the run has at least `executors_bytes_min` of the log to read, and they can.
     """
 
     get_bytes: int = Field(default=16 << 20, ge=1)
     merge_staged_bytes: int = Field(default=256 << 20, ge=1)
     merge_rows: int = Field(default=5_000_000, ge=1)
-    decode: Literal["auto", "driver", "executors"] = "driver"
+    decode: Literal["auto", "driver", "executors"] = "auto"
     executors_bytes_min: int = Field(default=4 << 30, ge=0)
 
 
@@ -308,7 +310,7 @@ def load_config(file: Path) -> PipelineConfig:
     except UnicodeDecodeError:
         raise ConfigMistakes(file, [Mistake(path="(file)", message="is not UTF-8 text")]) from None
     try:
-        document = yaml.safe_load(text)
+        document = _Loader(text).get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         at = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "(file)"
@@ -369,17 +371,53 @@ _EITHER = {
 
 def _mistakes(error: ValidationError, known: set[str]) -> list[Mistake]:
     found: dict[str, Mistake] = {}
-    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+    for problem in error.errors(include_url=False, include_context=False):
         location = [str(part) for part in problem["loc"] if str(part) not in _UNION_BRANCHES]
         if location and location[0] in _EITHER:
             path, message = location[0], _EITHER[location[0]]
         else:
             path, message = ".".join(location) or "(file)", problem["msg"].removeprefix("Value error, ")
             if problem["type"] == "extra_forbidden":
-                message = "no such setting"
+                message = "no such setting" + _meant(location)
+            elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
+                message += f", not {problem['input']!r}"
         if path not in known:
             found.setdefault(path, Mistake(path=path, message=message))
     return list(found.values())
+
+
+def _meant(location: list[str]) -> str:
+    """The setting that an unknown name is likely to mean, as the end of its message."""
+    sections: list[type[BaseModel]] = [PipelineConfig]
+    for part in location[:-1]:
+        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        sections = [found for field in fields for found in _sections(field.annotation)] or sections
+    known = {name for section in sections for name in section.model_fields} - {"name"}
+    close = get_close_matches(location[-1], sorted(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _sections(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for inner in get_args(annotation) for found in _sections(inner)]
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a section that is written twice: of two, YAML would take the last without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[Any, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            name, line = key.value, key.start_mark.line + 1
+            if name in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{name!r} is written twice, first in line {seen[name]}", problem_mark=key.start_mark
+                )
+            seen[name] = line
+        return super().construct_mapping(node, deep)
 
 
 def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:

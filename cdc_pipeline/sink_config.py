@@ -40,6 +40,11 @@ class SparkConfig(Section):
     driver_memory: str = "2g"
     settings: dict[str, str] = Field(default_factory=dict)
 
+    @property
+    def is_local(self) -> bool:
+        """Whether executors are threads of the driver: with `local` and `local[...]`, no other master."""
+        return self.master == "local" or self.master.startswith("local[")
+
 
 class CatalogConfig(Section):
     """Registration of the tables in the catalog of the Spark session, under names made of the target's.

@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from benchmarks.store_passage import pass_through
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.live import READ_BYTES, LiveSource
+from cdc_pipeline.source.live import LiveSource
 from cdc_pipeline.source.live_handover import DumpRequest, open_dump
 from tests.servers import Server
 
 RUNS = 7
+BLOCK_BYTES = 1 << 20
 _JOURNAL = "binlog.000001"
 
 # Fields of the state of `_drop_packets`: payload bytes so far, and those that are left of the packet; bytes of the next
@@ -78,7 +79,7 @@ def drop(config: PipelineConfig, size_bytes: int) -> None:
     """Receive as many bytes as the journal has; their packets' headers are a little more."""
     source = _source(config)
     dump = open_dump(source.config, DumpRequest("mysql", _JOURNAL, len(b"\xfebin")), source.replica)
-    block = np.empty(READ_BYTES, np.uint8)
+    block = np.empty(BLOCK_BYTES, np.uint8)
     while size_bytes > 0:
         received = dump.read(block)
         assert received, "the server closed the connection"
@@ -91,7 +92,7 @@ def drop_packets(config: PipelineConfig, size_bytes: int) -> None:
     """Receive the journal's packets, and drop each by its length."""
     source = _source(config)
     dump = open_dump(source.config, DumpRequest("mysql", _JOURNAL, len(b"\xfebin")), source.replica)
-    block = np.empty(READ_BYTES, np.uint8)
+    block = np.empty(BLOCK_BYTES, np.uint8)
     state = np.zeros(_STATE_FIELDS, np.int64)
     while state[_PAYLOAD_BYTES] < size_bytes:
         received = dump.read(block)

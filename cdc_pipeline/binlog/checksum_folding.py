@@ -1,14 +1,17 @@
 """CRC32 by carry-less multiplication, for processors that have it: several times as fast as zlib's.
 
 Method: a message is a polynomial over GF(2), and its CRC the remainder of it, times x**32, by P. A block of 128 bits
-that stands n bits before another one may be replaced by its product with x**n mod P, added to that one. So 64 bytes
-are folded into the next 64 until 16 bytes are left, and those reduced to 32 bits by P's inverse (Barrett).
+that stands n bits before another one may be replaced by its product with x**n mod P, added to that one. So many
+blocks at a time are folded into as many that come next, until 16 bytes are left, and those reduced to 32 bits by P's
+inverse (Barrett).
 
 Rules:
 - Bits are reflected, as CRC32 has them: the first byte is the lowest, and holds the highest powers. A product of two
   reflected numbers is one bit short, so constants are shifted by one.
 - Zero bytes before a message change nothing: the message's odd bytes are the end of a first block of 16. The initial
   value, all ones, is added to its first four bytes.
+- A processor that multiplies two or four blocks by one instruction does (`blocks_together`); four such groups are
+  folded side by side, since each product takes several cycles.
 - The function is built once a process, with zlib's signature; messages of less than 16 bytes are left to `short`.
 """
 
@@ -21,14 +24,31 @@ from llvmlite import binding, ir
 _POLYNOMIAL: Final = 0x104C11DB7
 _NAME: Final = "crc32_by_folding"
 _BLOCK: Final = 16
+_LANES: Final = 4
+_MULTIPLY: Final = {1: "llvm.x86.pclmulqdq", 2: "llvm.x86.pclmulqdq.256", 4: "llvm.x86.pclmulqdq.512"}
 
 _I8, _I32, _I64, _I128 = (ir.IntType(bits) for bits in (8, 32, 64, 128))
-_PAIR = ir.VectorType(_I64, 2)
 
 
 def is_possible() -> bool:
     """Whether this processor multiplies without carries."""
-    return "x86_64" in binding.get_process_triple() and bool(binding.get_host_cpu_features().get("pclmul", False))
+    return "x86_64" in binding.get_process_triple() and _has("pclmul")
+
+
+def blocks_together() -> int:
+    """Blocks that one instruction of this processor multiplies: 4, 2 or 1."""
+    if _has("vpclmulqdq") and _has("avx512f"):
+        return 4
+    return 2 if _has("vpclmulqdq") and _has("avx2") else 1
+
+
+def _has(feature: str) -> bool:
+    return bool(binding.get_host_cpu_features().get(feature, False))
+
+
+def _group(blocks: int) -> Any:
+    """Type of so many blocks side by side."""
+    return ir.VectorType(_I64, 2 * blocks)
 
 
 def _reflected(value: int, bits: int) -> int:
@@ -56,70 +76,116 @@ def _inverse() -> int:
 
 
 class _Writer:
-    """The function's body, step by step."""
+    """The function's body, step by step. Values that are folded are groups of one or more blocks, as vectors."""
 
-    def __init__(self, module: ir.Module, short_name: str) -> None:
+    def __init__(self, module: ir.Module, short_name: str, together: int) -> None:
         kind = ir.FunctionType(_I64, [_I64, _I8.as_pointer(), _I32])
+        self.together = together
         self.function = ir.Function(module, kind, _NAME)
-        self.multiply = ir.Function(module, ir.FunctionType(_PAIR, [_PAIR, _PAIR, _I8]), "llvm.x86.pclmulqdq")
+        self.multiply = {
+            blocks: ir.Function(module, ir.FunctionType(_group(blocks), [_group(blocks), _group(blocks), _I8]), name)
+            for blocks, name in _MULTIPLY.items()
+            if blocks in (1, together)
+        }
         self.short = ir.Function(module, kind, short_name)
         self.builder: Any = ir.IRBuilder(self.function.append_basic_block())
 
-    def load(self, position: Any) -> Any:
-        """16 bytes at an index of the message."""
+    def load(self, position: Any, blocks: int = 1) -> Any:
+        """So many blocks at an index of the message."""
         pointer = self.builder.gep(self.function.args[1], [position])
-        return self.builder.load(self.builder.bitcast(pointer, _I128.as_pointer()), align=1)
+        return self.builder.load(self.builder.bitcast(pointer, _group(blocks).as_pointer()), align=1)
 
-    def product(self, value: Any, factors: tuple[int, int], halves: int) -> Any:
-        """Product of the half of `value` and the one of `factors` that `halves` (0x00, 0x11) choose."""
-        constant = ir.Constant(_PAIR, [ir.Constant(_I64, factor) for factor in factors])
-        pair = self.builder.call(
-            self.multiply, [self.builder.bitcast(value, _PAIR), constant, ir.Constant(_I8, halves)]
-        )
-        return self.builder.bitcast(pair, _I128)
+    def number(self, block: Any) -> Any:
+        """One block as a number of 128 bits."""
+        return self.builder.bitcast(block, _I128)
 
-    def fold(self, value: Any, next_block: Any, distance_bytes: int) -> Any:
-        """`value` moved on by so many bytes, added to `next_block`."""
+    def block(self, number: Any) -> Any:
+        return self.builder.bitcast(number, _group(1))
+
+    def product(self, group: Any, factors: tuple[int, int], halves: int) -> Any:
+        """Product of the half of each block and the one of `factors` that `halves` (0x00, 0x11) choose."""
+        blocks = group.type.count // 2
+        constant = ir.Constant(group.type, [ir.Constant(_I64, factor) for factor in factors * blocks])
+        return self.builder.call(self.multiply[blocks], [group, constant, ir.Constant(_I8, halves)])
+
+    def fold(self, group: Any, next_group: Any, distance_bytes: int) -> Any:
+        """`group` moved on by so many bytes, added to `next_group`."""
         factors = _power(8 * distance_bytes + 32), _power(8 * distance_bytes - 32)
-        moved = self.builder.xor(self.product(value, factors, 0x00), self.product(value, factors, 0x11))
-        return self.builder.xor(moved, next_block)
+        moved = self.builder.xor(self.product(group, factors, 0x00), self.product(group, factors, 0x11))
+        return self.builder.xor(moved, next_group)
 
-    def reduce(self, value: Any) -> Any:
-        """Remainder of 16 bytes, times x**32: 32 bits in 128."""
+    def reduce(self, block: Any) -> Any:
+        """Remainder of one block, times x**32: 32 bits in 128."""
         builder = self.builder
         low_32 = ir.Constant(_I128, 0xFFFFFFFF)
-        value = builder.xor(self.product(value, (_power(96), 0), 0x00), builder.lshr(value, ir.Constant(_I128, 64)))
+
+        def times(number: Any, factor: int) -> Any:
+            return self.number(self.product(self.block(number), (factor, 0), 0x00))
+
+        value = self.number(block)
+        value = builder.xor(times(value, _power(96)), builder.lshr(value, ir.Constant(_I128, 64)))
         low = builder.and_(value, low_32)
-        value = builder.xor(self.product(low, (_power(64), 0), 0x00), builder.lshr(value, ir.Constant(_I128, 32)))
-        quotient = self.product(builder.and_(value, low_32), (_inverse(), 0), 0x00)
-        multiple = self.product(builder.and_(quotient, low_32), (_reflected(_POLYNOMIAL, 33), 0), 0x00)
+        value = builder.xor(times(low, _power(64)), builder.lshr(value, ir.Constant(_I128, 32)))
+        quotient = times(builder.and_(value, low_32), _inverse())
+        multiple = times(builder.and_(quotient, low_32), _reflected(_POLYNOMIAL, 33))
         return builder.lshr(builder.xor(value, multiple), ir.Constant(_I128, 32))
 
-    def loop(self, values: list[Any], position: Any, stop: Any, step: int) -> tuple[list[Any], Any]:
-        """Fold `values`, which lie side by side, into the blocks at `position` and after it, until `stop`."""
+    def loop(self, groups: list[Any], position: Any, stop: Any) -> tuple[list[Any], Any]:
+        """Fold `groups`, which lie side by side, into what is at `position` and after it, until `stop`."""
         builder = self.builder
+        group_type = groups[0].type
+        blocks = group_type.count // 2
+        step = _BLOCK * blocks * len(groups)
         before = builder.block
         check, body, after = (self.function.append_basic_block() for _ in range(3))
         builder.branch(check)
         builder.position_at_end(check)
         at = builder.phi(_I64)
-        phis = [builder.phi(_I128) for _ in values]
+        phis = [builder.phi(group_type) for _ in groups]
         at.add_incoming(position, before)
-        for phi, value in zip(phis, values, strict=True):
-            phi.add_incoming(value, before)
+        for phi, group in zip(phis, groups, strict=True):
+            phi.add_incoming(group, before)
         builder.cbranch(builder.icmp_unsigned("<", at, stop), body, after)
         builder.position_at_end(body)
         folded = []
         for index, phi in enumerate(phis):
-            block = self.load(builder.add(at, ir.Constant(_I64, _BLOCK * index)))
-            folded.append(self.fold(phi, block, step))
+            place = builder.add(at, ir.Constant(_I64, _BLOCK * blocks * index))
+            folded.append(self.fold(phi, self.load(place, blocks), step))
         next_at = builder.add(at, ir.Constant(_I64, step))
         builder.branch(check)
         at.add_incoming(next_at, builder.block)
-        for phi, value in zip(phis, folded, strict=True):
-            phi.add_incoming(value, builder.block)
+        for phi, group in zip(phis, folded, strict=True):
+            phi.add_incoming(group, builder.block)
         builder.position_at_end(after)
         return phis, at
+
+    def until_multiple(self, group: Any, position: Any, total: Any, step: int) -> tuple[Any, Any]:
+        """Fold one group on until a multiple of `step` bytes is left."""
+        builder = self.builder
+        odd = builder.and_(builder.sub(total, position), ir.Constant(_I64, step - 1))
+        [group], position = self.loop([group], position, builder.add(position, odd))
+        return group, position
+
+    def widened(self, block: Any, blocks: int) -> Any:
+        """A group whose last block is `block`, after blocks of nothing."""
+        if blocks == 1:
+            return block
+        nothing = ir.Constant(_group(1), [ir.Constant(_I64, 0)] * 2)
+        lanes = [ir.Constant(_I32, index) for index in [0, 1] * (blocks - 1) + [2, 3]]
+        order = ir.Constant(ir.VectorType(_I32, 2 * blocks), lanes)
+        return self.builder.shuffle_vector(nothing, block, order)
+
+    def blocks_of(self, group: Any) -> list[Any]:
+        blocks = group.type.count // 2
+        if blocks == 1:
+            return [group]
+        order = ir.VectorType(_I32, 2)
+        return [
+            self.builder.shuffle_vector(
+                group, group, ir.Constant(order, [ir.Constant(_I32, 2 * index), ir.Constant(_I32, 2 * index + 1)])
+            )
+            for index in range(blocks)
+        ]
 
     def write(self) -> None:
         builder, (start, data, length) = self.builder, self.function.args
@@ -132,30 +198,36 @@ class _Writer:
         odd = builder.and_(total, ir.Constant(_I64, _BLOCK - 1))
         odd_bits = builder.zext(builder.shl(odd, ir.Constant(_I64, 3)), _I128)
         # The odd bytes at the front as the end of a block, then the first whole one.
-        front = builder.shl(
-            builder.xor(self.load(ir.Constant(_I64, 0)), initial), builder.sub(ir.Constant(_I128, 128), odd_bits)
-        )
+        first = self.number(self.load(ir.Constant(_I64, 0)))
+        front = builder.shl(builder.xor(first, initial), builder.sub(ir.Constant(_I128, 128), odd_bits))
         front = builder.select(builder.icmp_unsigned("==", odd, ir.Constant(_I64, 0)), zero, front)
-        block = builder.xor(self.load(odd), builder.lshr(initial, odd_bits))
-        value = self.fold(front, block, _BLOCK)
+        block = self.block(builder.xor(self.number(self.load(odd)), builder.lshr(initial, odd_bits)))
+        value = self.fold(self.block(front), block, _BLOCK)
         position = builder.add(odd, ir.Constant(_I64, _BLOCK))
-        # Single blocks until a multiple of four is left, then four side by side.
-        singles = builder.and_(builder.sub(total, position), ir.Constant(_I64, 4 * _BLOCK - 1))
-        [value], position = self.loop([value], position, builder.add(position, singles), _BLOCK)
-        lanes = [zero, zero, zero, value]  # three blocks of nothing before the last one
-        lanes, position = self.loop(lanes, position, total, 4 * _BLOCK)
+        # Single blocks until whole groups are left, single groups until four side by side are.
+        group_bytes = _BLOCK * self.together
+        if self.together > 1:
+            value, position = self.until_multiple(value, position, total, group_bytes)
+            value = self.widened(value, self.together)
+        value, position = self.until_multiple(value, position, total, _LANES * group_bytes)
+        nothing = ir.Constant(value.type, [ir.Constant(_I64, 0)] * value.type.count)
+        lanes, position = self.loop([nothing] * (_LANES - 1) + [value], position, total)
         value = lanes[0]
         for lane in lanes[1:]:
-            value = self.fold(value, lane, _BLOCK)
+            value = self.fold(value, lane, group_bytes)
+        value, *others = self.blocks_of(value)
+        for other in others:
+            value = self.fold(value, other, _BLOCK)
         crc = builder.xor(self.reduce(value), ones)
         builder.ret(builder.and_(builder.trunc(crc, _I64), ir.Constant(_I64, 0xFFFFFFFF)))
 
 
-def build(short_name: str) -> tuple[int, Any]:
+def build(short_name: str, together: int | None = None) -> tuple[int, Any]:
     """Compile the function for this processor.
 
     Args:
         short_name: symbol of a crc32 with zlib's signature, for messages of less than 16 bytes.
+        together: blocks that one instruction multiplies; by default as many as this processor can.
 
     Returns:
         Its address, and what must be kept alive with it.
@@ -163,7 +235,7 @@ def build(short_name: str) -> tuple[int, Any]:
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     module = ir.Module(name=_NAME)
-    _Writer(module, short_name).write()
+    _Writer(module, short_name, together or blocks_together()).write()
     target = binding.Target.from_default_triple().create_target_machine(
         cpu=binding.get_host_cpu_name(), features=binding.get_host_cpu_features().flatten(), opt=2
     )

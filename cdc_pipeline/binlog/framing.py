@@ -82,10 +82,20 @@ class EventFramer:
         journal_format: None until the journal's format description was read.
         ignored_events: count by type of unknown events that carry the ignorable flag; they are rows of their chunks.
         artificial: artificial events of the last `feed`, in order.
+
+    Args:
+        dump: the bytes come from a server.
+        prefix_bytes: PREFIX_BYTES of `packets` where they are still in their packets, else 0.
     """
 
     def __init__(
-        self, journal: str, *, offset: int = 4, journal_format: JournalFormat | None = None, dump: bool = False
+        self,
+        journal: str,
+        *,
+        offset: int = 4,
+        journal_format: JournalFormat | None = None,
+        dump: bool = False,
+        prefix_bytes: int = 0,
     ) -> None:
         if not dump and journal_format is None and offset != 4:
             raise BinlogError(
@@ -98,6 +108,7 @@ class EventFramer:
         self.offset = offset
         self.journal_format = journal_format
         self.dump = dump
+        self._prefix_bytes = prefix_bytes
         self.ignored_events: dict[int, int] = {}
         self.artificial: list[ArtificialEvent] = []
         self._failure: CdcError | None = None
@@ -128,8 +139,8 @@ class EventFramer:
             checksum_bytes, table_id_bytes = self._widths()
             first_row = row
             status, position, row, self.offset, ignored, packed = frame(
-                data, position, events, row, self.offset, checksum_bytes, table_id_bytes, self.dump, known_mark,
-                EVENT_CLASSES,
+                data, position, events, row, self.offset, checksum_bytes, table_id_bytes, self.dump,
+                self._prefix_bytes, known_mark, EVENT_CLASSES,
             )  # fmt: skip
             end_offset = self.offset
             packed_events += packed
@@ -141,11 +152,12 @@ class EventFramer:
                 more = (len(data) - position) * row // max(position, 1)
                 events = np.concatenate([events, np.empty(row // 4 + more + _SPARE_ROWS, dtype=EVENT_DTYPE)])
                 continue
+            at = position + self._prefix_bytes
             try:
                 if status != Status.MARK:
-                    raise self._error(Status(status), data, position)
-                header = parse_header(data, position)
-                event = data[position : position + header.event_length].tobytes()
+                    raise self._error(Status(status), data, at)
+                header = parse_header(data, at)
+                event = data[at : at + header.event_length].tobytes()
                 if not (self.dump and self._is_artificial(header)):
                     self._begin_journal(header, event)
                     known_mark = position
@@ -154,7 +166,7 @@ class EventFramer:
             except CdcError as error:
                 self._failure = error
                 break
-            position += header.event_length
+            position = at + header.event_length
             if header.event_type == EventType.ROTATE:
                 if row:
                     break  # a chunk belongs to one journal
@@ -203,7 +215,7 @@ class EventFramer:
         self._failure = unpacked.error
         self.journal, self.offset = chunk.journal, int(chunk.events["offset"][unpacked.events_done])
         good = unpacked.chunk if unpacked.events_done else None
-        return good, int(chunk.events["start"][unpacked.events_done])
+        return good, int(chunk.events["start"][unpacked.events_done]) - self._prefix_bytes
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -282,6 +294,15 @@ class EventFramer:
             self.offset += jump
 
     def _error(self, status: Status, data: NDArray[np.uint8], position: int) -> CdcError:
+        if len(data) - position < HEADER_BYTES:
+            return DamagedJournalError(
+                "a packet of the server is shorter than an event's header",
+                journal=self.journal,
+                offset=self.offset,
+                expected=f"at least {HEADER_BYTES} bytes",
+                got=f"{len(data) - position} bytes",
+                next_step="start the run again; it goes on at the last acked position",
+            )
         header = parse_header(data, position)
         name = event_name(header.event_type)
         if status is Status.UNKNOWN_TYPE:

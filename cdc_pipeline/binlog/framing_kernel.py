@@ -32,6 +32,11 @@ from cdc_pipeline.binlog.kernels.compiling import njit
 # file. The decoder's places inside an event are 32-bit numbers with a sign.
 EVENT_BYTES_MAX: Final = (1 << 31) - 1
 
+# Before an event that is still in its packet, once the packet is whole: its length with that of the last of these bytes
+# (4 bytes, little-endian), and CHECKED where the event ends with the CRC32 of what is before it, else 0.
+PREFIX_BYTES: Final = 5
+CHECKED: Final = 1
+
 
 class Status(IntEnum):
     """Why the pass stopped."""
@@ -140,6 +145,7 @@ def frame(
     checksum_bytes: int,
     table_id_bytes: int,
     dump: bool,
+    prefix_bytes: int,
     known_mark: int,
     classes: NDArray[np.uint8],
 ) -> tuple[int, int, int, int, int, int]:
@@ -147,37 +153,42 @@ def frame(
 
     Args:
         data: uint8 (n,), contiguous events from `first` on; the last may be incomplete.
-        first: index of a header.
+        first: index of a header, or of the prefix before it.
         events: array of EVENT_DTYPE; FULL where it has no room for an event that may be whole.
         row: next free row.
         offset: journal offset of the event at `first`.
         checksum_bytes: 4 or 0; -1 while the format is not known, which makes every event a mark.
         table_id_bytes: 6, or 4 in journals of before MySQL 5.1.4.
         dump: events come from a server: artificial ones are marks, and skipped ones make the offset jump forward.
-        known_mark: index in `data` of a format description that Python has verified, which becomes a row; or -1.
+        prefix_bytes: 0, or PREFIX_BYTES where each event has a prefix (`cdc_pipeline.binlog.packets`).
+        known_mark: where it stopped at a format description that Python has verified since, which becomes a row; or -1.
         classes: EVENT_CLASSES.
 
     Returns:
         (status, index in `data` where it stopped, next free row, journal offset there, unknown but ignorable events,
         compressed events).
     """
-    position = first
+    begin = first
     size = len(data)
     ignored = 0
     packed = 0
-    while position < size:
+    while begin < size:
+        position = begin + prefix_bytes
         left = size - position
         if left < HEADER_BYTES:
-            return _INCOMPLETE, position, row, offset, ignored, packed
+            # Packets are whole: what is missing will not come.
+            return _INCOMPLETE if prefix_bytes == 0 else _BAD_LENGTH, begin, row, offset, ignored, packed
         if row == len(events):
-            return _FULL, position, row, offset, ignored, packed
+            return _FULL, begin, row, offset, ignored, packed
         length = _u4(data, position + 9)
         event_type = data[position + 4]
         event_class = np.int64(classes[event_type])
         if checksum_bytes < 0 and not dump and event_type != FORMAT_DESCRIPTION:
-            return _MARK, position, row, offset, ignored, packed
+            return _MARK, begin, row, offset, ignored, packed
         if length < HEADER_BYTES or length > EVENT_BYTES_MAX:
-            return _BAD_LENGTH, position, row, offset, ignored, packed
+            return _BAD_LENGTH, begin, row, offset, ignored, packed
+        if prefix_bytes != 0 and _u4(data, begin) != length + 1:
+            return _BAD_LENGTH, begin, row, offset, ignored, packed
         log_position = _u4(data, position + 13)
         flags = _u2(data, position + 17)
         if dump and (
@@ -186,33 +197,33 @@ def frame(
             or (log_position == 0 and event_class in (_CLASS_ROTATE, _CLASS_MARK))
         ):
             if length > left:
-                return _INCOMPLETE, position, row, offset, ignored, packed
-            return _MARK, position, row, offset, ignored, packed
+                return _INCOMPLETE, begin, row, offset, ignored, packed
+            return _MARK, begin, row, offset, ignored, packed
         event_offset = offset
         if log_position != 0:
             jump = (log_position - length - offset) & _MASK32
             if jump != 0:
                 # Before the event is whole: a damaged length must not make the reader wait for bytes that never come.
                 if not dump or jump >= 1 << 31:
-                    return _BAD_POSITION, position, row, offset, ignored, packed
+                    return _BAD_POSITION, begin, row, offset, ignored, packed
                 event_offset += jump
         if length > left:
-            return _INCOMPLETE, position, row, offset, ignored, packed
+            return _INCOMPLETE, begin, row, offset, ignored, packed
         if event_class == _CLASS_MARK or checksum_bytes < 0:
-            if position != known_mark:
-                return _MARK, position, row, offset, ignored, packed
+            if begin != known_mark:
+                return _MARK, begin, row, offset, ignored, packed
         else:
             if length < HEADER_BYTES + checksum_bytes:
-                return _BAD_LENGTH, position, row, offset, ignored, packed
-            if checksum_bytes != 0:
+                return _BAD_LENGTH, begin, row, offset, ignored, packed
+            if checksum_bytes != 0 and (prefix_bytes == 0 or data[position - 1] != CHECKED):
                 stop = position + length - 4
                 if np.int64(crc32_of(data, position, stop)) != _u4(data, stop):
-                    return _BAD_CHECKSUM, position, row, offset, ignored, packed
+                    return _BAD_CHECKSUM, begin, row, offset, ignored, packed
         if event_class == _CLASS_STOP:
-            return _STOP_TYPE, position, row, offset, ignored, packed
+            return _STOP_TYPE, begin, row, offset, ignored, packed
         if event_class == _CLASS_UNKNOWN:
             if not flags & FLAG_IGNORABLE:
-                return _UNKNOWN_TYPE, position, row, offset, ignored, packed
+                return _UNKNOWN_TYPE, begin, row, offset, ignored, packed
             ignored += 1
         if event_class >= _CLASS_PACKED:
             packed += 1
@@ -220,7 +231,7 @@ def frame(
         if event_class in (_CLASS_TABLE, _CLASS_PACKED_TABLE):
             body = position + HEADER_BYTES
             if length < HEADER_BYTES + table_id_bytes + 2 + checksum_bytes:
-                return _BAD_LENGTH, position, row, offset, ignored, packed
+                return _BAD_LENGTH, begin, row, offset, ignored, packed
             table_id = _u4(data, body)
             if table_id_bytes == 6:
                 table_id |= _u2(data, body + 4) << 32
@@ -240,6 +251,6 @@ def frame(
         event["event_type"] = event_type
         event["role"] = 0
         row += 1
-        position += length
+        begin = position + length
         offset = event_offset + length
-    return _DONE, position, row, offset, ignored, packed
+    return _DONE, begin, row, offset, ignored, packed

@@ -60,22 +60,27 @@ class TransactionBounds:
     """Where the transactions of one chunk begin and end.
 
     Attributes:
+        events: the chunk's, as far as they were written.
         marks: uint8 (n,): MARK_... of `grouping_kernel` for each event.
         inside: uint8 (n,): 1 where a transaction is open after the event.
-        starts: int64: rows of the first events of transactions.
         ends: int64: rows of the last events of ended transactions, single statements included.
         statements: int64: rows with role STATEMENT, inside a transaction or not.
         boundaries: int64: every row count k after which no transaction is open: events[:k] tears none.
         begins_inside: True where a transaction of an earlier chunk is open before the first event.
     """
 
+    events: np.ndarray
     marks: NDArray[np.uint8]
     inside: NDArray[np.uint8]
-    starts: NDArray[np.int64]
     ends: NDArray[np.int64]
     statements: NDArray[np.int64]
     boundaries: NDArray[np.int64]
     begins_inside: bool
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Rows of the first events of transactions."""
+        return np.flatnonzero((self.events["tx_offset"] >= 0) & (self.events["tx_ordinal"] == 0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +218,11 @@ def transaction_bounds(
 ) -> TransactionBounds:
     """Bounds of events that went through the pass; `marks` and `inside` are what the kernel wrote for them."""
     return TransactionBounds(
+        events=events,
         marks=marks,
         inside=inside,
-        starts=np.flatnonzero((events["tx_offset"] >= 0) & (events["tx_ordinal"] == 0)),
-        ends=np.flatnonzero((marks != kernel.MARK_NONE) & (marks != kernel.MARK_ABANDON)),
-        statements=np.flatnonzero(events["role"] == Role.STATEMENT),
-        boundaries=np.flatnonzero(inside == 0) + 1,
+        ends=((marks != kernel.MARK_NONE) & (marks != kernel.MARK_ABANDON)).nonzero()[0],
+        statements=(events["role"] == Role.STATEMENT).nonzero()[0],
+        boundaries=(inside == 0).nonzero()[0] + 1,
         begins_inside=begins_inside,
     )

@@ -1,11 +1,16 @@
-"""MySQL packets off: what a server sends after a dump command becomes contiguous event bytes.
+"""MySQL packets in place: where a server sends after a dump command, events are framed without moving them.
 
 Rules:
 - A packet is 3 bytes length, 1 byte sequence id, payload. A payload of 0xffffff bytes goes on in the next packet. The
   first byte of a logical packet says what it is: 0x00 an event, 0xfe with fewer than 9 bytes the end, 0xff an error.
-- Bytes are moved once, as they arrive: an event of a gigabyte is never gathered here, only the state between two
-  blocks is kept (partial header, bytes left in the packet).
-- A sequence id out of order ends the stream: bytes were lost.
+- Bytes are received where they stay, with their packets' headers between them. Before an event the header and the 0x00
+  become its prefix (`framing_kernel.PREFIX_BYTES`). Only the headers inside an event of several packets are taken out,
+  as they come: what was just received behind one moves down by four bytes.
+- The CRC32 of an event is computed as soon as it is whole, while its bytes are in the processor's cache; what it says
+  is left in the prefix. Framing, a chunk at a time, decides what that means.
+- Bytes that were handed out (`events`) are never moved or written again, so chunks may keep views of them. Where a
+  block's room ends, only what was not consumed is copied to the next.
+- A sequence id out of order ends the stream: bytes were lost. Events before that, and before an end, come first.
 
 Source: MySQL client/server protocol, "MySQL Packets", "EOF_Packet", "ERR_Packet".
 """
@@ -13,30 +18,15 @@ Source: MySQL client/server protocol, "MySQL Packets", "EOF_Packet", "ERR_Packet
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.byte_buffer import ByteBuffer
-from cdc_pipeline.binlog.kernels.compiling import njit
-from cdc_pipeline.binlog.kernels.memory import copy_block
+from cdc_pipeline.binlog import packets_kernel as kernel
+from cdc_pipeline.binlog import receiving
+from cdc_pipeline.binlog.block_pool import BlockPool
+from cdc_pipeline.binlog.receiving import Received
 from cdc_pipeline.errors import BinlogError
-
-_DONE: Final = 0
-_SPECIAL: Final = 1  # a logical packet that is no event: Python reads it
-_BAD_SEQUENCE: Final = 2
-_EMPTY: Final = 3  # a logical packet without any byte
-
-# Fields of the state array.
-_LEFT: Final = 0  # payload bytes of the current packet that have not come yet
-_HEADER: Final = 1  # bytes of the next header that have come
-_LENGTH: Final = 2  # its length, as far as it has come
-_SEQUENCE: Final = 3  # expected sequence id
-_STATUS_DUE: Final = 4  # 1 where the next payload byte begins a logical packet
-_CONTINUES: Final = 5  # 1 where the current packet is one of 0xffffff bytes
-_GOT: Final = 6  # sequence id that came instead
-_STATE_FIELDS: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,108 +44,109 @@ class PacketEnd:
     message: str = ""
 
 
-@njit(cache=True, nogil=True)
-def deframe(data: NDArray[np.uint8], out: NDArray[np.uint8], state: NDArray[np.int64]) -> tuple[int, int, int]:
-    """Copy event bytes from `data` to `out`.
+class PacketBuffer:
+    """The packets of one stream, in the memory that they are received into.
 
     Args:
-        data: uint8 (n,), the next bytes of the stream.
-        out: uint8, at least n bytes of room.
-        state: int64 (7,), kept from call to call.
-
-    Returns:
-        (status, bytes of `data` used, bytes of `out` written). At a packet that is no event it stops before its first
-        payload byte.
-    """
-    at = 0
-    written = 0
-    size = len(data)
-    while at < size:
-        if state[_LEFT] == 0 and state[_HEADER] < 4:
-            index = state[_HEADER]
-            byte = np.int64(data[at])
-            at += 1
-            if index < 3:
-                state[_LENGTH] |= byte << (8 * index)
-                state[_HEADER] = index + 1
-                continue
-            if byte != state[_SEQUENCE]:
-                state[_GOT] = byte
-                return _BAD_SEQUENCE, at, written
-            state[_SEQUENCE] = (byte + 1) & 0xFF
-            length = state[_LENGTH]
-            if state[_CONTINUES] == 0:
-                if length == 0:
-                    return _EMPTY, at, written
-                state[_STATUS_DUE] = 1
-            state[_CONTINUES] = 1 if length == 0xFFFFFF else 0
-            state[_LEFT] = length
-            state[_LENGTH] = 0
-            state[_HEADER] = 0
-            continue
-        if state[_STATUS_DUE] == 1:
-            if data[at] != 0:
-                return _SPECIAL, at, written
-            state[_STATUS_DUE] = 0
-            state[_LEFT] -= 1
-            at += 1
-            continue
-        count = min(state[_LEFT], size - at)
-        copy_block(data, at, count, out, written)
-        state[_LEFT] -= count
-        at += count
-        written += count
-    return _DONE, at, written
-
-
-class PacketDeframer:
-    """Deframes one stream of packets, block by block.
-
-    Args:
+        pool: gives that memory.
+        room_bytes: a block is full when it has less room than this.
         next_sequence: sequence id of the first packet; 1 after a command.
     """
 
-    def __init__(self, *, next_sequence: int = 1) -> None:
-        self._state = np.zeros(_STATE_FIELDS, dtype=np.int64)
-        self._state[_SEQUENCE] = next_sequence
-        self._special = bytearray()
+    def __init__(self, pool: BlockPool, *, room_bytes: int, next_sequence: int = 1) -> None:
+        self._pool = pool
+        self._room_bytes = room_bytes
+        self._data = pool.take()
+        self._first = 0  # where what was not consumed begins
+        self._state = np.zeros(kernel.STATE_FIELDS, dtype=np.int64)
+        self._state[kernel.SEQUENCE] = next_sequence
+        self._state[kernel.HAS_CHECKSUMS] = 1
+        self._waiting = np.zeros(2, dtype=np.int32)
         self.end: PacketEnd | None = None
 
-    def feed(self, data: NDArray[np.uint8], out: ByteBuffer) -> PacketEnd | None:
-        """Append the event bytes in `data` to `out`.
+    @property
+    def events(self) -> NDArray[np.uint8]:
+        """View of the whole events that were not consumed, each behind its PREFIX_BYTES."""
+        return self._data[self._first : self._state[kernel.WHOLE]]
 
-        Args:
-            data: uint8 (n,), all bytes that came since the last call; they are used up.
-            out: where event bytes go; events may still be incomplete there.
+    @property
+    def event_bytes(self) -> int:
+        """Length of `events`."""
+        return int(self._state[kernel.WHOLE]) - self._first
+
+    def expect_checksums(self, expected: bool) -> None:
+        """Whether computing checksums is worth it; where they are not computed here, framing does."""
+        self._state[kernel.HAS_CHECKSUMS] = int(expected)
+
+    @property
+    def is_full(self) -> bool:
+        """True where the next room is in another block, so that what can be consumed should be."""
+        return bool(len(self._data) - self._state[kernel.STOP] < self._room_bytes)
+
+    def room(self) -> NDArray[np.uint8]:
+        """Writable view behind the received bytes; `commit` says how many of them were written."""
+        if self.is_full:
+            kept = self._data[self._first : self._state[kernel.STOP]]
+            # An event larger than a block: twice what there is of it, so that it is copied few times.
+            block = self._pool.take(2 * len(kept) + self._room_bytes)
+            block[: len(kept)] = kept
+            self._state[: kernel.NEXT + 1] -= self._first
+            self._data, self._first = block, 0
+        first = int(self._state[kernel.STOP])
+        return self._data[first : first + self._room_bytes]
+
+    def commit(self, count: int) -> PacketEnd | None:
+        """Count the first `count` bytes of the last `room` as received.
 
         Returns:
             How the stream ended, once it did (bytes after the end are not looked at); else None.
 
         Raises:
-            BinlogError: a sequence id out of order, or a packet that is neither event, end nor error.
+            BinlogError: a sequence id out of order, or a packet that is neither event, end nor error. `events` are
+                those before it.
         """
         if self.end is not None:
             return self.end
-        used = 0
-        if not self._special:
-            status, used, written = deframe(data, out.room(len(data)), self._state)
-            out.commit(written)
-            if status == _DONE:
-                return None
-            if status == _BAD_SEQUENCE:
-                raise BinlogError(
-                    "a packet of the server is out of order: bytes were lost",
-                    expected=f"sequence id {int(self._state[_SEQUENCE])}",
-                    got=int(self._state[_GOT]),
-                    next_step="start the run again; it goes on at the last acked position",
-                )
-            if status == _EMPTY:
-                raise _not_understood(b"")
-        self._special += data[used : used + int(self._state[_LEFT])].tobytes()
-        self._state[_LEFT] = max(0, int(self._state[_LEFT]) - (len(data) - used))
-        if self._state[_LEFT] == 0:
-            self.end = parse_end(bytes(self._special))
+        self._state[kernel.STOP] += count
+        return self._judge(kernel.walk_packets(self._data, self._state))
+
+    def receive(self, descriptor: int, goal_bytes: int, *, timeout_s: float) -> tuple[PacketEnd | None, Received]:
+        """Read a socket that does not block until `events` have `goal_bytes`, or the block is full.
+
+        Returns:
+            (as `commit`, why it returned). After Received.FAILED read by the socket's own means, which tell the error.
+
+        Raises:
+            BinlogError: as `commit`.
+        """
+        self.room()
+        goal, timeout_ms = self._first + goal_bytes, int(timeout_s * 1000)
+        status, received = receiving.receive(
+            descriptor, self._data, goal, self._room_bytes, timeout_ms, self._waiting, self._state
+        )
+        return self._judge(status), Received(received)
+
+    def _judge(self, status: int) -> PacketEnd | None:
+        if status == kernel.NEED_MORE:
+            return None
+        if status == kernel.BAD_SEQUENCE:
+            raise BinlogError(
+                "a packet of the server is out of order: bytes were lost",
+                expected=f"sequence id {int(self._state[kernel.SEQUENCE])}",
+                got=int(self._state[kernel.GOT]),
+                next_step="start the run again; it goes on at the last acked position",
+            )
+        if status == kernel.EMPTY:
+            raise _not_understood(b"")
+        first = int(self._state[kernel.WHOLE]) + kernel.HEADER_BYTES
+        length = int.from_bytes(self._data[first - kernel.HEADER_BYTES : first - 1].tobytes(), "little")
+        if self._state[kernel.STOP] >= first + length:
+            self.end = parse_end(self._data[first : first + length].tobytes())
         return self.end
+
+    def consume(self, count: int) -> None:
+        """Give up the first `count` bytes of `events`; whoever holds a view of them keeps them."""
+        self._first += count
 
 
 def parse_end(payload: bytes) -> PacketEnd:

@@ -13,6 +13,7 @@ A seq is one non-negative integer below 2**126, so that it fits DECIMAL(38,0). F
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -33,6 +34,7 @@ LOW_OFFSET_BITS: Final = 64 - 1 - ROW_BITS - EVENT_BITS  # bits of the offset th
 _JOURNAL_NUMBER = re.compile(r"\.(\d+)$")
 
 
+@lru_cache(maxsize=64)
 def journal_number(journal: str) -> int:
     """Number at the end of a journal's name: 3 for ``binlog.000003``.
 

@@ -64,6 +64,8 @@ def command(
     place where the cursor stands. With --gap the changes of the range are appended to a changelog that has none of
     them. The schedule goes on. What is done is done: the same command again does
     nothing. A killed one goes on where it was.
+
+    Exit codes: 0 done, or done before; 1 failed, with the way out; 2 what was asked for cannot be.
     """
     if (into is not None) + is_rebuild + is_gap != 1:
         raise click.UsageError("give one of --into PATH, --rebuild and --gap")

@@ -108,9 +108,9 @@ def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
     config = settings.config_of(source)
     paths, found = _cut(config, cut)
     from cdc_pipeline.sink.materialize import materialize as copy_cut
-    from cdc_pipeline.sink.spark import SparkProvider
+    from cdc_pipeline.sink.materialize import provider_for
 
-    spark = SparkProvider.of(config.sink)
+    spark = provider_for(config.sink, to)
     try:
         with quiet_streams(quiet=not settings.debug) as stream:
             progress = notes(stream)

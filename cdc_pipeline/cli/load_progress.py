@@ -25,7 +25,8 @@ class LoadProgress(Bars, SilentLoadObserver):
 
     def waiting(self, run_ids: list[str]) -> None:
         """Other runs hold the source."""
-        self.load_stepped(f"waiting for another run of this source ({', '.join(one[:8] for one in run_ids)})")
+        runs = ", ".join(one if " " in one else one[:8] for one in run_ids)
+        self.load_stepped(f"waiting for another run of this source ({runs})")
 
     def load_began(self, state: LoadState, *, resumed: bool) -> None:
         for task in self._tasks.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from io import TextIOWrapper
@@ -89,6 +89,20 @@ def table(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
 def count_of(number: int, noun: str) -> str:
     """``1 table``, ``2,000 tables``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def listed(names: Sequence[str], *, most: int = 20) -> str:
+    """Names with commas; of more than `most` the first ones, and how many more there are."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def by_reason(reasons: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """Names that share a reason together, sorted: what holds for many is said once."""
+    found: dict[str, list[str]] = {}
+    for name, reason in sorted(reasons.items()):
+        found.setdefault(reason, []).append(name)
+    return list(found.items())
 
 
 def error_document(error: BaseException) -> dict[str, object]:

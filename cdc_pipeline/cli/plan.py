@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, load_line, results, table, xa_line
+from cdc_pipeline.cli.output import by_reason, count_of, emit_json, listed, load_line, results, table, xa_line
 from cdc_pipeline.cli.settings import Settings, with_bound, with_json
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from cdc_pipeline.config import Bound
-    from cdc_pipeline.pipeline.report import CapturePlan
+    from cdc_pipeline.pipeline.report import CapturePlan, PlannedTarget
 
 
 @click.command("plan")
@@ -22,6 +25,8 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     """Show where a run of SOURCE would start and why, where it would end, and what it would read.
 
     Reads the cursor, the lake's state and the source's list of journals. Writes nothing and starts no JVM.
+
+    Exit codes: 0 a run can start; 1 it cannot, with the reason; 2 wrong usage or configuration.
     """
     config = settings.config_of(source)
     from cdc_pipeline.orchestration.execute import load_source, open_instance
@@ -33,10 +38,10 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     if settings.as_json:
         emit_json({**made.model_dump(mode="json"), "cursor_events_passed_over": list(cursors.skipped)})
     else:
-        _show(made, cursors.skipped)
+        _show(made, cursors.skipped, is_live=config.source.kind == "live")
 
 
-def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
+def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None:
     from cdc_pipeline.pipeline.feature_plan import feature_lines
     from cdc_pipeline.sink.suspending import way_out
 
@@ -55,17 +60,21 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
     rows.add_row("because", "the log ends there at planning time" if plan.limit else plan.end_reason)
     at_most = "at most " if plan.limit else ""
     rows.add_row("to read", f"{at_most}{plan.bytes_between:,} bytes in {count_of(len(plan.journals), 'journal')}")
-    rows.add_row("tables", ", ".join(plan.tables) or "none is known yet: they are found in the log")
+    none = "none is known yet: they are found in the log"
+    if is_live:
+        none = "the account sees none that tables.include names: GRANT SELECT on them, or correct it"
+    rows.add_row("tables", listed(plan.tables) or none)
+    if plan.unseen:
+        why = "not seen: misspelt in tables.include, not created yet, or the account lacks SELECT on it"
+        rows.add_row("", f"{listed(plan.unseen)}: {why}")
     for number, line in enumerate(feature_lines(plan.features)):
         rows.add_row("features" if number == 0 else "", line)
-    for target in plan.targets:
-        rows.add_row("target", f"{target.target}: {target.kind_text}, key {target.key_text} ({target.reason})")
     if plan.oldest_needed is not None:
         rows.add_row("needed", f"the log from {plan.oldest_needed} on, by {_consumer(plan.oldest_needed.consumer)}")
     if plan.partial_tables:
-        rows.add_row("partial", ", ".join(plan.partial_tables))
-    for name, why in sorted(plan.needs_load.items()):
-        rows.add_row("needs a load", f"{name}: {why}")
+        rows.add_row("partial", listed(plan.partial_tables))
+    for why, names in by_reason(plan.needs_load):
+        rows.add_row("needs a load", f"{listed(names)}: {why}")
     if plan.needs_load:
         rows.add_row("", f"cdc-pipeline snapshot {plan.source}")
     for load in plan.loads:
@@ -84,6 +93,20 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...]) -> None:
     for note in skipped:
         rows.add_row("note", f"the cursor asset's {note}: passed over")
     out.print(rows)
+    if plan.targets:
+        out.print()
+        out.print(_targets(plan.targets))
+
+
+def _targets(targets: Sequence[PlannedTarget]) -> Table:
+    """A line each; why its key is that one is said where it is not the source's own."""
+    from cdc_pipeline.pipeline.identity import SOURCE_KEY
+
+    rows = table("Targets", "target", "mode", "key", "")
+    for target in targets:
+        reason = "" if target.reason == SOURCE_KEY else target.reason
+        rows.add_row(target.target, target.kind_text, target.key_text, reason)
+    return rows
 
 
 def _consumer(name: str) -> str:

@@ -54,7 +54,7 @@ class ProgressObserver(Bars, SilentObserver):
 
     def waiting(self, run_ids: list[str]) -> None:
         """Another run holds the source."""
-        runs = ", ".join(run_id[:8] for run_id in run_ids)
+        runs = ", ".join(one if " " in one else one[:8] for one in run_ids)
         self._console.print(f"another capture of this source is running ({runs}): waiting for it to end")
 
     def planned(self, plan: CapturePlan) -> None:

@@ -33,6 +33,9 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], bound: 
     those of any other run. A run of the same source that is under way is waited for.
 
     Tables that were suspended are caught up after the capture; with --table nothing else is done.
+
+    Exit codes: 0 captured, or proved that there is nothing new; 1 failed, or a table stands suspended while the others
+    went on; 2 wrong usage or configuration.
     """
     if tables and bound is not None:
         raise click.UsageError("--table and a bound exclude each other: a table is brought to where the cursor stands")

@@ -35,6 +35,8 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart
     until the new ones are whole. A load that was stopped goes on where it was when the same command is given again.
 
     With --where the rows that the server has are brought into the table beside those that are there.
+
+    Exit codes: 0 loaded, or nothing needs it; 1 failed, with the way out; 2 wrong usage or configuration.
     """
     config = settings.config_of(source)
     if where is not None and (len(tables) != 1 or restart):
@@ -105,6 +107,7 @@ def _show_repair(settings: Settings, report: RepairReport) -> None:
         return
     results().print(
         f"[bold]{report.source}[/]: {report.table}: {count_of(report.rows_written, 'row')} written, "
-        f"{count_of(report.rows_deleted, 'row')} deleted in {count_of(report.rounds, 'round')}",
+        f"{count_of(report.rows_deleted, 'row')} deleted in {count_of(report.rounds, 'round')}"
+        + (f", {count_of(report.rows_left, 'row')} left as the log has them" if report.rows_left else ""),
         soft_wrap=True,
     )

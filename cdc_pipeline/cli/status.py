@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from cdc_pipeline.cli.output import (
+    by_reason,
     count_of,
     emit_json,
     error_document,
+    listed,
     load_line,
     results,
     show_error,
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
 @click.argument("source", required=False)
 @with_json
 def command(settings: Settings, *, source: str | None) -> None:
-    """Show cursor, last cut and tables of SOURCE, or of every source. Asks no server and starts no JVM."""
+    """Show cursor, last cut and tables of SOURCE, or of every source. Asks no server and starts no JVM.
+
+    Exit codes: 0 shown, whatever is suspended; 1 cursor and lake contradict each other; 2 wrong usage or configuration.
+    """
     found: dict[str, SourceStatus | CdcError] = {}
     for name in [source] if source is not None else settings.source_names():
         try:
@@ -114,11 +119,16 @@ def _show(status: SourceStatus) -> None:
     for name, of_table in sorted(status.tables.items()):
         if of_table.rescued:
             out.print(f"{name}: rescued values so far: {rescued_text(of_table.rescued)}", markup=False, soft_wrap=True)
-        if of_table.needs_load:
-            out.print(f"{name} needs a load: {of_table.needs_load}", markup=False, soft_wrap=True)
-            out.print(f"  {of_table.next_step}", markup=False, soft_wrap=True)
         held = of_table.suspended
         if held is not None:
             line = f"{name} stands at {held.position}: {held.error}: {held.what}"
             out.print(line, markup=False, soft_wrap=True)
             out.print(f"  {way_out(name, held, source=status.source)}", markup=False, soft_wrap=True)
+    for why, names in by_reason({name: one.needs_load for name, one in status.tables.items() if one.needs_load}):
+        out.print(
+            f"{'needs' if len(names) == 1 else 'need'} a load: {listed(names)}: {why}", markup=False, soft_wrap=True
+        )
+    needing = [one.next_step for one in status.tables.values() if one.needs_load]
+    if needing:
+        command = needing[0] if len(needing) == 1 else f"cdc-pipeline snapshot {status.source}"
+        out.print(f"  {command}", markup=False, soft_wrap=True)

@@ -32,7 +32,7 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
     file = settings.file_of(source)
     try:
         config = load_config(file)
-        if config.schedule is not None:
+        if config.schedule is not None or config.maintenance is not None:
             # Only Dagster knows which schedules it takes; it is loaded for files that have one.
             from cdc_pipeline.orchestration.definitions import load_checked
 

@@ -134,7 +134,7 @@ def _show(report: VerifyReport) -> None:
     numbers = ("source", "lake", "equal", "differ", "unsettled")
     rows = table(f"{report.source}: {report.status.replace('_', ' ')}", "table", "", *numbers, "cut", numbers=numbers)
     for name, found in report.tables.items():
-        differ = sum(found.counts.values()) + found.strays
+        differ = sum(found.counts.values()) + found.strays + found.stale
         compared = found.status != "not_compared" and found.rounds
         figures = (found.rows_source, found.rows_lake, found.rows_equal, differ, found.unsettled)
         cut = f"{found.cut} at {found.place}" if found.place is not None else ""
@@ -171,6 +171,8 @@ def lines_of(found: TableVerified) -> list[str]:
         lines.append(f"{count_of(found.unsettled, 'key')} unsettled")
     if found.unreadable:
         lines.append(f"{count_of(found.unreadable, 'row')} of the source that the policies keep out of the lake")
+    if found.stale:
+        lines.append(f"{count_of(found.stale, 'row')} of the lake are older images of such rows")
     if found.repaired:
         done = ", ".join(f"{number:,} {what}" for what, number in found.repaired.items())
         batches = ", ".join(map(str, found.repair_batches))

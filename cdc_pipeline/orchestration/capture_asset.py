@@ -5,11 +5,14 @@ Rules:
   up, and the cursor stands still, whether it is selected or not.
 - Every output may be skipped: a run logs what it published, and no output is yielded, so that no event shows twice.
 - Only errors that the same run can survive unchanged (`CdcError.retryable`) are retried, at most `RETRIES_MAX` times.
+- Whoever else holds the source's lock (captures of a load, of a verification) is waited for, up to
+  `snapshot.lock_wait_s`: the pool keeps apart only runs of this job.
 - Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may hold any character,
   while Dagster's names of inputs and outputs may not.
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
@@ -17,7 +20,7 @@ from typing import Any, Protocol
 import dagster as dg
 
 from cdc_pipeline.config import Bound, PipelineConfig
-from cdc_pipeline.errors import CdcError
+from cdc_pipeline.errors import CdcError, LockError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
@@ -30,6 +33,7 @@ from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
 RETRIES_MAX = 2
+_POLL_S, _POLL_MAX_S = 0.5, 10.0
 _SKIPPED_NAMED_MAX = 100
 
 
@@ -169,6 +173,11 @@ def _run(
     listener = current_listener()
     listener.report = listener.error = None
     tag_process(context.instance, context.run)
+
+    def waits(holder: str) -> None:
+        context.log.info(f"waiting for the source's lock: {holder}")
+        listener.waits(holder)
+
     try:
         if capture is None:
             from cdc_pipeline.pipeline.capture import capture as real_capture
@@ -176,13 +185,17 @@ def _run(
             capture = real_capture
         if tables is not None:
             context.log.info(f"a run of {', '.join(tables)} alone: the cursor stands still")
-        report = capture(
-            config,
-            cursors=cursors,
-            bound=run_config.bound(),
-            observer=observer,
-            run_id=context.run.run_id,
-            tables=tables,
+        report = _patiently(
+            lambda: capture(
+                config,
+                cursors=cursors,
+                bound=run_config.bound(),
+                observer=observer,
+                run_id=context.run.run_id,
+                tables=tables,
+            ),
+            wait_s=config.snapshot.lock_wait_s,
+            tell=waits,
         )
     except CdcError as error:
         listener.error = error
@@ -194,6 +207,26 @@ def _run(
         _tell_skipped(context, cursors)
     listener.report = report
     context.log.info(f"{report.outcome}: {report.reason}")
+
+
+def _patiently(act: Callable[[], CaptureReport], *, wait_s: float, tell: Callable[[str], None]) -> CaptureReport:
+    """Do what takes the source's lock, as soon as nobody else has it; `tell` hears once who has.
+
+    Raises:
+        LockError: somebody has it for longer than `wait_s`.
+    """
+    until_s, pause_s, is_told = time.monotonic() + wait_s, _POLL_S, False
+    while True:
+        try:
+            return act()
+        except LockError as error:
+            if time.monotonic() + pause_s >= until_s:
+                raise
+            if not is_told:
+                tell(str(error.got or error.what))
+            is_told = True
+        time.sleep(pause_s)
+        pause_s = min(_POLL_MAX_S, 1.5 * pause_s)
 
 
 def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore) -> None:

@@ -115,7 +115,7 @@ def _table_results(
             cursors=_cursors(context, pipeline, translator, recorder),
             asked=Asked(tables=tuple(compared), who="Dagster's asset check"),
             observer=recorder,
-            on_step=lambda step: context.log.info(str(step)),
+            on_step=lambda step: context.log.info(f"{step.target}: {step.what}, {step.rows:,} rows read"),
         )
         found += [result for verified in report.tables.values() for result in checks_of(verified)]
     sink = build_sink(pipeline)

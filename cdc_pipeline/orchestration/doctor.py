@@ -69,7 +69,7 @@ def diagnose(
 
     try:
         with open_instance() as instance:
-            tell("Dagster", ok(f"Dagster's instance in {instance.root_directory} opens"))
+            tell("Dagster", ok(f"Dagster's instance in {instance.root_directory} opens"), *_settings(instance))
             try:
                 loaded = load_source(jobs_directory, config.name)
             except CdcError as error:
@@ -81,6 +81,17 @@ def diagnose(
     except CdcError as error:
         tell("Dagster", Told.of(error))
     return examined(None)
+
+
+def _settings(instance: dg.DagsterInstance) -> Iterator[Told]:
+    if not (Path(instance.root_directory) / "dagster.yaml").is_file():
+        yield note(
+            "Dagster's instance has no settings: runs of one source do not wait for each other's slot (the lake's lock "
+            "ends the second one), and nobody looks for runs whose process was killed",
+            expected=f"{instance.root_directory}/dagster.yaml",
+            got="none",
+            mend=f"cp dagster_home/dagster.yaml {instance.root_directory}/ from the project's folder",
+        )
 
 
 def longest_gap_s(schedule: ScheduleConfig) -> float | None:

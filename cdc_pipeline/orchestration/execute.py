@@ -9,6 +9,7 @@ Rules:
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,8 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
             got=directory or "not set",
             next_step='start in the project\'s folder, or: export DAGSTER_HOME="$PWD/dagster_home"',
         )
+    log = logging.getLogger("dagster")
+    log.addFilter(_is_no_advice)
     try:
         return dg.DagsterInstance.get()
     except dg.DagsterInvalidConfigError as error:
@@ -95,6 +98,13 @@ def open_instance(home: Path | None = None) -> dg.DagsterInstance:
             got="; ".join(problem.message for problem in error.errors) or str(error),
             next_step="mend dagster.yaml; the one that ships with the project is a good start",
         ) from error
+    finally:
+        log.removeFilter(_is_no_advice)
+
+
+def _is_no_advice(record: logging.LogRecord) -> bool:
+    """A home without dagster.yaml is no mistake: `cdc-pipeline doctor` says what it means, once and in our words."""
+    return not record.getMessage().startswith("No dagster instance configuration file")
 
 
 def load_source(jobs_directory: Path, source: str) -> LoadedSource:
@@ -152,13 +162,15 @@ def execute_capture(
         tables: only catch these up (K4); all of the source is captured without any.
         observer: hears of the capture's progress.
         log_level: from which level on Dagster logs to the console.
-        on_waiting: is told the ids of the runs that hold the source now.
+        on_waiting: is told the ids of the runs that hold the source now, or who has its lock.
     """
     keys = loaded.keys_of(tables)
     _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
     if alive and on_waiting is not None:
         on_waiting(alive)
     listener = Listener(observer=observer or SilentObserver())
+    if on_waiting is not None:
+        listener.waits = lambda holder: on_waiting([holder])
     with listening(listener):
         result = loaded.job.execute_in_process(
             instance=instance,

@@ -8,7 +8,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -19,9 +19,13 @@ from cdc_pipeline.sink.manifest import Cut
 
 @dataclass
 class Listener:
-    """What the caller hears with, and what it gets back: the report, or the error of the last attempt."""
+    """What the caller hears with, and what it gets back: the report, or the error of the last attempt.
+
+    `waits` is told who holds the source's lock, when that is waited for.
+    """
 
     observer: CaptureObserver = field(default_factory=SilentObserver)
+    waits: Callable[[str], None] = lambda _: None
     report: CaptureReport | None = None
     error: BaseException | None = None
 

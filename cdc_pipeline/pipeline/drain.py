@@ -31,7 +31,7 @@ from cdc_pipeline.pipeline.overlap import decide_in_overlap
 from cdc_pipeline.pipeline.parts import get_size
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
-from cdc_pipeline.pipeline.raw_staging import raw_staging
+from cdc_pipeline.pipeline.raw_staging import RawStaging
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.schemas import Schemas
@@ -67,6 +67,7 @@ class Drain:
         resolved: ResolvedRun,
         suspends: Callable[[CdcError], bool],
         schemas: Schemas | None = None,
+        raw: RawStaging | None = None,
     ) -> None:
         self._config = config
         self._store = store
@@ -81,7 +82,7 @@ class Drain:
         self._observer = observer
         self._suspends = suspends
         self._schemas = schemas
-        self._raw = raw_staging(config, targets, resolved) if committer.may_stage_raw else None
+        self._raw = raw
         self._end = resolved.end
         self._epoch = resolved.epoch
         self._bytes_done = 0
@@ -110,6 +111,7 @@ class Drain:
                 raise
             self._store.release(batch.last_sequence)
             self._bytes_done += batch.journal_bytes
+            del batch  # its events are not held during a merge or the next wait
             self._observer.progressed(
                 bytes_done=self._bytes_done,
                 bytes_total=self._reader.bytes_expected,

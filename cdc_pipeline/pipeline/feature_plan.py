@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import FeatureNotAllowedError, SchemaError
+from cdc_pipeline.pipeline.planned_targets import with_keys
 from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.pipeline.route_checks import check_columns, check_places
 from cdc_pipeline.pipeline.routes import Routes
@@ -50,7 +51,8 @@ def with_features(
         check_places(config, plan.tables, paths=paths, ours=ours)
         captures = TableFilter(config.tables).captured
         placed = source.catalog(captures, since=source.end_position())
-        schemas = [schema for schema, _ in placed.catalog.tables.values()] if placed is not None else []
+        found_there = [schema for schema, _ in placed.catalog.tables.values()] if placed is not None else []
+        schemas = [schema for schema in found_there if schema.full_name in plan.tables]  # no views
         known = {}
         for schema in schemas:
             try:
@@ -70,6 +72,8 @@ def with_features(
                     warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
                 else:
                     found[name] = features_of_table((delta_type for _, delta_type in types), permitted)
+        keys = {name: ([column.name for column in columns], key) for name, (columns, key) in known.items()}
+        plan = plan.model_copy(update={"targets": with_keys(config, plan.targets, keys)})
     return plan.model_copy(
         update={"features": dict(sorted(found.items())), "warnings": (*plan.warnings, *sorted(warnings))}
     )

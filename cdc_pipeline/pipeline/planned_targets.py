@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.identity import SOURCE_KEY, check_recorded
+from cdc_pipeline.errors import ConfigError, KeylessTableError
+from cdc_pipeline.pipeline.identity import SOURCE_KEY, check_recorded, identity_of
 from cdc_pipeline.pipeline.report import PlannedTarget
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.sink.manifest import Cut, CutTable
@@ -36,6 +37,39 @@ def planned_targets(config: PipelineConfig, captured: Sequence[str], cut: Cut | 
             else:
                 found[route.target] = _recorded(route, table)
     return tuple(found[name] for name in sorted(found))
+
+
+def with_keys(
+    config: PipelineConfig,
+    targets: Sequence[PlannedTarget],
+    known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]],
+) -> tuple[PlannedTarget, ...]:
+    """The same targets; those whose key the log tells with mode and key as the catalog has them now.
+
+    Args:
+        known: columns and key of source tables, by name. Tables that are not in it stay as they are.
+    """
+    routes = Routes(config)
+    return tuple(_with_key(routes, target, known) for target in targets)
+
+
+def _with_key(
+    routes: Routes, target: PlannedTarget, known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]]
+) -> PlannedTarget:
+    source = target.sources[0]
+    if target.key is not None or source not in known:
+        return target
+    rule = next(route.rule for route in routes.of(*source.split(".", 1)) if route.target == target.target)
+    columns, key = known[source]
+    try:
+        found = identity_of(rule, source=source, columns=tuple(columns), source_key=key)
+    except KeylessTableError as error:
+        return target.model_copy(update={"reason": error.what})
+    except ConfigError:
+        return target  # which the run tells
+    shard = (rule.shard_column,) if rule.shard_column and found.key else ()
+    why = found.why + (f"; with {rule.shard_column}, which tells its tables apart" if shard else "")
+    return target.model_copy(update={"mode": found.mode, "key": (*found.key, *shard), "reason": why})
 
 
 def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:

@@ -123,7 +123,8 @@ def resolve(
         SourceError: the start is gone, the cursor belongs to another server, or the end lies before the start.
     """
     tables = TableFilter(config.tables)
-    captured = _table_names(tables, source.tables(), reconciled.cursor, cut)
+    there = source.tables()
+    captured = _table_names(tables, there, reconciled.cursor, cut)
     check_routes(config, captured, cut)
     decision = resolve_start(
         cursor=reconciled.cursor,
@@ -146,6 +147,8 @@ def resolve(
         )
     reasons = (*decision.reasons, *source.reasons(decision.read_from))
     journals = [info for info in source.journals() if _within(info.journal, start, end)]
+    # A first run that reads old journals may find tables created there; one that begins at the end finds none.
+    begun = cut is not None or reconciled.cursor is not None
     return ResolvedRun(
         plan=CapturePlan(
             source=config.name,
@@ -168,7 +171,8 @@ def resolve(
             open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
             suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
             quarantine=quarantined(cut),
-            needs_load={} if cut is None else needing(config, cut, source.tables() or ()),
+            unseen=() if there is None else _unseen(tables, there, cut),
+            needs_load=needing(config, cut, there or ()) if begun or config.start == "latest" else {},
             loads=tuple(loads_of(config, cut)),
             warnings=source.warnings(captured),
         ),
@@ -221,6 +225,13 @@ def _table_names(
     names.update(*(state.source_names for state in (cursor.targets.values() if cursor is not None else ())))
     names.update(*(state.source_names for state in (cut.cursor.targets.values() if cut is not None else ())))
     return tables.captured_names(list(names))
+
+
+def _unseen(tables: TableFilter, there: list[str], cut: Cut | None) -> tuple[str, ...]:
+    """Tables that are included by name and that neither the server shows nor the lake has."""
+    states = cut.cursor.targets.values() if cut is not None else ()
+    known = {*there, *(name for state in states for name in state.source_names)}
+    return tuple(name for name in tables.exact_names if name not in known)
 
 
 def _partial(cursor: CursorState | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,8 +22,8 @@ from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.decoding import DecodedTable
-from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.sink.manifest import Note
 from cdc_pipeline.sink.raw_files import RawRows, raw_events
 
 _LOOKED_AT: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME, Kind.YEAR})
@@ -49,15 +49,30 @@ def uses_executors(config: PipelineConfig, *, bytes_expected: int) -> bool:
     """Whether a run decodes on Spark's executors what can be decoded there."""
     if config.batch.decode != "auto":
         return config.batch.decode == "executors"
-    is_local = config.sink.spark.master.startswith("local")
-    return not is_local and bytes_expected >= config.batch.executors_bytes_min
+    return not config.sink.spark.is_local and bytes_expected >= config.batch.executors_bytes_min
 
 
-def raw_staging(config: PipelineConfig, targets: Targets, resolved: ResolvedRun) -> RawStaging | None:
-    """What a run stages undecoded; None where it decodes everything in the driver."""
-    if not uses_executors(config, bytes_expected=resolved.plan.bytes_between):
+def raw_staging(
+    config: PipelineConfig,
+    targets: Targets,
+    *,
+    bytes_expected: int,
+    epoch: int,
+    lack: Callable[[], str],
+    note: Callable[[Note], None],
+) -> RawStaging | None:
+    """What a run stages undecoded; None where it decodes everything in the driver.
+
+    Args:
+        lack: tells why the executors cannot decode, empty where they can. Asked where nobody said that they can.
+        note: records that they cannot.
+    """
+    if not uses_executors(config, bytes_expected=bytes_expected):
         return None
-    return RawStaging(targets, epoch=resolved.epoch)
+    if config.batch.decode == "auto" and (why := lack()):
+        note(Note(kind="decoded_in_driver", text=f"{why}. All rows are decoded in the driver (batch.decode: auto)"))
+        return None
+    return RawStaging(targets, epoch=epoch)
 
 
 class RawStaging:

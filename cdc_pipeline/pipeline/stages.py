@@ -16,6 +16,7 @@ from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.pipeline.parts import build_store, slice_events_max
 from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.planning import ResolvedRun
+from cdc_pipeline.pipeline.raw_staging import raw_staging
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.schemas import schemas_of
@@ -116,6 +117,11 @@ class Stages(Generic[C]):
         committer.schemas = schemas = schemas_of(
             config, source=source, run=resolved, cursor=cursor, recorded=targets.known, follows=targets.follows
         )
+        raw = None
+        if committer.may_stage_raw:
+            expected = resolved.plan.bytes_between
+            lack, note = sink.lack_of_executors, committer.note
+            raw = raw_staging(config, targets, bytes_expected=expected, epoch=epoch, lack=lack, note=note)
         self._drain = Drain(
             config=config,
             store=store,
@@ -138,6 +144,7 @@ class Stages(Generic[C]):
             resolved=resolved,
             suspends=suspender if suspends else lambda _error: False,
             schemas=schemas,
+            raw=raw,
         )
 
     def run(self) -> None:

@@ -63,5 +63,5 @@ def reason_of(cuts: list[Cut], interval: Interval, resolved: ResolvedRun, *, lim
         )
     if cuts:
         rows = sum(table.row_changes for cut in cuts for table in cut.tables.values())
-        found = f"{rows} row changes in {len(cuts)} batches"
+        found = f"{rows:,} row change{'' if rows == 1 else 's'} in {len(cuts)} batch{'' if len(cuts) == 1 else 'es'}"
     return f"{found}; the run ended {ended}" if ended else found

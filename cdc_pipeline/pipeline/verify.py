@@ -35,7 +35,7 @@ from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.report import CaptureObserver, LogPlace, SilentObserver
 from cdc_pipeline.pipeline.verify_captures import Captures, OwnRuns, Runs, Standing
 from cdc_pipeline.pipeline.verify_foreign import describe, find_foreign, put_back
-from cdc_pipeline.pipeline.verify_read import DisturbedError, Reading, TableReading, What, compared_key
+from cdc_pipeline.pipeline.verify_read import DisturbedError, LeftError, Reading, TableReading, What, compared_key
 from cdc_pipeline.pipeline.verify_repair import Repaired, apply_repair, repairable
 from cdc_pipeline.pipeline.verify_report import (
     Difference,
@@ -50,7 +50,7 @@ from cdc_pipeline.pipeline.verify_table import Piece, Settled, TableComparison
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, CutTable
-from cdc_pipeline.sink.mode_columns import is_keyless_mirror
+from cdc_pipeline.sink.verify_changes import UntoldChangesError
 from cdc_pipeline.sink.verify_compare import DIFFERENCES, Found, count_strays, read_found
 from cdc_pipeline.sink.verify_scratch import Scratch, verify_lock
 
@@ -59,12 +59,14 @@ REPAIRS_MAX: Final = 5
 # What keeps one table from being compared, and not the others.
 _OF_ONE_TABLE: Final = (
     DisturbedError,
+    LeftError,
     TableReadError,
     SchemaError,
     ServerSettingError,
     MissingGrantError,
     UnrepresentableValueError,
     UnknownColumnTypeError,
+    UntoldChangesError,
 )
 
 _PROVES: Final = {
@@ -74,7 +76,10 @@ _PROVES: Final = {
     "changelog": "the last image of each key is the source's row, and a key without a row ends with a delete; nothing "
     "is said of earlier changes",
 }
-_PROVES_KEYLESS: Final = "the same rows, as often as the source has them"
+_PROVES_KEYLESS: Final = {
+    "mirror": "the same rows, as often as the source has them",
+    "changelog": "the sum of its changes is the rows of the source, as often as the source has them",
+}
 
 
 @dataclass(frozen=True)
@@ -270,16 +275,18 @@ class _Verification:
                 on_step=self._on_step,
             )
             comparison = TableComparison(self._config, reading, sink=self._sink, scratch=self._scratch)
-            parts.append(self._source_table(table, comparison, repaired))
+            by_key = bool(table.key or (table.mode == "changelog" and table.sources_of(name)[source].key))
+            parts.append(self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired))
         made = self._joined(name, table, sources, parts, repaired)
         return made.model_copy(update={"foreign": foreign.get(name)}) if name in foreign else made
 
-    def _source_table(self, table: CutTable, comparison: TableComparison, repaired: Repaired) -> Settled:
+    def _source_table(
+        self, table: CutTable, *, by_key: bool, comparison: TableComparison, repaired: Repaired
+    ) -> Settled:
         asked = self._asked
         what = What(rows_per_range=asked.rows_per_range, share=asked.share, seed=asked.seed)
-        by_key = not is_keyless_mirror(table.mode, table.key)
         settled = comparison.settle(what, by_key=by_key)
-        if not asked.repair or not settled.different:
+        if not asked.repair or not settled.different or (settled.unreadable and not by_key):
             return settled
         first = settled
         for piece in settled.different:
@@ -331,13 +338,14 @@ class _Verification:
         sources = {source: of for source, of in table.sources_of(name).items() if not of.gone}
         if not sources:
             return "its table was dropped at the source: what the lake holds is kept"
+        if state.partial and table.mode == "changelog":
+            return (
+                "a changelog that began in mid-life (K19): it does not tell the rows that were there before its first "
+                f"change. Only a load makes it comparable: `cdc-pipeline snapshot {self._config.name} --table "
+                f"{next(iter(sources))}`"
+            )
         if state.partial and not self._asked.tables:
             return "partial (K19): it lacks the rows of before its first change; name it by --table to compare it"
-        if table.mode == "changelog":
-            if any(not of.key for of in sources.values()):
-                return "a changelog of a table without a key: nothing tells which rows its changes leave"
-            if state.partial:
-                return "a partial changelog (K19): it does not tell the rows that have not changed"
         return ""
 
     def _not_compared(self, cut: Cut, name: str, foreign: dict[str, ForeignChange], reason: str = "") -> TableVerified:
@@ -379,7 +387,8 @@ class _Verification:
         if table.mode == "history":
             intervals = check_intervals(self._sink, name, version=sides.version).found
         open_keys = sum(part.unsettled.keys for part in parts if part.unsettled is not None)
-        wrong = bool(counts or strays or (intervals is not None and not intervals.is_continuous))
+        stale = sum(part.stale for part in parts)
+        wrong = bool(counts or strays or stale or (intervals is not None and not intervals.is_continuous))
         status: Status = "different" if wrong else "unsettled" if open_keys else "equal"
         keyless = not compared_key(reading.target, sources[-1])
         return TableVerified(
@@ -388,8 +397,15 @@ class _Verification:
             mode=table.mode,
             key=sides.key,
             status=status,
-            proves=_PROVES_KEYLESS if keyless else _PROVES[table.mode],
-            reason=self._reason(table, counts, open_keys),
+            proves=_PROVES_KEYLESS[table.mode] if keyless else _PROVES[table.mode],
+            reason=self._reason(
+                table,
+                counts,
+                open_keys,
+                stale,
+                unproved=reading.unproved,
+                unread=keyless and any(p.unreadable for p in parts),
+            ),
             cut=reading.after.cut.batch_number,
             place=LogPlace.of(reading.after.position),
             rows_source=sum(part.rows_source for part in parts),
@@ -404,6 +420,7 @@ class _Verification:
             unsettled_keys=tuple(unsettled),
             strays=strays,
             unreadable=sum(part.unreadable for part in parts),
+            stale=stale,
             rounds=sum(part.rounds for part in parts),
             partial=reading.after.cut.cursor.targets[name].partial,
             sampled=self._asked.share < 1,
@@ -420,8 +437,21 @@ class _Verification:
         rows = read_found(piece.sides, piece.found, piece.kinds, limit=room)
         return shown(piece.sides, rows)
 
-    def _reason(self, table: CutTable, counts: Counter[str], open_keys: int) -> str:
+    def _reason(
+        self, table: CutTable, counts: Counter[str], open_keys: int, stale: int, *, unproved: bool, unread: bool
+    ) -> str:
         if counts and self._asked.repair:
-            why = repairable(table.mode, [kind for kind in DIFFERENCES if counts[kind]])
+            why = repairable(table.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread)
             return f"not repaired: {why}" if why else "some keys differ again"
+        if stale:
+            return (
+                f"{stale:,} rows of the lake are older than the source's, which the policies keep out of it: correct "
+                f"the values at the source, or see `cdc-pipeline quarantine list {self._config.name}`"
+            )
+        if open_keys and unproved:
+            return (
+                "nothing shows that what was written since the server's newest journal began is committed: MySQL "
+                "without GTIDs tells it by its locks (GRANT SELECT ON performance_schema.* TO the account); or verify "
+                "again after FLUSH BINARY LOGS"
+            )
         return "these keys changed whenever they were looked at" if open_keys else ""

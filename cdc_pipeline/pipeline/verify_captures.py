@@ -54,6 +54,7 @@ class ChangeLog(CaptureObserver):
     Attributes:
         seen: numbers of the batches.
         not_whole: targets by number of a batch whose changes are not all staged rows.
+        touched: targets by number of a batch that does anything to them.
     """
 
     on_batch: Callable[[BatchRecord], None]
@@ -61,6 +62,7 @@ class ChangeLog(CaptureObserver):
     inner: CaptureObserver
     seen: set[int] = field(default_factory=set)
     not_whole: dict[int, set[str]] = field(default_factory=dict)
+    touched: dict[int, set[str]] = field(default_factory=dict)
 
     def planned(self, plan: CapturePlan) -> None:
         self.inner.planned(plan)
@@ -85,6 +87,7 @@ class ChangeLog(CaptureObserver):
         }
         if odd:
             self.not_whole[cut.batch_number] = odd
+        self.touched[cut.batch_number] = {target.table for target in record.targets}
         self.on_batch(record)
         self.seen.add(cut.batch_number)
 
@@ -92,6 +95,11 @@ class ChangeLog(CaptureObserver):
         """Whether all changes of a target in batches (after, upto] were seen as staged rows."""
         numbers = range(after + 1, upto + 1)
         return self.seen.issuperset(numbers) and not any(table in self.not_whole.get(n, ()) for n in numbers)
+
+    def is_quiet(self, table: str, *, after: int, upto: int) -> bool:
+        """Whether no batch in (after, upto] did anything to a target, and all of them were seen."""
+        numbers = range(after + 1, upto + 1)
+        return self.seen.issuperset(numbers) and not any(table in self.touched[n] for n in numbers)
 
 
 class Runs(Protocol):

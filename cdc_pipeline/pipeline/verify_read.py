@@ -7,7 +7,8 @@ Rules:
   behind that ends there, so that rows and cut are of one moment.
 - Between C0 and C1 keys may change: those are told to the comparison (`Changed`), never compared.
 - A DDL of the table between C0 and C1 makes the reading void (`DisturbedError`): it is done again.
-- Without a key at the source only a view at an exact place serves.
+- Without a key at the source only a view at an exact place serves; or, on a server that is never idle, one of a table
+  that nobody changes between C0 and C1: it is that of either.
 """
 
 from __future__ import annotations
@@ -46,13 +47,17 @@ from cdc_pipeline.source.marks import Mark, exact_view
 from cdc_pipeline.source.table_reader import TableReader
 
 EXACT_TIMEOUT_S: Final = 5.0  # on a MySQL that is never idle an exact view cannot be had
-_ALWAYS_TIMEOUT_S: Final = 60.0
+_ALWAYS_TIMEOUT_S: Final = 15.0
 
 Exact = Literal["no", "if possible", "always"]
 
 
 class DisturbedError(CdcError):
     """The table's columns, or the table itself, changed while it was read: the reading counts for nothing."""
+
+
+class LeftError(CdcError):
+    """The target does not follow the table any more: it was suspended, dropped or renamed meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,7 @@ class Reading:
         changed: keys that changed meanwhile.
         is_whole: every key that changed is known, also one that came and went between the cuts.
         exact: rows and cut are of one moment.
+        unproved: nothing tells that what is before the first cut is committed: an earlier place counts for it.
         before, after: the cuts that bracket the reading.
         target: as it is known behind it, with a rescue column where a value has needed one.
         shards: values of the shard column, of all source tables of the target; none where it has no such column.
@@ -78,6 +84,7 @@ class Reading:
     changed: Changed
     is_whole: bool
     exact: bool
+    unproved: bool
     before: Standing
     after: Standing
     target: Target
@@ -144,12 +151,15 @@ class TableReading:
 
         Raises:
             DisturbedError: a DDL came between; read again.
+            LeftError: the target does not follow the table any more.
             TableReadInterruptedError, ServerSettingError: no view at an exact place (`What.exact` ``always``).
             CdcError: as capture and reader.
         """
         self._scratch.drop("changed")
+        self._scratch.drop("unread")
         self._on_step(Step(self._name, "capturing"))
         before = self._captures.run() if anew else self._captures.recent()
+        self._check_follows(before)
         with LoadSource(self._config, role="verify") as source:
             low = source.proved(before.position)
             schema = self._schema(source, before)
@@ -160,12 +170,18 @@ class TableReading:
         self._captures.keep(lambda record: self._keep(record, rows.target))
         try:
             with TableReader(source.config) as reader:
-                count, ranges, place = self._read_rows(reader, schema, rows, what)
+                proved = low == before.position
+                count, ranges, place = self._read_rows(reader, schema, rows, what, since=before.position, proved=proved)
             self._on_step(Step(self._name, "capturing", count))
             after, exact = self._bracket(before, place)
+            exact = exact or (proved and self._is_quiet(before, after))
             self._on_step(Step(self._name, "comparing", count))
             if what.exact == "always" and not exact:
-                raise DisturbedError("another run captured past the view", table=self._name)
+                raise DisturbedError(
+                    "the table changed while it was read, and no view was at an exactly known place",
+                    table=self._name,
+                    next_step="verify again when less is written to it",
+                )
         finally:
             self._captures.keep(None)
         self._check_undisturbed(before, after)
@@ -177,15 +193,16 @@ class TableReading:
             rows=count,
             ranges=ranges,
             unreadable=rows.unreadable,
-            changed=Changed() if exact else self._changed(before, low, nothing=unchanged and low == before.position),
+            changed=Changed() if exact else self._changed(before, low, nothing=unchanged and proved),
             is_whole=exact
             or (
-                low == before.position
+                proved
                 and self._captures.changes.is_whole(
                     self._name, after=before.cut.batch_number, upto=after.cut.batch_number
                 )
             ),
             exact=exact,
+            unproved=not exact and not proved,
             before=before,
             after=after,
             target=target,
@@ -206,7 +223,7 @@ class TableReading:
         return source.with_key(told[0])
 
     def _read_rows(
-        self, reader: TableReader, schema: TableSchema, rows: SourceRows, what: What
+        self, reader: TableReader, schema: TableSchema, rows: SourceRows, what: What, *, since: Position, proved: bool
     ) -> tuple[int, int, Mark | None]:
         """Rows to the scratch folder; how many, in how many ranges, and the place of the view if it is exact."""
         count = ranges = 0
@@ -219,6 +236,9 @@ class TableReading:
             if staged is not None:
                 count += staged.table.num_rows
                 writer.write(staged)
+            unread = rows.take_unread(compared_key(rows.target, self._source_table)) if rows.unreadable else None
+            if unread is not None:
+                self._scratch.add_table("unread", unread)
 
         take_nothing = SelectedRows(schema, _empty(schema))
         writer = self._scratch.rows("source", recorded_of(rows.target))
@@ -226,27 +246,42 @@ class TableReading:
         try:
             with _changes_void_it():
                 take(take_nothing)
-                place = self._begin_exact(reader, what)
-                for bounds, where in self._selections(reader, schema, what, in_view=place is not None):
-                    if place is None:
+                place = self._begin_exact(reader, what, since=since, proved=proved)
+                whole = what.exact == "always"
+                if place is None and whole:
+                    reader.begin_view()
+                for bounds, where in self._selections(reader, schema, what, in_view=whole or place is not None):
+                    if place is None and not whole:
                         reader.begin_view()
                     for batch in reader.select(schema, bounds=bounds, where=where):
                         take(batch)
                     ranges += 1
                     self._on_step(Step(self._name, "reading", count))
-                    if place is None:
+                    if place is None and not whole:
                         reader.end_view()
         finally:
             writer.close()
         return count, ranges, place
 
-    def _begin_exact(self, reader: TableReader, what: What) -> Mark | None:
+    def _begin_exact(self, reader: TableReader, what: What, *, since: Position, proved: bool) -> Mark | None:
+        """The place of the view that is open then; None where there is none.
+
+        Args:
+            since: the first cut's.
+            proved: everything before it is committed: a view of a table that nobody changes is exact too.
+        """
         if what.exact == "no":
             return None
+        database, table = self._source_table.split(".", 1)
         try:
-            return exact_view(reader, timeout_s=_ALWAYS_TIMEOUT_S if what.exact == "always" else EXACT_TIMEOUT_S)
+            return exact_view(
+                reader,
+                timeout_s=_ALWAYS_TIMEOUT_S if what.exact == "always" else EXACT_TIMEOUT_S,
+                tables=[(database, table)],
+                since=since,
+            )
         except (TableReadInterruptedError, ServerSettingError):
-            if what.exact == "always":
+            if what.exact == "always" and not proved:
                 raise
             return None
 
@@ -292,6 +327,11 @@ class TableReading:
         # Somebody else may have captured further.
         return after, after.position.order == place.position.order
 
+    def _is_quiet(self, before: Standing, after: Standing) -> bool:
+        """Whether nobody changed the table between the two cuts. What was not captured of it is not in the log."""
+        numbers = {"after": before.cut.batch_number, "upto": after.cut.batch_number}
+        return self._captures.changes.is_quiet(self._name, **numbers)
+
     def _changed(self, before: Standing, low: Position, *, nothing: bool) -> Changed:
         if nothing:
             return Changed()
@@ -305,10 +345,25 @@ class TableReading:
             if recorded.table == self._name and compared_key(target, self._source_table):
                 self._scratch.add_touched("changed", recorded, compared_key(target, self._source_table))
 
-    def _check_undisturbed(self, before: Standing, after: Standing) -> None:
-        held = after.cut.cursor.suspended.get(self._name)
+    def _check_follows(self, at: Standing) -> None:
+        held = at.cut.cursor.suspended.get(self._name)
         if held is not None:
-            raise DisturbedError(f"the table was suspended meanwhile: {held.what}", table=self._name)
+            raise LeftError(
+                f"suspended meanwhile at {held.position}: {held.error}: {held.what}",
+                table=self._name,
+                next_step=held.next_step,
+            )
+        table = at.cut.tables.get(self._name)
+        source = None if table is None else table.sources_of(self._name).get(self._source_table)
+        if source is None or source.gone:
+            raise LeftError(
+                f"the source has dropped or renamed {self._source_table} meanwhile",
+                table=self._name,
+                next_step="verify again",
+            )
+
+    def _check_undisturbed(self, before: Standing, after: Standing) -> None:
+        self._check_follows(after)
         if _essence(before.cut, self._name) != _essence(after.cut, self._name):
             raise DisturbedError("a DDL changed the table while it was read", table=self._name)
 
@@ -326,6 +381,7 @@ class TableReading:
             path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(self._name),
             version=after.cut.tables[self._name].delta_version,
             shard=shard,
+            given=after.cut.tables[self._name].given,
         )
 
     def _shard(self, source_table: str, target: Target) -> str:

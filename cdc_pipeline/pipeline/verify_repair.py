@@ -60,10 +60,16 @@ class Repaired:
     keys: list[Difference] = field(default_factory=list)
 
 
-def repairable(mode: str, kinds: Sequence[Kind]) -> str:
-    """Why keys of these kinds cannot be repaired in a target of this mode; "" where they can."""
+def repairable(mode: str, kinds: Sequence[Kind], *, unread: bool = False) -> str:
+    """Why keys of these kinds cannot be repaired in a target of this mode; "" where they can.
+
+    Args:
+        unread: the table has no key, and some rows of the source cannot be compared.
+    """
     if mode == "changelog":
         return "a changelog tells changes in their order: an old one has no place there (K18)"
+    if unread:
+        return "without a key a row may be an older image of one that the policies keep out of the lake"
     if "ambiguous" in kinds:
         return "the source has several rows with one key of the target: choose another key"
     if mode == "soft_delete" and "duplicate" in kinds:

@@ -91,6 +91,7 @@ class TableVerified(_Plain):
         unsettled: keys.
         strays: rows of a merged table that belong to none of its source tables.
         unreadable: rows of the source that the lake cannot hold, by the policies: left out, or in quarantine.
+        stale: rows of the lake that are older images of those: they differ, and no repair can mend them.
         rounds: how often the source was looked at.
         repaired: keys by what was done; `repaired_keys` names those that differed before.
     """
@@ -116,6 +117,7 @@ class TableVerified(_Plain):
     unsettled_keys: tuple[Difference, ...] = ()
     strays: int = 0
     unreadable: int = 0
+    stale: int = 0
     rounds: int = 0
     partial: bool = False
     sampled: bool = False

@@ -2,15 +2,18 @@
 
 Rules:
 - What a target gets of a row is what a batch would give it (`Targets`): same policies, masks, names and types.
-- A row that the policies keep out of the lake (quarantine) is counted and left out.
+- A row that the policies keep out of the lake (quarantine) is counted and left out. Its key is told: what the lake has
+  under it is an older image of that row, which no comparison may take for a row of its own.
 - Nothing is recorded of a target here: `Targets` is this verification's own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.errors import UnrepresentableValueError
@@ -48,11 +51,13 @@ class SourceRows:
     Attributes:
         told: names of the target's columns that the rows tell.
         unreadable: rows that the policies keep out of the lake.
+        unread: keys (``k0 ...``) of those among them whose key is readable, since `take_unread`.
     """
 
     def __init__(self, targets: Targets, name: str) -> None:
         self.told: tuple[str, ...] = ()
         self.unreadable = 0
+        self._unread: list[DecodedRows] = []
         self._targets = targets
         self._name = name
 
@@ -68,7 +73,21 @@ class SourceRows:
             UnrepresentableValueError: a value stops the table, by its policies.
             SchemaError: the table contradicts what is recorded.
         """
-        good = self._judged(self._targets.masks.apply(rows))
+        return self._staged(self._judged(self._targets.masks.apply(rows)))
+
+    def take_unread(self, key: Sequence[str]) -> pa.Table | None:
+        """Keys (``k0 ...``, the target's columns `key`) of rows that were kept out since the last call; None where
+        there is none."""
+        rows, self._unread = self._unread, []
+        made = [staged.table for staged in map(self._staged, rows) if staged is not None]
+        if not made or not key:
+            return None
+        names = [column.name for column in self.target.columns]
+        places = [f"c{names.index(name)}" for name in key]
+        found = pa.concat_tables([table.select(places) for table in made])
+        return found.rename_columns([f"k{number}" for number in range(len(places))])
+
+    def _staged(self, good: DecodedRows) -> StagedRows | None:
         found = [one for one in self._targets.confirm(good.schema) if one.name == self._name]
         found = self._targets.with_rescued(found, good)
         target = found[0]
@@ -104,4 +123,9 @@ class SourceRows:
         good = np.ones(len(rows), np.bool_)
         good[[value.row for value in found.bad]] = False
         self.unreadable += int((~good).sum())
+        keyless = {value.row for value in found.bad if rows.schema.column_names[value.column] in policy.keys}
+        told = ~good
+        told[list(keyless)] = False
+        if told.any():
+            self._unread.append(replace(rows, invalid=[]).where(told))
         return found.rows.where(good)

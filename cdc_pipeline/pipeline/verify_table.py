@@ -64,6 +64,7 @@ class Settled:
     Attributes:
         different: keys that are proved to differ, by round.
         unsettled: keys of the last round that are not proved to be anything.
+        stale: rows of the lake that are older images of unreadable ones.
         last: the last reading, and the comparison of it.
     """
 
@@ -74,6 +75,7 @@ class Settled:
     parts: int = 0
     parts_differing: int = 0
     unreadable: int = 0
+    stale: int = 0
     rounds: int = 0
     different: list[Piece] = field(default_factory=list)
     unsettled: Piece | None = None
@@ -131,6 +133,7 @@ class TableComparison:
                 settled.rows_source, settled.rows_lake = found.rows_source, found.rows_lake
                 settled.ranges, settled.unreadable = reading.ranges, reading.unreadable
                 settled.parts, settled.parts_differing = found.buckets, found.buckets_differing
+                settled.stale = found.stale
             settled.rows_equal += found.rows_source - sum(found.counts.get(kind, 0) for kind in _ON_SOURCE)
             settled.last = reading, found
             if any(found.counts.get(kind) for kind in reading.proved):
@@ -138,6 +141,8 @@ class TableComparison:
             pending = Piece(reading, found, reading.open)
             if not pending.keys:
                 pending = None
+                break
+            if reading.unproved:  # another look would tell no more
                 break
         settled.unsettled = pending
         return settled
@@ -163,6 +168,7 @@ class TableComparison:
             source_bytes=self._scratch.size_bytes("source"),
             folder=self._scratch.new_folder(),
             changed=reading.changed,
+            unread=self._scratch.files("unread"),
             wanted=None if wanted is None else wanted.wanted,
             sampled=what.share < 1,
             fixed=self._config.sink.spark.settings,

@@ -131,7 +131,8 @@ class _Alter:
         known = edit.result()
         check_column_names(".".join(self._table), (column.name for column in known.columns))
         check_column_names(".".join(self._table), (column.name for column in known.target_columns))
-        change = TableChange(self._table, known, edit.steps(), inexact=reading.partition_rows)
+        steps = edit.steps(seq=str(self._scene.place.seq))
+        change = TableChange(self._table, known, steps, inexact=reading.partition_rows)
         if known.shared and any(step.kind in ("fill_columns", "check_rows") for step in change.steps):
             raise self._scene.unsupported("a change of values in a target that other tables share", self._table)
         reason = "; ".join([*edit.told, *reading.notes]) or "changes nothing"

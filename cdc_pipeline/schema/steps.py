@@ -57,12 +57,13 @@ class FillColumns(_Step):
     """One UPDATE of all rows: column -> its new value, cast to the type beside it.
 
     `defaults` names those that were added with it: their value is what the server gave to existing rows. The others are
-    made of columns that were there.
+    made of columns that were there. `seq` is the statement's place in the order of changes; "" in older records.
     """
 
     kind: Literal["fill_columns"] = "fill_columns"
     values: tuple[tuple[str, str, str], ...]  # (column, Delta type, expression)
     defaults: tuple[str, ...] = ()
+    seq: str = ""
 
 
 class RemoveRows(_Step):

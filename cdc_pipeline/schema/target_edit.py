@@ -66,10 +66,14 @@ class TargetEdit:
 
     # -- what comes out -----------------------------------------------------------------------------------------------
 
-    def steps(self) -> tuple[Step, ...]:
-        """All steps, in order."""
+    def steps(self, *, seq: str = "") -> tuple[Step, ...]:
+        """All steps, in order.
+
+        Args:
+            seq: the statement's place in the order of changes.
+        """
         values = tuple((name, kind, value) for name, (kind, value) in self._fills.items())
-        fills = (FillColumns(values=values, defaults=tuple(self._defaults)),) if values else ()
+        fills = (FillColumns(values=values, defaults=tuple(self._defaults), seq=seq),) if values else ()
         return (*self._checks, *self._first, *self._adds, *fills, *self._last)
 
     def result(self) -> KnownTable:

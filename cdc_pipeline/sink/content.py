@@ -73,6 +73,7 @@ def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: 
         seq=str(seq),
         ts_us=ts_us,
         rescued_ever=there.rescued_ever,
+        given=there.given,
     )
 
 

@@ -29,7 +29,9 @@ from cdc_pipeline.sink.catalog import register
 from cdc_pipeline.sink.conflicts import again_on_conflict
 from cdc_pipeline.sink.content import forget
 from cdc_pipeline.sink.delta_log import TableLog, read_table_log
+from cdc_pipeline.sink.executors import lack_of_executors
 from cdc_pipeline.sink.features import allowed, creation_properties
+from cdc_pipeline.sink.given import given_after
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, Note, RecordedTarget
@@ -58,7 +60,8 @@ class DeltaSink:
         source: the source's name.
         config: lake path, threads, Spark settings.
         on_joint: is told "staging", "parking", "before_record", "after_record", "between_merges" (after each target)
-            and "before_cut", in the calling thread.
+            and "before_cut", in the calling thread; and "before_replaced" (a loaded table's files are there, its commit
+            comes next), in a merging thread.
         spark: a session shared with others; the sink makes its own otherwise.
     """
 
@@ -80,6 +83,10 @@ class DeltaSink:
     def spark_started(self) -> bool:
         """Whether this sink's Spark session runs."""
         return self.spark.started
+
+    def lack_of_executors(self) -> str:
+        """Why Spark's executors cannot run this package's code; empty where they can. Starts the session."""
+        return lack_of_executors(self.spark.session())
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -280,6 +287,7 @@ class DeltaSink:
                     paths=self.paths,
                     properties=properties,
                     fixed=fixed,
+                    on_joint=self._on_joint,
                 ): t
                 for t in open_targets
             }
@@ -452,6 +460,7 @@ def _cut_of(
             rescued=target.rescued,
             rescued_rows=target.rescued_rows,
             rescued_ever=summed(ever, target.rescued) if content is None else content.rescued_ever,
+            given=given_after(tables.get(target.table), target),
         )
         states[target.table] = TargetState(
             table=target.table,

@@ -26,6 +26,7 @@ __all__ = [
     "Cut",
     "CutTable",
     "DdlDecision",
+    "GivenValue",
     "Interval",
     "Note",
     "QuarantineCount",
@@ -148,6 +149,20 @@ class ComputedColumn(_Plain):
     expression: str
 
 
+class GivenValue(_Plain):
+    """What the server gave to rows that were there when a column was added: a changelog's rows from before `seq` do not
+    tell it.
+
+    Attributes:
+        value: Spark SQL literal.
+    """
+
+    column: str
+    delta_type: str
+    value: str
+    seq: str
+
+
 class RecordedShape(_Plain):
     """How a target's columns come from those of its source tables, as its rule says it. Never a secret: of a mask only
     its fingerprint (see `pipeline/masking.py`)."""
@@ -186,7 +201,7 @@ class RecordedContent(_Plain):
         carried: columns that the side table has not: each row gets its values from the target's row of its key.
         restarts: of a changelog: the target does not hold every change up to `seq`, so that the rows there begin it
             anew.
-        rescued_ever: as in `CutTable`, of the side table.
+        rescued_ever, given: as in `CutTable`, of the side table.
     """
 
     path: str
@@ -201,6 +216,7 @@ class RecordedContent(_Plain):
     carried: tuple[str, ...] = ()
     restarts: bool = False
     rescued_ever: dict[str, int] = Field(default_factory=dict)
+    given: tuple[GivenValue, ...] = ()
 
 
 class RecordedTarget(_Plain):
@@ -294,6 +310,7 @@ class CutTable(_Plain):
     rescued: dict[str, int] = Field(default_factory=dict)
     rescued_rows: int = 0
     rescued_ever: dict[str, int] = Field(default_factory=dict)  # over all batches so far
+    given: tuple[GivenValue, ...] = ()  # of a changelog
     shape: RecordedShape | None = None
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:

@@ -10,23 +10,42 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.cuts import check_readable, paths_of
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.sql import table_at, text_literal
+from cdc_pipeline.sink.storage_settings import spark_storage
+from cdc_pipeline.storage_config import LakeUri, parse_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CUT_PROPERTY: Final = "cdc.materialized_cut"
+
+
+def provider_for(config: SinkConfig, to: str | Path) -> SparkProvider:
+    """The session for a copy of a lake to `to`: it reaches an object store, whichever of the two lies in one.
+
+    Raises:
+        CutNotFoundError: `to` is no place for a lake.
+    """
+    lake, copy = paths_of(config.lake_path, "_").lake, paths_of(to, "_").lake
+    if is_object(copy) and not is_object(lake):
+        return SparkProvider(config.spark, spark_storage(copy))
+    return SparkProvider.of(config)
 
 
 def materialize(
@@ -37,13 +56,15 @@ def materialize(
     *,
     on_table: Callable[[str], None] = lambda _table: None,
 ) -> LakePaths:
-    """Copy a cut into the folder `to`; where a copy of the same cut was begun there, go on with it.
+    """Copy a cut into the folder or to the address `to`; where a copy of the same cut was begun there, go on with it.
+
+    An address of the kind that the lake's is, given as text, is reached with the lake's own settings.
 
     Raises:
         TableNotInCutError: a version of the cut was removed.
         LakeStateError: something else lies in the way.
     """
-    copy = paths_of(to, paths.source)
+    copy = paths_of(_with_settings(paths.lake, to), paths.source)
     names = [name for name in cut.tables if name not in cut.cursor.suspended]
     for name in names:
         check_readable(paths, cut, name)
@@ -74,6 +95,16 @@ def materialize(
         if there != made:
             raise _in_the_way(f"{copy.cut(cut.batch_number)} is of another copy", "")
     return copy
+
+
+def _with_settings(lake: Path, to: str | Path) -> str | Path:
+    if isinstance(to, str) and is_object(lake):
+        with suppress(ValueError):  # `paths_of` says what is wrong with it
+            at: LakeUri | None = parse_uri(to)
+            if at is not None and at.scheme == lake.scheme:
+                found: Any = replace(at, storage=lake.storage)
+                return found  # type: ignore[no-any-return]
+    return to
 
 
 def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, name: str) -> int:

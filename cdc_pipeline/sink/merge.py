@@ -16,7 +16,7 @@ Rules:
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -88,9 +88,11 @@ def apply_target(
     paths: LakePaths,
     properties: Mapping[str, str] = MappingProxyType({}),
     fixed: Mapping[str, str] = MappingProxyType({}),
+    on_joint: Callable[[str], None] = lambda _name: None,
 ) -> TableLog:
     """Bring one target to the state after the batch; its log afterwards. Safe to call again, and in several threads for
     different targets. A table that is created gets `properties`; the settings in `fixed` are the configuration's own.
+    `on_joint` is told of the joint of `replace_content`.
 
     Raises:
         StagingError: a staged file is not as recorded.
@@ -107,7 +109,16 @@ def apply_target(
     try:
         if target.content is not None:
             settings = MergeSettings(session, fixed)
-            replace_content(session, path, record, target, paths=paths, properties=properties, settings=settings)
+            replace_content(
+                session,
+                path,
+                record,
+                target,
+                paths=paths,
+                properties=properties,
+                settings=settings,
+                on_joint=on_joint,
+            )
             return _table(path, target)
         if target.create or target.replaces:
             create_table(session, path, target, source=record.source, properties=properties)

@@ -5,6 +5,8 @@ Rules:
   that of several writers on any machines exactly one wins (K16).
 - A put whose answer was lost is tried again by the library and then finds its own object: what is there is compared,
   and equal content counts as written. Every record names its writer or its moment.
+- Hadoop makes objects for folders, empty ones named after the folder and a slash. They are no file of that folder; the
+  library sees them without the slash and cannot delete them (`markers.remove_markers` can).
 - `FileNotFoundError` and `FileExistsError` tell of objects. All else (bucket, credentials, rights, network) raises a
   `CdcError` with the setting; secrets are taken out of what the store said.
 """
@@ -173,14 +175,19 @@ class ObjectStorage:
         with self._errors(folder, is_listing=True):
             found = obstore.list_with_delimiter(self._store, _prefix(folder))
             keys = [str(key) for key in found["common_prefixes"]] + [str(item["path"]) for item in found["objects"]]
-        return sorted({key.rstrip("/").rpartition("/")[2] for key in keys})
+        return sorted({key.rstrip("/").rpartition("/")[2] for key in keys if key != folder})
 
     def keys(self, folder: str) -> list[str]:
         """Every object below a folder."""
+        return list(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Every object below a folder, with its bytes."""
         import obstore
 
         with self._errors(folder, is_listing=True):
-            return [str(item["path"]) for item in self._listed(obstore.list(self._store, _prefix(folder)))]
+            listed = self._listed(obstore.list(self._store, _prefix(folder)))
+            return {str(item["path"]): int(item["size"]) for item in listed}
 
     @staticmethod
     def _listed(pieces: Any) -> Iterator[Any]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _NAMES_AT_A_TIME: Final = 16  # in an object store each is a copy
+_COPY_BYTES_MAX: Final = 5 << 30  # S3's CopyObject
 _NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9._=/-]+")
 _CLUSTERING: Final = "delta.clustering"
@@ -96,12 +97,14 @@ def replace_content(
     paths: LakePaths,
     properties: Mapping[str, str],
     settings: MergeSettings,
+    on_joint: Callable[[str], None],
 ) -> None:
     """Put the recorded content in the place of what the target holds; nothing where that is done.
 
     Args:
         path: the target's folder.
         properties: of every new table of this lake.
+        on_joint: is told "before_replaced": all files are there, and the commit names them next.
 
     Raises:
         StagingError: the side table is not as recorded.
@@ -144,6 +147,7 @@ def replace_content(
         settings.small_batch()
     else:
         commit.adopt(side.files)
+    on_joint("before_replaced")
     version = transaction_version(record.batch_number, MERGE_STEP)
     commit.commit(app_id=target.app_id, version=version, operation=commit.overwriting())
 
@@ -185,6 +189,8 @@ def why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any]
         return "files of the side table lie outside of its folder"
     if side.is_in_store and any(not _PLAIN_KEY.fullmatch(file["path"]) for file in side.files):
         return "the store's library may write these names in another way than Spark"
+    if side.is_in_store and any(int(file["size"]) > _COPY_BYTES_MAX for file in side.files):
+        return "the store copies no object as large as these in one request"
     return ""
 
 

@@ -150,7 +150,7 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
     options = (
         f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize={CODE_CACHE_MB}m -Dlog4j2.configurationFile={log_settings}"
     )
-    if config.master.startswith("local"):
+    if config.is_local:
         options += class_archive.java_options()
         jars = {"spark.driver.extraClassPath": class_archive.class_path(config)}
         # Spark puts these last: what comes before fits the archive of classes as it is.

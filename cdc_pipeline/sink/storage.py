@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 from cdc_pipeline.errors import SinkError
+from cdc_pipeline.sink.markers import remove_markers
 from cdc_pipeline.sink.object_path import ObjectPath, is_object
 from cdc_pipeline.storage_config import LakeUri, parse_uri
 
@@ -239,9 +240,11 @@ class ObjectFiles:
 
     def remove_tree(self, folder: Path) -> int:
         at = _object(folder)
-        keys = at.store.keys(at.key)
-        at.store.delete(keys)
-        return len(keys)
+        sizes = at.store.sizes(at.key)
+        at.store.delete(list(sizes))
+        if 0 in sizes.values() and at.store.has_any(at.key):
+            remove_markers(at)
+        return len(sizes)
 
     def create(self, path: Path) -> IO[bytes]:
         return path.open("xb")

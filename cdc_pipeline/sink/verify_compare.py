@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -77,6 +77,7 @@ class Found:
         rows_source, rows_lake: that were compared.
         buckets, buckets_differing: parts of the first cut.
         counts: keys of each kind.
+        stale: rows of the lake with a key of `unread`: they were not compared.
     """
 
     folder: Path | None
@@ -85,6 +86,7 @@ class Found:
     buckets: int
     buckets_differing: int
     counts: Mapping[Kind, int]
+    stale: int = 0
 
     @property
     def differences(self) -> int:
@@ -104,6 +106,7 @@ def compare(
     source_bytes: int,
     folder: Path,
     changed: Changed,
+    unread: Sequence[Path] = (),
     wanted: Wanted | None = None,
     sampled: bool = False,
     fixed: Mapping[str, str] | None = None,
@@ -111,11 +114,13 @@ def compare(
     """Compare; what differs, and what is left out, is written to `folder`, which is new.
 
     Args:
+        unread: Parquet files of keys (``k0 ...``) of rows of the source that cannot be compared.
         sampled: the source's rows are some of the table's: rows of the lake count only where they have these keys.
         fixed: settings that the configuration names: they stay as they are.
 
     Raises:
         MergeError: Spark failed.
+        UntoldChangesError: images of a changelog without a key lack columns.
     """
     session = spark.newSession()
     MergeSettings(session, fixed or {}).large_batch(source_bytes)
@@ -124,7 +129,9 @@ def compare(
     buckets = min(_BUCKETS_MAX, max(1, source_rows // ROWS_PER_BUCKET))
     try:
         make_sides(session, sides, source_files, buckets=buckets)
-        return _compare(session, sides, folder, changed, wanted, buckets, sampled=sampled)
+        stale = _without_unread(session, sides, unread) if unread else 0
+        found = _compare(session, sides, folder, changed, wanted, buckets, sampled=sampled)
+        return replace(found, stale=stale)
     except CdcError:
         raise
     except Exception as error:
@@ -135,6 +142,23 @@ def compare(
             got=f"{type(error).__name__}: {' '.join(lines[:3])[:600]}",
             next_step="nothing was changed: verify again",
         ) from error
+
+
+def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path]) -> int:
+    """Leave rows with these keys out of the lake's side; how many they are."""
+    session.sql(_exact_keys(session, sides, unread, "unread_keys")).createOrReplaceTempView("unread")
+    rows: Any = session.sql(f"SELECT count(*) FROM side_lake AS s LEFT SEMI JOIN unread AS o ON {_same(sides)}")
+    others = session.sql(f"SELECT s.* FROM side_lake AS s LEFT ANTI JOIN unread AS o ON {_same(sides)}")
+    others.createOrReplaceTempView("side_lake")
+    return int(rows.collect()[0][0])
+
+
+def _exact_keys(session: SparkSession, sides: Sides, files: Sequence[Path], view: str) -> str:
+    """Keys of some files (``k0 ...``) as they are compared."""
+    schema = ", ".join(f"{k} {sides.type_of(at)}" for k, at in zip(sides.keys, sides.key_positions, strict=True))
+    session.read.schema(schema).parquet(*[str(file) for file in files]).createOrReplaceTempView(view)
+    exact = [f"{sides.exact(k, at)} AS {k}" for k, at in zip(sides.keys, sides.key_positions, strict=True)]
+    return f"SELECT {', '.join(exact)} FROM {view}"
 
 
 def _compare(
@@ -179,7 +203,7 @@ def _compare(
         if not row["_same"]:
             differing.append(row["_bucket"])
     # What a changelog's image does not hold cannot be in a checksum.
-    if sides.target.mode == "changelog":
+    if sides.target.mode == "changelog" and not sides.is_sum:
         differing = parts
     queries = []
     if differing:
@@ -203,25 +227,26 @@ def _same(sides: Sides) -> str:
 def _changed_sql(session: SparkSession, sides: Sides, changed: Changed, lake: str) -> str:
     queries = []
     if changed.files:
-        schema = ", ".join(f"{k} {sides.type_of(at)}" for k, at in zip(sides.keys, sides.key_positions, strict=True))
-        frame = session.read.schema(schema).parquet(*[str(file) for file in changed.files])
-        frame.createOrReplaceTempView("changed_keys")
-        exact = [f"{sides.exact(k, at)} AS {k}" for k, at in zip(sides.keys, sides.key_positions, strict=True)]
-        queries.append(f"SELECT {', '.join(exact)} FROM changed_keys")
+        queries.append(_exact_keys(session, sides, changed.files, "changed_keys"))
     if changed.after_seq is not None:
         later = f"_seq > CAST('{changed.after_seq}' AS decimal(38,0))"
         queries.append(f"SELECT {', '.join(sides.keys)} FROM {lake} WHERE {later}")
     return f"SELECT DISTINCT * FROM ({' UNION ALL '.join(queries)})"
 
 
+def _count(sides: Sides) -> str:
+    return "sum(_weight)" if sides.is_sum else "count(*)"
+
+
 def _buckets_sql(sides: Sides, source: str, lake: str) -> str:
     first, second = checksums(sides)
 
     def side(view: str) -> str:
+        weight = " * _weight" if sides.is_sum else ""
         sums = ", ".join(
-            f"sum(CAST({value} AS decimal(20,0))) AS {name}" for name, value in (("_a", first), ("_b", second))
+            f"sum(CAST({value} AS decimal(20,0)){weight}) AS {name}" for name, value in (("_a", first), ("_b", second))
         )
-        return f"(SELECT _bucket, count(*) AS _rows, {sums} FROM {view} GROUP BY _bucket)"
+        return f"(SELECT _bucket, {_count(sides)} AS _rows, {sums} FROM {view} GROUP BY _bucket)"
 
     return f"""
         SELECT coalesce(s._bucket, l._bucket) AS _bucket, coalesce(s._rows, 0) AS _source,
@@ -237,7 +262,7 @@ def _differences_sql(sides: Sides, source: str, lake: str, buckets: Collection[i
     def side(view: str) -> str:
         listed = ", ".join(map(str, buckets))
         return (
-            f"(SELECT {keys}, count(*) AS _n, max(_seq) AS _seq, first(_absent) AS _absent, "
+            f"(SELECT {keys}, {_count(sides)} AS _n, max(_seq) AS _seq, first(_absent) AS _absent, "
             f"first(named_struct({row})) AS _row, first(named_struct({compared})) AS _values "
             f"FROM {view} WHERE _bucket IN ({listed}) GROUP BY {keys})"
         )

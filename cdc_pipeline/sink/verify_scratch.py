@@ -41,9 +41,9 @@ def verify_lock(paths: LakePaths) -> Iterator[Scratch]:
 
     Raises:
         LockError: another one is under way.
+        RuntimeSetupError: the lake cannot be written.
     """
     root = paths.state / "verify"
-    root.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
             stack.enter_context(writer_lock(paths.state / "verify.lock", on_lost=_nobody))

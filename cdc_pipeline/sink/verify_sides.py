@@ -1,8 +1,8 @@
 """The two sides of a comparison as SQL: rows of the source from a scratch folder, rows of the lake that stand for it.
 
 A side has the columns ``k0 ...`` (what tells a row apart), ``c0 ...`` (values as the target has them, by the column's
-place in the target), ``v0 ...`` (the same as they are compared), ``_seq`` and ``_absent`` (NULL at the source) and
-``_bucket``.
+place in the target), ``v0 ...`` (the same as they are compared), ``_seq`` and ``_absent`` (NULL at the source),
+``_weight`` (rows that it stands for: -1 where a change takes one away) and ``_bucket``.
 
 Rules:
 - Both sides pass the same types and expressions: filters and computed columns of the target's rule are made of the
@@ -10,7 +10,7 @@ Rules:
 - Compared is what the source tells. Columns that it has no more and the target keeps are left out.
 - Equal means the same bits (-0.0 is not 0.0); NULL equals NULL.
 - A row of the lake counts where it stands for a row of the source now: not what is soft-deleted, not what has ended. Of
-  a changelog the last image of each key counts.
+  a changelog what its changes leave counts (`sink/verify_changes.py`).
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.sink.expand import INSERT
-from cdc_pipeline.sink.manifest import RecordedTarget
-from cdc_pipeline.sink.mode_columns import ABSENT_COLUMN, BEFORE_COLUMN, OP_COLUMN, SEQ_COLUMN, live_rows
+from cdc_pipeline.sink.manifest import GivenValue, RecordedTarget
+from cdc_pipeline.sink.mode_columns import SEQ_COLUMN, live_rows
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.reduce import Layout
 from cdc_pipeline.sink.rescue import RESCUED_COLUMN, comparable
 from cdc_pipeline.sink.shape import shaped_view
 from cdc_pipeline.sink.sql import quoted, text_literal
+from cdc_pipeline.sink.verify_changes import last_images, sum_of_changes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +49,7 @@ class Sides:
         path, version: the Delta table, and the version of it.
         source_version: an earlier version of the Delta table that stands in the source's place.
         shard: column and value of the rows of the lake that belong to this source table; None for all.
+        given: of a changelog, values that rows from before an ADD COLUMN have at the source.
     """
 
     target: RecordedTarget
@@ -57,6 +59,12 @@ class Sides:
     version: int
     shard: tuple[str, str] | None = None
     source_version: int | None = None
+    given: tuple[GivenValue, ...] = ()
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the lake's side is a sum of changes: its rows have weights."""
+        return self.target.mode == "changelog" and not self.key
 
     @property
     def positions(self) -> list[int]:
@@ -113,7 +121,7 @@ def _from_files(session: SparkSession, sides: Sides, files: Sequence[Path]) -> s
     shaped_view(session, plain, frame, "staged_source")
     values = ", ".join(f"c{at}" for at in sides.positions)
     return (
-        f"SELECT {values}, CAST(NULL AS decimal(38,0)) AS _seq, CAST(NULL AS array<string>) AS _absent "
+        f"SELECT {values}, CAST(NULL AS decimal(38,0)) AS _seq, CAST(NULL AS array<string>) AS _absent, 1 AS _weight "
         f"FROM staged_source WHERE _op = {INSERT}"
     )
 
@@ -122,8 +130,12 @@ def _from_table(session: SparkSession, sides: Sides, version: int, view: str) ->
     with old_commits_readable(session):
         frame = table_frame(session, sides.path, version=version)
     frame.createOrReplaceTempView(view)
-    of_mode = _last_images if sides.target.mode == "changelog" else _live
-    return of_mode(sides, view, frame.columns)
+    of_shard = _of_shard(sides)
+    if sides.is_sum:
+        return sum_of_changes(session, sides, view, frame, of_shard=of_shard)
+    if sides.target.mode == "changelog":
+        return f"SELECT *, 1 AS _weight FROM ({last_images(sides, view, frame, of_shard=of_shard)})"
+    return _live(sides, view, frame.columns, of_shard)
 
 
 def checksums(sides: Sides) -> tuple[str, str]:
@@ -159,31 +171,7 @@ def _of_shard(sides: Sides) -> str:
     return f"{quoted(sides.shard[0])} = {text_literal(sides.shard[1])}" if sides.shard is not None else "true"
 
 
-def _live(sides: Sides, view: str, there: Sequence[str]) -> str:
+def _live(sides: Sides, view: str, there: Sequence[str], of_shard: str) -> str:
     live = live_rows(sides.target.mode) or "true"
     listed = ", ".join([*_named(sides, there), f"{SEQ_COLUMN} AS _seq", "CAST(NULL AS array<string>) AS _absent"])
-    return f"SELECT {listed} FROM {view} WHERE {live} AND {_of_shard(sides)}"
-
-
-def _last_images(sides: Sides, view: str, there: Sequence[str]) -> str:
-    """Of a changelog the last image of each key, where that is no delete; without a key the rows that no delete has
-    taken cannot be told, and there are none."""
-    listed = ", ".join([*_named(sides, there), f"{SEQ_COLUMN} AS _seq", f"{ABSENT_COLUMN} AS _absent"])
-    keys = [quoted(name) for name in sides.key]
-    moved = " AND ".join(f"{BEFORE_COLUMN}.{key} <=> {key}" for key in keys)
-    nulls = ", ".join(
-        f"{f'{BEFORE_COLUMN}.{quoted(sides.target.columns[at].name)}' if at in sides.key_positions else 'NULL'}"
-        for at in sides.positions
-    )
-    since = f"coalesce((SELECT max({SEQ_COLUMN}) FROM {view} WHERE {OP_COLUMN} = 'truncate'), -1)"
-    rank = f"PARTITION BY {', '.join(f'c{at}' for at in sides.key_positions)} ORDER BY _seq DESC"
-    values = ", ".join(f"c{at}" for at in sides.positions)
-    of_shard = _of_shard(sides)
-    return f"""
-        SELECT {values}, _seq, _absent FROM (SELECT *, row_number() OVER ({rank}) AS _rank FROM (
-            SELECT {listed}, {OP_COLUMN} = 'delete' AS _gone FROM {view}
-            WHERE {OP_COLUMN} <> 'truncate' AND {SEQ_COLUMN} > {since} AND {of_shard}
-            UNION ALL
-            SELECT {nulls}, CAST({SEQ_COLUMN} - 1 AS decimal(38,0)), NULL, true FROM {view}
-            WHERE {OP_COLUMN} = 'update' AND {SEQ_COLUMN} > {since} AND NOT ({moved}) AND {of_shard}))
-        WHERE _rank = 1 AND NOT _gone"""
+    return f"SELECT {listed}, 1 AS _weight FROM {view} WHERE {live} AND {of_shard}"

@@ -141,7 +141,8 @@ def plan_ranges(
         where: the user's own condition (see `TableReader.select`): rows are counted that it takes.
 
     Raises:
-        SchemaError: a column of the key is not one, or the server does not tell its collation.
+        SchemaError: a column of the key is not one, or the server does not tell its collation, or does not compare a
+            bound as it compares the column.
         TableChangedError, MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
         ServerUnreachableError, TableReadError: as the server answered.
     """
@@ -169,6 +170,14 @@ def plan_ranges(
                 error.number, error.text, address=reader.address, table=schema.full_name, where=where
             ) from None
         upto = literals.of(rows[0]) if rows else None
+        if upto is not None and upto == after:  # it would be found for ever
+            raise SchemaError(
+                "the keys cannot be read in ranges: behind a bound the server finds the same bound again",
+                table=schema.full_name,
+                expected=f"a key beyond ({', '.join(upto)})",
+                got="that key: it does not compare with itself as a literal",
+                next_step="read the table by another unique key, or as one range",
+            )
         yield KeyRange(after, upto, names)
         if upto is None:
             return

@@ -8,7 +8,8 @@ Rules:
 - By offset, the journal is the one that the position was taken from: its creation time is compared before its first
   event is delivered. By GTID set, journals and offsets of the start are not compared: they may be another server's.
 - A dump by GTID set may deliver marks of the journal (format description, list of GTIDs) from before the start.
-- Bytes are moved twice: out of the socket, and out of their packets. A chunk owns its memory.
+- Bytes are moved once, out of the socket into memory that the chunk refers to; their checksums are computed while they
+  are in the processor's cache. That memory is used again when no chunk refers to it any more.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from typing import Final
 
 import numpy as np
 
-from cdc_pipeline.binlog.byte_buffer import ByteBuffer
+from cdc_pipeline.binlog.block_pool import BlockPool
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.framing import EventFramer
-from cdc_pipeline.binlog.packets import PacketDeframer, PacketEnd
+from cdc_pipeline.binlog.framing_kernel import PREFIX_BYTES
+from cdc_pipeline.binlog.packets import PacketBuffer, PacketEnd
+from cdc_pipeline.binlog.receiving import Received
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config import LiveSourceConfig
 from cdc_pipeline.errors import (
@@ -50,8 +53,11 @@ from cdc_pipeline.source.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.server import ServerConnection
 from cdc_pipeline.source.server_checks import check_server, setting_notes
 
-READ_BYTES: Final = 1 << 20
-CHUNK_BYTES: Final = 1 << 20  # a chunk is framed when at least this much is there; it holds at most READ_BYTES more
+READ_BYTES: Final = 256 << 10  # at once: what the processor's cache holds beside the kernel's copy of it
+CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, but for one with a larger event
+_GOAL_BYTES_MIN: Final = 64 << 10
+# Of the process, whose streams follow each other (captures of a load, catch-ups): their memory need not be made anew.
+_POOL: Final = BlockPool(CHUNK_BYTES, spare_blocks_max=5)
 _HOST_BYTES_MAX: Final = 60
 _UUID_NAMESPACE: Final = uuid.UUID("6f1c1fd2-0a9e-5c2c-8f5e-3a0b7c1d9e42")
 
@@ -233,63 +239,82 @@ class _Stream:
         self._end = end
         self._end_number = journal_number(end.journal)
         self._by_gtid = by_gtid
-        self._framer = EventFramer(start.journal, offset=start.offset, dump=True)
-        self._deframer = PacketDeframer()
-        self._buffer = ByteBuffer(CHUNK_BYTES + READ_BYTES)
+        self._framer = EventFramer(start.journal, offset=start.offset, dump=True, prefix_bytes=PREFIX_BYTES)
+        self._packets = PacketBuffer(_POOL, room_bytes=READ_BYTES)
         self._must_check_journal = not by_gtid
         self._next = (start.journal, start.offset)
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, then the error that kept the end from being reached, if one did."""
-        block = np.empty(READ_BYTES, dtype=np.uint8)
-        self._buffer.room(CHUNK_BYTES + READ_BYTES)
+        most_bytes = READ_BYTES  # the first chunk is small: who wants to see a journal's head waits for little
         stop: PacketEnd | CdcError | str | None = None
         while stop is None:
-            stop = self._fill(block)
+            stop = self._fill(min(most_bytes, self._left_bytes()))
             # Also after a failure: what came before it counts, and the error tells the place after it.
             reached = yield from self._frame()
             if reached:
                 return
+            most_bytes = min(2 * most_bytes, CHUNK_BYTES)
         if isinstance(stop, PacketEnd):
             raise self._end_early(stop)
         raise self._lost(stop) if isinstance(stop, str) else stop
 
-    def _fill(self, block: np.ndarray) -> PacketEnd | CdcError | str | None:
+    def _left_bytes(self) -> int:
+        """What is read for at most: a server whose log grows sends on behind the end."""
+        if journal_number(self._framer.journal) != self._end_number:
+            return CHUNK_BYTES
+        return max(self._end.offset - self._framer.offset, _GOAL_BYTES_MIN)
+
+    def _fill(self, goal_bytes: int) -> PacketEnd | CdcError | str | None:
         """Read until there is enough for a chunk: None. Else why nothing more comes (a text: the connection broke)."""
-        goal = len(self._buffer) + CHUNK_BYTES
+        packets, dump = self._packets, self._dump
+        journal_format = self._framer.journal_format
+        packets.expect_checksums(journal_format is None or journal_format.checksum_bytes > 0)
+        timeout_s = self._source.config.read_timeout_s
         try:
-            while len(self._buffer) < goal:
-                count = self._dump.read(block)
-                if count == 0:
-                    return "the server closed the connection"
-                ended = self._deframer.feed(block[:count], self._buffer)
+            while True:
+                ended, received = None, Received.FAILED
+                if dump.descriptor is not None:
+                    ended, received = packets.receive(dump.descriptor, goal_bytes, timeout_s=timeout_s)
+                if received is Received.FAILED:
+                    count = dump.read(packets.room())
+                    if count:
+                        ended, received = packets.commit(count), Received.ENOUGH
+                    else:
+                        received = Received.CLOSED
                 if ended is not None:
                     return ended
+                if received is Received.CLOSED:
+                    return "the server closed the connection"
+                if received is Received.TIMEOUT:
+                    raise TimeoutError
+                if packets.event_bytes >= goal_bytes or packets.is_full:
+                    return None
         except CdcError as error:
             return error
         except TimeoutError:
-            return f"nothing came for {self._source.config.read_timeout_s:g} s"
+            return f"nothing came for {timeout_s:g} s"
         except OSError as error:
             return error.strerror or str(error)
-        return None
 
     def _frame(self) -> Generator[Chunk, None, bool]:
-        """Deliver the whole events in the buffer; True once the end is reached."""
+        """Deliver the whole events that were received; True once the end is reached."""
         while True:
-            chunk, used = self._framer.feed(self._buffer.filled)
+            chunk, used = self._framer.feed(self._packets.events)
             self._check_journal(chunk)
             if chunk is not None:
-                self._check_contiguous(chunk)
+                if not self._is_plainly_contiguous(chunk, used):
+                    self._check_contiguous(chunk)
                 delivered = self._cut(chunk)
                 if delivered is not None:
                     yield delivered
                 if self._reached(chunk.journal, chunk.end_offset):
                     self._check_boundary(chunk)
                     return True
-            self._buffer.consume(used)
+            self._packets.consume(used)
             if self._reached(self._framer.journal, self._passed_offset()):
                 return True
-            if used == 0 or not len(self._buffer):
+            if used == 0 or not self._packets.event_bytes:
                 return False
 
     def _reached(self, journal: str, offset: int) -> bool:
@@ -317,6 +342,8 @@ class _Stream:
         """The part of `chunk` before the end; None where there is none."""
         number = journal_number(chunk.journal)
         if number < self._end_number:
+            return chunk
+        if number == self._end_number and chunk.end_offset <= self._end.offset:
             return chunk
         stop = 0
         if number == self._end_number:
@@ -362,6 +389,17 @@ class _Stream:
         self._must_check_journal = False
         if self._start.journal_created_s not in (0, created_s):
             raise server_positions.renumbered(self._start, created_s)
+
+    def _is_plainly_contiguous(self, chunk: Chunk, used_bytes: int) -> bool:
+        """Whether the chunk follows the last one and its bytes are those between its ends, as nearly always."""
+        journal, expected = self._next
+        first, following = int(chunk.events["offset"][0]), int(chunk.events["next_offset"][-1])
+        if (chunk.journal, first) != (journal, expected):
+            return False
+        if used_bytes != following - first + PREFIX_BYTES * len(chunk.events):
+            return False  # something was skipped or made up, or events were unpacked
+        self._next = journal, following
+        return True
 
     def _check_contiguous(self, chunk: Chunk) -> None:
         """By offset: nothing is skipped. The framer allows it, for dumps by GTID set."""

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from pymysql.connections import Connection
 from pymysqlreplication import BinLogStreamReader
 
+from cdc_pipeline.binlog import receiving
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, PositionError
@@ -141,6 +142,13 @@ class DumpSocket:
             OSError: the connection broke, or nothing came for the read timeout (TimeoutError).
         """
         return self._socket.recv_into(memoryview(block))  # type: ignore[arg-type]
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of the socket, which does not block, where compiled code may read it; None where its stream is encrypted."""
+        if self.encrypted or not receiving.is_possible:
+            return None
+        return self._socket.fileno()
 
     @property
     def encrypted(self) -> bool:

@@ -9,9 +9,11 @@ do not fit together. A view lies between two marks:
   - MySQL with GTIDs: a GTID enters @@gtid_executed behind the commit in the engines; C's set is a subset of it.
   - MariaDB: START TRANSACTION WITH CONSISTENT SNAPSHOT tells the place in the log of exactly its own view
     (binlog_snapshot_file, binlog_snapshot_position): it is at C or behind it.
-  - MySQL without GTIDs shows nothing of the kind. But a server does not change to a new journal before everything in
-    the old one is committed: the beginning of its newest journal is proved, always. `wait_committed` gives that earlier
-    boundary instead of C. The overlap is read twice, which keyed mirrors do not mind.
+  - MySQL without GTIDs: a session holds a metadata lock of type COMMIT from before its flush until behind its commit
+    in the engines. Where the account may see these locks (`source/commit_locks.py`), C is proved once all who held
+    one after C was flushed have let go. Where it may not: a server does not change to a new journal before everything
+    in the old one is committed, so that the beginning of its newest journal is proved, always. `wait_committed` gives
+    that earlier boundary instead of C. The overlap is read twice, which keyed mirrors do not mind.
 - *End mark* (`end_mark`): nothing behind it is in the view. The log's end, read after the view was opened, is one.
 
 An *exact view* (`exact_view`) is one whose low and end mark are the same place: needed where changes cannot be applied
@@ -28,11 +30,14 @@ twice (history, changelog, tables without a key).
   log itself is asked then (`log_tail.py`): what stands before P and not in E may be in the view or not, and if none of
   it touches these tables, the view is for them exactly what is before P. So only writers of these very tables are in
   the way, and only while one of them commits.
-- MySQL without GTIDs: there is no such proof; it is refused.
+- MySQL without GTIDs: A = the log's end, nobody holds a lock of type COMMIT, open the view, P = the log's end. If P = A
+  it holds exactly what is before A: what was flushed before is committed, and nothing was flushed since. Where the
+  locks cannot be seen it is refused.
 
 Only tables of transactional engines have views; MyISAM and its kin are read as they are at that moment.
 
-Source: MySQL manual "gtid_executed", "gtid_owned", `MYSQL_BIN_LOG::ordered_commit`; MariaDB "START TRANSACTION",
+Source: MySQL manual "gtid_executed", "gtid_owned", "The metadata_locks Table"; `ha_commit_trans` and
+`MYSQL_BIN_LOG::ordered_commit` of its sources; MariaDB "START TRANSACTION",
 "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
 """
 
@@ -40,13 +45,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from cdc_pipeline.errors import MissingGrantError, ServerSettingError, TableReadInterruptedError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source import server_errors
+from cdc_pipeline.source.commit_locks import CommitLocks, LocksUnseenError
 from cdc_pipeline.source.log_tail import LogTail
 from cdc_pipeline.source.row_stream import RowConnection
 from cdc_pipeline.source.server import Row, ServerConnection, StatementError, compact_set
@@ -111,7 +117,7 @@ def wait_committed(server: ServerConnection, position: Position, *, timeout_s: f
     deadline_s = time.monotonic() + timeout_s
     while not committed(server, position):
         if server.flavor == "mysql" and not (position.gtid_set and server.uses_gtids):
-            return Position(server.journals()[-1].journal, _FIRST_OFFSET)
+            return _proved_without_gtids(server, position, timeout_s=timeout_s)
         if time.monotonic() > deadline_s:
             raise TableReadInterruptedError(
                 f"a transaction that is in the log of {server.address} is not committed",
@@ -131,7 +137,28 @@ def _committed_by_mysql(server: ServerConnection, position: Position) -> bool:
             return bool(server.value("SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (position.gtid_set,)))
         except StatementError as error:
             raise server.unexpected(error) from None
-    return position.order <= Position(server.journals()[-1].journal, _FIRST_OFFSET).order
+    if position.order <= _newest_journal(server).order:
+        return True
+    if position.order > server.end_position().order:
+        return False
+    try:
+        return not CommitLocks(server.rows).held()
+    except LocksUnseenError:
+        return False
+
+
+def _newest_journal(server: ServerConnection) -> Position:
+    return Position(server.journals()[-1].journal, _FIRST_OFFSET)
+
+
+def _proved_without_gtids(server: ServerConnection, position: Position, *, timeout_s: float) -> Position:
+    """`position` as soon as all commits that were under way behind it are done; an earlier boundary where that cannot
+    be seen, or takes too long."""
+    if position.order <= server.end_position().order:
+        with suppress(LocksUnseenError):
+            if CommitLocks(server.rows).wait_over(timeout_s=timeout_s):
+                return position
+    return _newest_journal(server)
 
 
 def end_mark(server: ServerConnection) -> Mark:
@@ -157,7 +184,7 @@ def exact_view(
         since: with tables, a place near the log's end with the set of all transactions before it.
 
     Raises:
-        ServerSettingError: MySQL without GTIDs.
+        ServerSettingError: MySQL without GTIDs, where its locks cannot be seen.
         TableReadInterruptedError: the server was never idle for long enough (MySQL).
         SourceError, ServerUnreachableError: as the server answered.
     """
@@ -167,29 +194,26 @@ def exact_view(
         gtid_set = reader.query("SELECT BINLOG_GTID_POS(%s, %s)", (place.journal, place.offset))[1][0][0]
         return Mark(place.journal, place.offset, compact_set(_text(gtid_set or "")))
     mode = _text(reader.query("SELECT @@GLOBAL.gtid_mode")[1][0][0])
-    if mode.upper() != "ON":
-        raise ServerSettingError(
-            "a view at an exactly known place needs GTIDs on MySQL",
-            setting="gtid_mode",
-            expected="ON",
-            got=mode,
-            next_step="switch GTIDs on (enforce_gtid_consistency = ON, then gtid_mode step by step to ON), or keep the "
-            "table as a mirror with a key",
-        )
+    attempt = _exact_by_gtids if mode.upper() == "ON" else _exact_by_locks
     deadline_s = time.monotonic() + timeout_s
     tail = LogTail(reader, tables, since) if tables and since is not None else None
     tries = 0
     while True:
         tries += 1
-        before = _value(reader, "SELECT @@GLOBAL.gtid_executed")
-        reader.begin_view()
-        place = _log_end(reader)
-        owned = _value(reader, "SELECT @@GLOBAL.gtid_owned")
-        if not owned and _value(reader, "SELECT @@GLOBAL.gtid_executed") == before:
-            return Mark(place.journal, place.offset, before)
-        if tail is not None and (whole := tail.set_at(before, place)) is not None:
-            return Mark(place.journal, place.offset, whole)
-        reader.end_view()
+        try:
+            mark, owned = attempt(reader, tail)
+        except LocksUnseenError as error:
+            raise ServerSettingError(
+                "a view at an exactly known place needs GTIDs on MySQL, or a look at its locks",
+                setting="gtid_mode",
+                expected="ON",
+                got=f"{mode}; {error.what}",
+                next_step="switch GTIDs on (enforce_gtid_consistency = ON, then gtid_mode step by step to ON); or "
+                "GRANT SELECT ON performance_schema.* TO the account, with performance_schema = ON; or keep the table "
+                "as a mirror with a key",
+            ) from None
+        if mark is not None:
+            return mark
         if time.monotonic() > deadline_s:
             raise TableReadInterruptedError(
                 f"{reader.address} was never without a transaction in flight",
@@ -199,6 +223,41 @@ def exact_view(
                 "keep the table as a mirror with a key, which needs no exact place",
             )
         time.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (tries % _PAUSES)))  # not in step with whoever writes
+
+
+def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | None, str]:
+    """One try: the mark of the view that is open then, or None, and who stood in the way."""
+    before = _value(reader, "SELECT @@GLOBAL.gtid_executed")
+    reader.begin_view()
+    place = _log_end(reader)
+    owned = _value(reader, "SELECT @@GLOBAL.gtid_owned")
+    if not owned and _value(reader, "SELECT @@GLOBAL.gtid_executed") == before:
+        return Mark(place.journal, place.offset, before), ""
+    if tail is not None and (whole := tail.set_at(before, place)) is not None:
+        return Mark(place.journal, place.offset, whole), ""
+    reader.end_view()
+    return None, owned
+
+
+def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | None, str]:
+    """As `_exact_by_gtids`, without GTIDs, of all tables.
+
+    Raises:
+        LocksUnseenError: the locks cannot be seen.
+    """
+    place = _log_end(reader)
+    held = CommitLocks(lambda sql: _rows_of(reader, sql)).held()
+    if not held:
+        reader.begin_view()
+        if _log_end(reader).order == place.order:
+            return Mark.at(place), ""
+        reader.end_view()
+    return None, f"{len(held)} commits"
+
+
+def _rows_of(reader: TableReader, sql: str) -> list[dict[str, Any]]:
+    names, rows = reader.try_query(sql)
+    return [dict(zip([name.lower() for name in names], row, strict=True)) for row in rows]
 
 
 def _log_end(reader: TableReader) -> Position:

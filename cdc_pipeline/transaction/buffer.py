@@ -191,8 +191,8 @@ class TransactionBuffer:
 
     def _deliver(self, chunk: Chunk, first: int, stop: int, bounds: TransactionBounds) -> None:
         """Put the events [first, stop), but hold back the beginning of a transaction that may be one statement."""
-        abandons = first + np.flatnonzero(bounds.marks[first:stop] == MARK_ABANDON)
-        for row in abandons.tolist():
+        abandons = (bounds.marks[first:stop] == MARK_ABANDON).nonzero()[0]
+        for row in (first + abandons).tolist() if len(abandons) else ():
             start = max(self._boundary_before(bounds, row), first)
             self._cut(chunk, first, start, bounds)
             first = self._abandon(chunk, start, row)
@@ -220,10 +220,10 @@ class TransactionBuffer:
             starts_inside = starts_inside and int(bounds.marks[first]) != MARK_ABANDON
             limit = min(first + self._slice_events_max, stop)
             if self._coalesce and not starts_inside:
-                before = int(np.searchsorted(cuts, limit, side="right")) - 1
+                before = int(cuts.searchsorted(limit, side="right")) - 1
                 cut = int(cuts[before]) if before >= 0 and cuts[before] > first else limit
             else:
-                after = int(np.searchsorted(cuts, first, side="right"))
+                after = int(cuts.searchsorted(first, side="right"))
                 cut = min(int(cuts[after]), limit) if after < len(cuts) else limit
             ends_inside = bool(bounds.inside[cut - 1])
             kind = SliceKind.TRANSACTIONS
@@ -234,7 +234,7 @@ class TransactionBuffer:
             elif starts_inside:
                 kind = SliceKind.LAST_PIECE
                 self._open_events = 0
-            last_end = int(np.searchsorted(bounds.ends, cut)) - 1
+            last_end = int(bounds.ends.searchsorted(cut)) - 1
             end_row = int(bounds.ends[last_end]) if last_end >= 0 and bounds.ends[last_end] >= first else -1
             self._send(EventSlice(chunk, first, cut, kind, source=self._source), end_row=end_row)
             first = cut
@@ -294,7 +294,7 @@ class TransactionBuffer:
     @staticmethod
     def _boundary_before(bounds: TransactionBounds, row: int) -> int:
         """The last row count up to `row` after which no transaction was open; 0 where the chunk begins inside one."""
-        at = int(np.searchsorted(bounds.boundaries, row, side="right")) - 1
+        at = int(bounds.boundaries.searchsorted(row, side="right")) - 1
         return int(bounds.boundaries[at]) if at >= 0 else 0
 
     @staticmethod

@@ -97,6 +97,9 @@ def test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again(
     assert cursor is not None
     assert cursor.position.order <= (3, record["end"]["offset"])
     assert backfill(config, tables=[table], into=into).capture is None
+    with pytest.raises(ConfigError, match="was begun with other tables"):
+        backfill(config, tables=[ACCOUNT], into=into)
+    assert not config.sink.lake_path.exists(), "the pipeline's lake, cursor and lock"
 
 
 def test_k18_a_range_is_a_journal_a_gtid_or_a_time(history: History, make_config: MakeConfig, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import ctypes
 import zlib
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.checksum import crc32_of, table_loop_address
@@ -14,6 +14,7 @@ from cdc_pipeline.binlog.checksum import crc32_of, table_loop_address
 LOOP = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_uint32)(table_loop_address())
 
 
+@settings(deadline=None)  # the first call loads compiled code
 @given(st.binary(max_size=300), st.integers(0, 300), st.integers(0, 300))
 def test_both_ways_give_zlibs_value(data: bytes, first: int, stop: int) -> None:
     first, stop = sorted((min(first, len(data)), min(stop, len(data))))

@@ -14,21 +14,23 @@ from cdc_pipeline.binlog import checksum, checksum_folding
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32)
 
 
-@pytest.fixture(scope="module")
-def folding() -> object:
+@pytest.fixture(scope="module", params=[1, 2, 4])
+def folding(request: pytest.FixtureRequest) -> object:
+    """By so many blocks at once, as far as this processor can."""
     if not checksum_folding.is_possible():  # then there is nothing to compare but zlib with itself
         return SIGNATURE(checksum._fastest_address())
-    address, engine = checksum_folding.build(checksum._SHORT_SYMBOL)
+    together = min(request.param, checksum_folding.blocks_together())
+    address, engine = checksum_folding.build(checksum._SHORT_SYMBOL, together)
     function = SIGNATURE(address)
     function.engine = engine  # type: ignore[attr-defined]
     return function
 
 
 def test_all_lengths_and_alignments(folding: object) -> None:
-    data = np.frombuffer(random.Random(5).randbytes(1024), np.uint8)
+    data = np.frombuffer(random.Random(5).randbytes(2048), np.uint8)
     raw, address = data.tobytes(), data.ctypes.data
-    for length in range(601):
-        for first in range(16):
+    for length in range(801):
+        for first in (*range(5), 15, 16, 31, 33, 63):
             found = folding(0, address + first, length)  # type: ignore[operator]
             assert found == zlib.crc32(raw[first : first + length]), (length, first)
 

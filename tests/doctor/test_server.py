@@ -79,11 +79,16 @@ def test_wrong_settings_are_found_and_their_statements_mend_them(poor: Server, t
     modes = only(found, "zone and modes")
     assert modes.severity == "note"
     assert "NO_ZERO_DATE is not" in modes.got
+    histories = pipeline(live(poor), tmp_path, include=["shop.*"], targets=[{"mode": "history"}])
+    views = troubles(diagnosis(histories, areas=["tables"]), "exact views")
+    assert [one.severity for one in views] == ["warning"] * (poor.flavor == "mysql")
+    assert all(one.got.startswith("ON_PERMISSIVE, and ") and one.got.endswith(": shop.orders") for one in views)
     spoilt = [finding for check in expected for finding in troubles(found, check)]
     assert mend(poor, spoilt) >= len(spoilt)
     mended = diagnosis(pipeline(live(poor), tmp_path, include=["shop.*"]), every_s=3600, areas=SETTINGS)
     for check in expected:
         assert is_fine(mended, check), troubles(mended, check)
+    assert not troubles(diagnosis(histories, areas=["tables"]), "exact views")
 
 
 def test_a_log_of_a_part_of_the_changes_is_an_error(poor: Server, tmp_path: Path) -> None:

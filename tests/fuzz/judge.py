@@ -22,13 +22,14 @@ from typing import Any, Final, NoReturn
 import numpy as np
 
 from cdc_pipeline.binlog import gtid, query, rotate, xa
-from cdc_pipeline.binlog.byte_buffer import ByteBuffer
+from cdc_pipeline.binlog.block_pool import BlockPool
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.content_hash import ContentHasher
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.framing import EventFramer
+from cdc_pipeline.binlog.framing_kernel import PREFIX_BYTES
 from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.packets import PacketDeframer
+from cdc_pipeline.binlog.packets import PacketBuffer
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.pipeline.inspect import changes
@@ -303,12 +304,15 @@ def _dump(file: Path, data: bytes) -> None:
     stream = b""
     for index, event in enumerate(events):
         stream += (len(event) + 1).to_bytes(3, "little") + bytes([(index + 1) & 0xFF]) + b"\0" + event
-    deframer, buffer, framer = PacketDeframer(), ByteBuffer(1 << 16), EventFramer(JOURNAL, dump=True)
+    packets = PacketBuffer(BlockPool(1 << 16, spare_blocks_max=2), room_bytes=5000)
+    framer = EventFramer(JOURNAL, dump=True, prefix_bytes=PREFIX_BYTES)
     for at in range(0, len(stream), 5000):
-        deframer.feed(np.frombuffer(stream[at : at + 5000], np.uint8), buffer)
+        piece = np.frombuffer(stream[at : at + 5000], np.uint8)
+        packets.room()[: len(piece)] = piece
+        packets.commit(len(piece))
         while True:
-            chunk, consumed = framer.feed(buffer.filled)
-            buffer.consume(consumed)
+            chunk, consumed = framer.feed(packets.events)
+            packets.consume(consumed)
             if chunk is None and not consumed:
                 break
 

@@ -78,6 +78,30 @@ def test_a_file_that_is_no_configuration(tmp_path: Path, text: str, part: str) -
         load_config(_write(tmp_path, text))
 
 
+def test_a_section_that_is_written_twice_is_a_mistake_with_its_lines(tmp_path: Path) -> None:
+    """YAML itself would take the last one without a word."""
+    file = _write(tmp_path, "source: {kind: archive, directory: j}\nsink: {lake_path: a}\nsink: {lake_path: b}\n")
+    with pytest.raises(ConfigMistakes, match=r"line 3, column 1: .*'sink' is written twice, first in line 2"):
+        load_config(file)
+
+
+def test_a_misspelt_setting_or_value_is_named_with_what_was_meant(tmp_path: Path) -> None:
+    text = """
+source: {kind: archive, directory: journals}
+tabels: {include: ["shop.*"]}
+sink: {lake_path: lake, mode: miror, merge_thread: 2, snapshot: 1}
+targets: [{tables: ["shop.a"], shard_colum: x}]
+"""
+    with pytest.raises(ConfigMistakes) as caught:
+        load_config(_write(tmp_path, text))
+    told = {mistake.path: mistake.message for mistake in caught.value.mistakes}
+    assert told["tabels"] == "no such setting; did you mean 'tables'?"
+    assert told["sink.merge_thread"] == "no such setting; did you mean 'merge_threads'?"
+    assert told["targets.0.shard_colum"] == "no such setting; did you mean 'shard_column'?"
+    assert told["sink.snapshot"] == "no such setting"
+    assert told["sink.mode"].endswith("not 'miror'")
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigMistakes, match="cannot be read"):
         load_config(tmp_path / "nowhere.yaml")

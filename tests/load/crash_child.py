@@ -1,6 +1,6 @@
 """One load in a process of its own, which kills itself with SIGKILL at a joint.
 
-The joint ``a/b`` is the first b behind the first a.
+The joint ``a/b`` is the first b behind the first a. Tables that are named are loaded whether they need it or not.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class Killer(SilentLoadObserver):
         print(f"{time.monotonic():.1f} {text}", file=sys.stderr, flush=True)
 
 
-def main(config_file: str, cursor_folder: str, joints: str) -> int:
+def main(config_file: str, cursor_folder: str, joints: str, *tables: str) -> int:
     config = PipelineConfig.model_validate_json(Path(config_file).read_text(encoding="utf-8"))
     cursors = FileCursorStore(Path(cursor_folder), source=config.name)
-    load(config, cursors=cursors, observer=Killer(joints))
+    load(config, cursors=cursors, tables=tables or None, observer=Killer(joints))
     return 0
 
 

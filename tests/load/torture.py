@@ -3,6 +3,9 @@
 Each round has a seed, a database, three tables in five modes, somebody who writes all the time, and DDL among that. A
 load is killed again and again at joints of the seed's choice, then goes on to its end, and every table is compared with
 the server's SELECT. Exits with 1 at the first round that differs; the seed plays it again.
+
+With ``--swap`` a load of all tables is killed at each joint of its swap in turn instead, and gone on with, under the
+same writes. (`tests/replace/test_joints.py` plays what such kills leave behind without killing.)
 """
 
 from __future__ import annotations
@@ -19,12 +22,14 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.load import load
 from cdc_pipeline.position.cursor_file import FileCursorStore
+from cdc_pipeline.sink.lake import LakePaths
 from tests.conftest import temporary_database
 from tests.load.test_load import Lake, create_a, is_open, lives
 from tests.load.writer import Writer
 from tests.pipeline.conftest import SPARK
 from tests.pipeline.crash_children import run_child
 from tests.pipeline.test_end_to_end import here, live
+from tests.replace.states import left_of_loads
 from tests.servers import Server
 
 JOINTS = [
@@ -42,10 +47,23 @@ JOINTS = [
     "load_caught_up",
     "load_swapping/before_record",
     "load_swapping/after_record",
+    "load_swapping/before_replaced",
     "load_swapping/between_merges",
     "load_swapping/before_cut",
     "load_swapping/before_cursor",
     "load_swapped",
+]
+SWAP_JOINTS = [
+    "load_swapping",
+    "load_swapping/before_record",
+    "load_swapping/after_record",
+    *("load_swapping/" + "/".join(["before_replaced"] * count) for count in (1, 2, 4)),
+    *("load_swapping/" + "/".join(["between_merges"] * count) for count in (1, 2, 4)),
+    "load_swapping/before_cut",
+    "load_swapping/before_cursor",
+    "load_swapping/before_ack",
+    "load_swapped",
+    "load_removed",
 ]
 DDL = [
     "ALTER TABLE a ADD COLUMN m{at} INT NOT NULL DEFAULT {at}",
@@ -56,7 +74,7 @@ DDL = [
 ]
 
 
-def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path) -> None:
+def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path, swap: bool = False) -> None:
     """One round. Raises AssertionError where the lake is not what the server has."""
     chance = random.Random(seed)
     with temporary_database(server) as database:
@@ -89,7 +107,10 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path) -> N
         file.write_text(json.dumps(document), encoding="utf-8")
         config = PipelineConfig.model_validate(document)
         with Writer(server, database, "ahk", seed=seed) as writer:
-            for number in range(kills):
+            for joint in SWAP_JOINTS if swap else ():
+                _kill_and_go_on(config, joint, file=file, cursors=cursors, names=[f"{database}.{t}" for t in "ahk"])
+                print(f"killed at {joint}, gone on with", flush=True)
+            for number in range(0 if swap else kills):
                 joint = chance.choice(JOINTS)
                 done = run_child(
                     [str(file), str(cursors), joint], environment={}, folder=folder, module="tests.load.crash_child"
@@ -110,18 +131,29 @@ def play(server: Server, seed: int, *, rows: int, kills: int, folder: Path) -> N
         lake.check("k", ["v", "w"])
 
 
+def _kill_and_go_on(config: PipelineConfig, joint: str, *, file: Path, cursors: Path, names: list[str]) -> None:
+    """A load of all tables, killed at a joint; the next one leaves nothing of it."""
+    arguments = [str(file), str(cursors), joint, *names]
+    done = run_child(arguments, environment={}, folder=file.parent, module="tests.load.crash_child")
+    assert done.returncode == -signal.SIGKILL, f"{joint}: {done.stdout}{done.stderr}"
+    load(config, cursors=FileCursorStore(cursors, source="bank"))
+    paths = LakePaths(config.sink.lake_path, "bank")
+    assert left_of_loads(paths) == ["loads.lock"], joint
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.load.torture", description=__doc__)
     parser.add_argument("--rounds", type=int, default=10, help="how many seeds, the flavors in turn")
     parser.add_argument("--seed", type=int, default=1, help="the first seed")
     parser.add_argument("--rows", type=int, default=4000, help="of the largest table")
     parser.add_argument("--kills", type=int, default=8, help="in each round")
+    parser.add_argument("--swap", action="store_true", help="kill at each joint of the swap in turn")
     options = parser.parse_args()
     for seed in range(options.seed, options.seed + options.rounds):
         flavor = "mysql" if seed % 2 else "mariadb"
         with Server(flavor) as server, tempfile.TemporaryDirectory(prefix="cdc-load-") as folder:
             try:
-                play(server, seed, rows=options.rows, kills=options.kills, folder=Path(folder))
+                play(server, seed, rows=options.rows, kills=options.kills, folder=Path(folder), swap=options.swap)
             except AssertionError as error:
                 print(f"seed {seed} on {flavor}: {error}", file=sys.stderr)
                 print(f"again: python -m tests.load.torture --seed {seed} --rounds 1", file=sys.stderr)

@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.seq import SEQ_TYPE, ordinals, pack_seq, transactions
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError, KeylessTableError, StagingError
 from cdc_pipeline.pipeline.identity import SOURCE_KEY, Identity, identity_of
-from cdc_pipeline.pipeline.planned_targets import planned_targets
+from cdc_pipeline.pipeline.planned_targets import planned_targets, with_keys
 from cdc_pipeline.sink.expand import LEAVE, check_images, expand
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.modes import truncate_sql
@@ -89,6 +89,37 @@ def test_plan_says_mode_key_and_why(tmp_path: Path) -> None:
         ("shop.b", "mirror", None, "found in the log"),
     ]
     assert planned[0].reason.startswith(SOURCE_KEY)
+
+
+def test_plan_says_mode_and_key_of_tables_that_the_catalog_shows(tmp_path: Path) -> None:
+    document = {
+        "name": "shop",
+        "source": {"kind": "archive", "directory": tmp_path},
+        "sink": {"lake_path": tmp_path / "lake"},
+        "targets": [
+            {"tables": ["shop.stop"], "keyless": "stop"},
+            {"tables": ["x*.part"], "name": "all.part", "shard_column": "shard"},
+            {"tables": ["shop.*"], "except": ["shop.stop"]},
+        ],
+    }
+    config = PipelineConfig.model_validate(document)
+    names = ["shop.keyed", "shop.keyless", "shop.new", "shop.stop", "x1.part", "x2.part"]
+    known: dict[str, tuple[list[str], tuple[str, ...]]] = {
+        "shop.keyed": (["a", "b"], ("a", "b")),
+        "shop.keyless": (["a"], ()),
+        "shop.stop": (["a"], ()),
+        "x1.part": (["a"], ("a",)),
+    }
+    told = {one.target: one for one in with_keys(config, planned_targets(config, names, None), known)}
+    assert {name: (one.mode, one.key) for name, one in told.items()} == {
+        "all.part": ("mirror", ("a", "shard")),
+        "shop.keyed": ("mirror", ("a", "b")),
+        "shop.keyless": ("changelog", ()),
+        "shop.new": ("mirror", None),
+        "shop.stop": ("mirror", None),
+    }
+    assert told["shop.keyed"].reason == SOURCE_KEY
+    assert "key" in told["shop.stop"].reason
 
 
 def test_plan_names_the_tables_that_a_target_of_another_name_is_made_of(tmp_path: Path) -> None:

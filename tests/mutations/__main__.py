@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from tests.mutations.rules import MUTATIONS, page
@@ -33,10 +34,13 @@ def main() -> int:
             failed += 1
             print(f"NOT PASSED with all rules in place: {printed[-3000:]}", flush=True)
         for one in chosen:
+            began_s = time.monotonic()
             outcome = judge(project, one)
             failed += not outcome.killed
             word = "seen" if outcome.killed else "NOT SEEN"
-            print(f"{word:8}  {one.rule:4} {one.what} ({one.path}) by {one.test}: {outcome.what}", flush=True)
+            seconds = time.monotonic() - began_s
+            told = f"{one.rule:4} {one.what} ({one.path}) by {one.test}: {outcome.what} ({seconds:.0f} s in all)"
+            print(f"{word:8}  {told}", flush=True)
     print(f"{len(chosen)} rules taken out, {failed} problems")
     return 1 if failed else 0
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.mutations.rules_loading import LOADING
+from tests.mutations.rules_reading import READING
 from tests.mutations.runner import Mutation
 
 _STAGING: Final = "sink/test_staging.py::"
@@ -17,7 +19,7 @@ _RECONCILE: Final = "pipeline/test_reconcile.py::"
 _EXACT: Final = "pipeline/test_exact.py::"
 _MASKING: Final = "routing/test_masking.py::"
 
-MUTATIONS: Final[tuple[Mutation, ...]] = (
+_WRITING: Final[tuple[Mutation, ...]] = (
     # -- K1: one total order -------------------------------------------------------------------------------------------
     Mutation(
         "K1", "a seq tells the image before from the one after", "sink/expand.py",
@@ -62,7 +64,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
 ''',
         '''        self._observer.reached("before_cursor")
 ''',
-        "pipeline/test_savepoints.py", spark=True,
+        "pipeline/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
     ),
     Mutation(
         "K2", "each DML of a batch has an id of its own, 16 n + step", "sink/transactions.py",
@@ -347,18 +349,37 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
 )  # fmt: skip
 
+MUTATIONS: Final = tuple(sorted((*_WRITING, *READING, *LOADING), key=lambda one: int(one.rule[1:])))
+
 
 def page() -> str:
     """docs/mutations.md."""
+    spark = sum(one.spark for one in MUTATIONS)
     lines = [
         "# Rules taken out",
         "",
-        "Each line takes something out of a rule that keeps the data right ([spec.md](spec.md)) and names the test",
-        "that fails then. `make mutations` does it, one line at a time, in a copy of the project, and fails where a",
-        "test does not see it; `python -m tests.mutations --page` writes this page from `tests/mutations/rules.py`.",
+        "Each line takes something out of a rule that keeps the data right ([spec.md](spec.md)), as a careless edit might,",
+        "and names the test that fails then. `make mutations` does it, one line at a time, in a copy of the project, and",
+        "exits with 1 where a test does not see it, or does not pass with all rules in place.",
+        "",
+        f"There are {len(MUTATIONS)} lines; the tests of {spark} of them start Spark (marked *S*). Each was seen to make its test",
+        "fail. On two cores, with ten to thirty other processes at work on them, one took 15 s, with Spark 15 to 180 s;",
+        "all together take about an hour.",
+        "",
+        "```sh",
+        "make mutations                                  # all",
+        'make mutations MUTATIONS_ARGS="--no-spark"      # or --spark: those alone',
+        'make mutations MUTATIONS_ARGS="--rule K17 K18"  # of these rules alone',
+        "python -m tests.mutations --page                # writes this page from tests/mutations/rules*.py",
+        "```",
+        "",
+        "What is held twice is not here, since nobody can see one of the two go. `tests/house/test_mutations.py`, a part of",
+        "the suite, sees that each text is there exactly once and each test exists, so that an edit of a rule leads here.",
         "",
         "| rule | what is taken out | in | seen by |",
         "|---|---|---|---|",
     ]
-    lines += [f"| {one.rule} | {one.what} | `{one.path}` | `{one.test}` |" for one in MUTATIONS]
+    lines += [
+        f"| {one.rule} | {one.what} | `{one.path}` | `{one.test}`{' *S*' if one.spark else ''} |" for one in MUTATIONS
+    ]
     return "\n".join(lines) + "\n"

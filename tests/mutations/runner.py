@@ -18,6 +18,7 @@ FILES = ("pyproject.toml", "README.md", "ARCHITECTURE.md", "Makefile", "requirem
 TIMEOUT_S = 1800
 LIBRARIES = (
     "pytest",
+    "hypothesis",
     "numba",
     "numpy",
     "pyarrow.parquet",
@@ -114,8 +115,12 @@ def _body(project: Path, tests: tuple[str, ...], printed: Path) -> None:
     sys.path[:] = [str(project), *(place for place in sys.path if place not in ("", str(ROOT)))]
     os.chdir(project)
     import pytest
+    from hypothesis import Phase, settings
 
-    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--timeout=0", *(f"tests/{test}" for test in tests)])
+    # That a test fails is all that is asked: no example is made smaller.
+    settings.register_profile("mutations", phases=(Phase.explicit, Phase.generate))
+    settings.load_profile("mutations")
+    code = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "--timeout=600", *(f"tests/{test}" for test in tests)])
     sys.stdout.flush()
     os._exit(int(code))
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import SecretStr
 
@@ -47,6 +48,17 @@ class Store:
             {"lake_path": lake or self.lake(), "storage": self.settings(**changes), "merge_threads": 2}
         )
 
+    def make_folder(self, path: object) -> None:
+        """Make the object by which a console, or Hadoop, shows an empty folder."""
+        bucket, _, key = str(path).removeprefix("s3a://").partition("/")
+        _client(self.endpoint).put_object(Bucket=bucket, Key=f"{key}/", Body=b"")
+
+    def all_keys(self, path: object) -> list[str]:
+        """Every object below a folder, those that stand for folders included."""
+        bucket, _, key = str(path).removeprefix("s3a://").partition("/")
+        pages = _client(self.endpoint).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{key}/")
+        return [item["Key"] for page in pages for item in page.get("Contents", ())]
+
     def writes(self) -> list[str]:
         """The log's lines: method, path, conditional or plain, status."""
         return self.log.read_text().splitlines() if self.log.exists() else []
@@ -74,12 +86,16 @@ def running_store(folder: Path) -> Iterator[Store]:
 
 
 def _make_bucket(endpoint: str, bucket: str) -> None:
+    _client(endpoint).create_bucket(Bucket=bucket)
+
+
+def _client(endpoint: str) -> Any:
     import boto3
 
-    boto3.client(
+    return boto3.client(
         "s3",
         endpoint_url=endpoint,
         region_name="us-east-1",
         aws_access_key_id=ACCESS_KEY,
         aws_secret_access_key=SECRET,
-    ).create_bucket(Bucket=bucket)
+    )

@@ -9,6 +9,7 @@ from pydantic import SecretStr
 
 from cdc_pipeline.config import ConfigMistakes, SinkConfig, load_config
 from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.materialize import provider_for
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.spark import session_settings
 from cdc_pipeline.sink.storage import opened
@@ -107,6 +108,16 @@ def test_the_settings_of_all_three_users_agree() -> None:
         value = library_settings("s3a", "b", config)[name]
         assert delta_options(lake)[f"aws_{name}"] == value
         assert spark[f"spark.hadoop.fs.s3a.{'endpoint.region' if name == 'region' else name}"] == value
+
+
+def test_a_copy_is_reached_wherever_it_lies(tmp_path: Path) -> None:
+    local = SinkConfig(lake_path=tmp_path)
+    remote = SinkConfig.model_validate({"lake_path": "s3a://b/l", "storage": StorageConfig(endpoint="http://h:9")})
+    assert provider_for(local, "/copy")._storage is None
+    for config, to in ((local, "s3a://b/copy"), (remote, "/copy"), (remote, "s3a://b/copy")):
+        storage = provider_for(config, to)._storage
+        assert storage is not None
+        assert storage.jar_set == "s3"
 
 
 def test_dagsters_pages_load_while_the_store_is_away(tmp_path: Path) -> None:

@@ -82,6 +82,20 @@ def test_a_path_behaves_as_on_a_disk(lake: Path, tmp_path: Path) -> None:
         open(lake / "never a local file")  # noqa: SIM115
 
 
+def test_objects_that_stand_for_folders_are_no_files(lake: Path, store: Store) -> None:
+    """Consoles make them, and Hadoop does: a new table may be made in such a folder."""
+    for folder in (lake, lake / "shop", lake / "shop" / "orders"):
+        store.make_folder(folder)
+    assert [at.name for at in lake.iterdir()] == ["shop"]
+    assert list((lake / "shop" / "orders").iterdir()) == []
+    assert read_table_log(lake / "shop" / "orders") is None
+    replace_file(lake / "shop" / "orders" / "one", b"1")
+    assert [at.name for at in (lake / "shop" / "orders").iterdir()] == ["one"]
+    assert not (lake / "shop" / "orders").is_file()
+    assert remove_tree(lake / "shop") == 3
+    assert len(store.all_keys(lake)) == 3, "only Hadoop can remove them: test_load_verify_backfill"
+
+
 def test_an_object_that_was_not_finished_is_not_there(lake: Path) -> None:
     stream = storage_of(lake).create(lake / "half")
     stream.write(b"x" * 100)

@@ -248,11 +248,34 @@ def _always(error: CdcError) -> FakeCapture:
 
 
 def test_a_retryable_error_that_stays_fails_after_two_retries(project: Project, instance: dg.DagsterInstance) -> None:
-    capture = _always(LockError("another process is writing for this source"))
+    capture = _always(MergeError("Spark went away"))
     run = execute_capture(_loaded(project, capture), instance=instance)
     assert len(capture.bounds) == 3
+    assert isinstance(run.error, MergeError)
+    assert _failure(instance, run).metadata["error"].value == "MergeError"
+
+
+def test_k16_whoever_holds_the_lock_is_waited_for_and_named_once(
+    project: Project, instance: dg.DagsterInstance
+) -> None:
+    """Captures of a load or a verification that is no run of this job: a scheduled run does not fail for them."""
+
+    def held(call: int) -> None:
+        if call <= 2:
+            raise LockError("another run is writing for this source", got="held by process 7 on there")
+
+    capture = FakeCapture(TWO_CUTS, before=held)
+    told: list[list[str]] = []
+    run = execute_capture(_loaded(project, capture), instance=instance, on_waiting=told.append)
+    assert run.succeeded
+    assert len(capture.bounds) == 3
+    assert told == [["held by process 7 on there"]]
+
+
+def test_k16_a_lock_that_is_held_for_too_long_fails_the_run(project: Project, instance: dg.DagsterInstance) -> None:
+    write_config(project.jobs, "shop", include=("shop.*",), extra="snapshot: {lock_wait_s: 0}\n")
+    run = execute_capture(_loaded(project, _always(LockError("another run is writing"))), instance=instance)
     assert isinstance(run.error, LockError)
-    assert _failure(instance, run).metadata["error"].value == "LockError"
 
 
 def _failure(instance: dg.DagsterInstance, run: CaptureRun) -> dg.Failure:

@@ -44,6 +44,13 @@ def test_k7_of_equal_alignments_the_times_decide_and_then_the_shortest() -> None
     assert match_overlap(history, made([7, 7, 7, 7], [61, 62, 63, 64])) == OverlapMatch(1, is_whole=True)
 
 
+def test_k7_two_transactions_are_the_same_by_both_halves_of_their_hash() -> None:
+    for half in (0, 1):
+        history, stream = made([1, 2, 3]), made([1, 2, 3])
+        stream.hashes[1, half] += 1
+        assert match_overlap(history, stream) == OverlapMatch(1, is_whole=False)
+
+
 @given(
     st.lists(st.integers(1, 1 << 40), min_size=1, max_size=30, unique=True),
     st.data(),

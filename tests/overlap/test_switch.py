@@ -117,11 +117,13 @@ def test_k7_what_comes_after_the_cursor_is_no_history(pair: ReplicaPair, tmp_pat
     assert result.position.offset > source.earliest_position().offset
 
 
-def test_k7_no_history_and_a_damaged_one(pair: ReplicaPair, tmp_path: Path) -> None:
+def test_k7_no_history_a_damaged_one_and_one_with_a_gap(pair: ReplicaPair, tmp_path: Path) -> None:
     config = config_of(pair.primary, tmp_path / "lake")
     cursors = MemoryCursorStore()
-    capture(config, cursors=cursors)
+    capture(config, cursors=cursors, bound=TransactionsBoundConfig(transactions=4))
     path = history_path(config)
+    early = path.read_bytes()
+    capture(config, cursors=cursors)
     content = path.read_bytes()
     path.write_bytes(content[:-1])
     with pytest.raises(LakeStateError, match="damaged"):
@@ -132,6 +134,11 @@ def test_k7_no_history_and_a_damaged_one(pair: ReplicaPair, tmp_path: Path) -> N
     assert cursors.cursor is not None
     assert result.until_us is not None
     assert result.until_us >= cursors.cursor.timestamp_s * 1_000_000
+    # One that ends before the cursor lacks what comes next: nothing is added to it.
+    path.write_bytes(early)
+    pair.primary.execute("INSERT INTO shop.t VALUES (100, 0)")
+    capture(config, cursors=cursors)
+    assert len(read_history(path).entries) == 1
 
 
 def test_k7_a_log_with_gtids_keeps_no_history(start_server: Callable[..., Server], tmp_path: Path) -> None:

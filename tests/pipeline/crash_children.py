@@ -19,7 +19,12 @@ _context = multiprocessing.get_context("forkserver")
 
 
 def run_child(
-    arguments: list[str], *, environment: Mapping[str, str], folder: Path, module: str = "tests.pipeline.crash_child"
+    arguments: list[str],
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    module: str = "tests.pipeline.crash_child",
+    timeout_s: float = _TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
     """`main` of `module` with `arguments` in a process of its own; what it prints goes through files in `folder`.
 
@@ -30,11 +35,11 @@ def run_child(
     printed = [folder / "child.out", folder / "child.err"]
     child = _context.Process(target=_body, args=(module, arguments, dict(environment), *map(str, printed)))
     child.start()
-    child.join(_TIMEOUT_S)
+    child.join(timeout_s)
     if child.exitcode is None:
         child.kill()
         child.join()
-        raise subprocess.TimeoutExpired(arguments, _TIMEOUT_S, *(file.read_bytes() for file in printed))
+        raise subprocess.TimeoutExpired(arguments, timeout_s, *(file.read_bytes() for file in printed))
     out, err = (file.read_text(encoding="utf-8") for file in printed)
     return subprocess.CompletedProcess(arguments, child.exitcode, out, err)
 

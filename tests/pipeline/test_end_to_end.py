@@ -13,6 +13,8 @@ from cdc_pipeline.config import PipelineConfig, TransactionsBoundConfig
 from cdc_pipeline.errors import UnsupportedEventError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.state import last_cut
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.workload import COLUMNS, Workload, create_tables
 from tests.servers import Server
@@ -86,7 +88,7 @@ def test_lake_follows_the_server(server: Server, fresh_database: str, make_confi
     workload.close()
 
 
-def test_bounded_runs_join(
+def test_k2_bounded_runs_join_and_the_cursor_follows_each_cut(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
     """Runs of a few transactions each cover the log without a gap, and end where one run would."""
@@ -105,6 +107,10 @@ def test_bounded_runs_join(
         if report.outcome == "nothing_new":
             break
         assert report.interval.transactions_seen <= 7
+        # At once, and not by the next run, which would make good for it (K3).
+        cut = last_cut(LakePaths(config.sink.lake_path, config.name))
+        written = [entry.cursor for entry in cursors.history(1000) if "cut" in entry.metadata]
+        assert written[:1] == ([cut.cursor] if cut is not None else [])
         seen += report.interval.transactions_seen
         reports.append(report)
     assert len(reports) > 1

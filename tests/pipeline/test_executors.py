@@ -11,19 +11,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import cdc_pipeline
 from cdc_pipeline.binlog.rows import RowsSelection, count_rows
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import UnrepresentableValueError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.commit import cursor_state
-from cdc_pipeline.pipeline.raw_staging import uses_executors
+from cdc_pipeline.pipeline.raw_staging import RawStaging, raw_staging, uses_executors
 from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.executors import lack_of_executors
 from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import BatchRecord, Interval
+from cdc_pipeline.sink.manifest import BatchRecord, Interval, Note
 from cdc_pipeline.sink.raw_files import RawRows, raw_events
 from cdc_pipeline.sink.staging import TargetPlan
 from tests.binlog_rows.synthetic import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column
@@ -128,6 +131,29 @@ def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
     assert "not valid" in held.what
 
 
+def test_executors_are_asked_before_auto_trusts_them(
+    make_config: MakeConfig, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert lack_of_executors(spark) == ""
+    monkeypatch.setattr(cdc_pipeline, "__version__", "0.0.0")
+    lack = lack_of_executors(spark)
+    assert "the driver has 0.0.0" in lack
+
+    notes: list[Note] = []
+
+    def staging(decode: str) -> RawStaging | None:
+        sink = {"lake_path": "lake", "spark": {"master": "spark://there:7077"}}
+        batch = {"decode": decode, "executors_bytes_min": 0}
+        config = make_config({"kind": "archive", "directory": "there"}, include=["a.b"], batch=batch, sink=sink)
+        targets = Targets(config, None)
+        return raw_staging(config, targets, bytes_expected=1, epoch=1, lack=lambda: lack, note=notes.append)
+
+    assert staging("auto") is None
+    assert [(note.kind, lack in note.text) for note in notes] == [("decoded_in_driver", True)]
+    assert staging("executors") is not None, "where a user says so, nothing is asked"
+    assert len(notes) == 1
+
+
 def test_executors_decode_huge_runs_on_a_cluster_alone(make_config: MakeConfig) -> None:
     def uses(master: str, bytes_expected: int, **batch: Any) -> bool:
         sink = {"lake_path": "lake", "spark": {"master": master}}
@@ -138,5 +164,7 @@ def test_executors_decode_huge_runs_on_a_cluster_alone(make_config: MakeConfig) 
     assert uses("spark://there:7077", 1 << 40, decode="auto")
     assert not uses("spark://there:7077", 1 << 20, decode="auto")
     assert uses("spark://there:7077", 1 << 20, decode="auto", executors_bytes_min=1 << 20)
-    assert not uses("spark://there:7077", 1 << 40)
+    assert uses("spark://there:7077", 1 << 40), "the default"
+    assert not uses("local", 1 << 40)
+    assert uses("local-cluster[1,1,1024]", 1 << 40)
     assert uses("local[2]", 0, decode="executors")

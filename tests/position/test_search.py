@@ -67,6 +67,20 @@ def test_k6_it_finds_what_the_slow_twin_finds(journals: list[tuple[int, list[int
     assert place(log, search_by_time(log, t_us=t_us)) == twin(journals, t_us)
 
 
+def test_k6_it_finds_the_first_around_every_moment_of_a_small_log() -> None:
+    """A transaction that is earlier than the one before it, and one in the second in which the next journal begins."""
+    journals = [
+        (1_000, [1_001_500_000, 1_009_000_000, 1_010_200_000]),
+        (1_010, [1_013_000_000, 1_011_000_000, 1_015_000_000]),
+        (1_020, [1_025_000_000]),
+    ]
+    moments = [commit for _, commits in journals for commit in commits] + [at * SECOND_US for at, _ in journals]
+    chunks = [timed_journal(number, commits, created_s=at) for number, (at, commits) in enumerate(journals, 1)]
+    for log in (log_of(journals), ListSource(chunks)):
+        for t_us in (moment + by_us for moment in moments for by_us in (-100_000, 0, 1, 100_000)):
+            assert place(log, search_by_time(log, t_us=t_us)) == twin(journals, t_us), t_us
+
+
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.integers(1_000, 1_400), min_size=1, max_size=4 * ALL_ASKED_MAX).map(sorted),

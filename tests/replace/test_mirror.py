@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind
+from cdc_pipeline.errors import LockError
 from cdc_pipeline.sink.cuts import check_readable
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.delta_log import read_table_log
@@ -73,7 +74,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     assert len(rows(lakes)) == 5
 
 
-def test_k2_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_once(
+def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_once(
     open_sink: Callable[[str], DeltaSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lakes = Lakes(open_sink)
@@ -96,6 +97,12 @@ def test_k2_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_once
     left = {file.name for file in folder.glob("*.parquet")}
     assert left
     assert read_table_log(folder) is None
+    monkeypatch.setattr(ContentCommit, "commit", commit)
+    with monkeypatch.context() as patched:
+        patched.setattr(lakes.main, "_told", lambda joint: _lose_lock(patched, lakes.main, joint))
+        with pytest.raises(LockError, match="lost while files were copied"):
+            lakes.main.finish(record)
+    assert read_table_log(folder) is None, "K16: whoever has lost the source's lock commits nothing"
     monkeypatch.setattr(ContentCommit, "commit", after)
     with pytest.raises(KeyboardInterrupt):
         lakes.main.finish(record)
@@ -114,3 +121,11 @@ def test_k2_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_once
     # A row that is there already is not appended: the table is not as its CREATE left it.
     apply(lakes.main, loading, (ORDERS, [insert(id=3, total=33), insert(id=4, total=4)], 700))
     assert rows(lakes) == [(0, 0), (1, 1), (2, 2), (3, 33), (4, 4)]
+
+
+def _lose_lock(patched: pytest.MonkeyPatch, sink: DeltaSink, joint: str) -> None:
+    def refuse() -> None:
+        raise LockError("lost while files were copied")
+
+    if joint == "before_replaced":
+        patched.setattr(sink, "_lock_check", refuse)

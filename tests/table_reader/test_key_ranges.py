@@ -10,6 +10,7 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import ConfigError, SchemaError
+from cdc_pipeline.source import key_ranges
 from cdc_pipeline.source.key_ranges import ALL_ROWS, KeyRange, plan_ranges, usable_key
 from cdc_pipeline.source.table_reader import TableReader
 from tests.servers import Server
@@ -140,6 +141,21 @@ def test_a_plan_goes_on_from_any_bound(server: Server, fresh_database: str) -> N
         with pytest.raises(ConfigError) as caught:
             list(reader.select(schema, bounds=odd[0], where="nonsense = 1"))
         assert caught.value.setting == "where"
+
+
+@pytest.mark.mysql
+def test_a_bound_that_is_not_beyond_the_one_before_it_stops_the_plan(
+    mysql_server: Server, mysql_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it would be with a FLOAT of which only six digits were told."""
+    mysql_server.execute_all(
+        f"USE `{mysql_database}`", "CREATE TABLE t (f FLOAT PRIMARY KEY)", "INSERT INTO t VALUES (16777215), (16777214)"
+    )
+    schema = catalog_schema(mysql_server, mysql_database, "t")
+    monkeypatch.setattr(key_ranges, "_expression", lambda column: f"`{column.name}`")
+    with table_reader(mysql_server) as reader, pytest.raises(SchemaError, match="the same bound again") as caught:
+        list(plan_ranges(reader, schema, schema.key_names, 1))
+    assert caught.value.table == f"{mysql_database}.t"
 
 
 def test_which_key_is_usable(server: Server, fresh_database: str) -> None:

@@ -21,6 +21,8 @@ from tests.binlog_rows.journals import read_chunk
 from tests.servers import Server
 from tests.table_reader.helpers import catalog_schema, control, selected, table_reader
 
+WITHOUT_GTIDS = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
+
 
 @contextmanager
 def writer(server: Server, database: str, table: str = "w", *, pause_s: float = 0) -> Iterator[None]:
@@ -153,8 +155,10 @@ def test_what_was_never_committed_is_no_low_mark(server: Server) -> None:
 
 
 @pytest.mark.mysql
-def test_k17_mysql_without_gtids_has_an_earlier_boundary(start_server: Callable[..., Server]) -> None:
-    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
+def test_k17_mysql_without_gtids_has_an_earlier_boundary_where_its_locks_are_not_seen(
+    start_server: Callable[..., Server],
+) -> None:
+    server = start_server("mysql", **WITHOUT_GTIDS)
     server.execute_all("CREATE DATABASE d", "CREATE TABLE d.w (id INT PRIMARY KEY)", "INSERT INTO d.w VALUES (1)")
     with control(server) as connection, table_reader(server) as reader:
         old = connection.end_position()
@@ -163,21 +167,19 @@ def test_k17_mysql_without_gtids_has_an_earlier_boundary(start_server: Callable[
         server.flush_journal()
         assert committed(connection, old)
         assert wait_committed(connection, old) == old
-        with pytest.raises(ServerSettingError) as caught:
+        with pytest.raises(ServerSettingError, match="locks") as caught:
             exact_view(reader)
         assert caught.value.setting == "gtid_mode"
+        assert "does not record" in str(caught.value.got)
         assert not reader.in_view
 
 
-@pytest.mark.mysql
-def test_k17_a_transaction_between_flush_and_commit_is_not_committed(start_server: Callable[..., Server]) -> None:
-    """A semi-synchronous source that waits for a replica holds a transaction there: in the log, in no view."""
-    server = start_server("mysql")
-    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.w (id INT PRIMARY KEY AUTO_INCREMENT)")
+@contextmanager
+def between_flush_and_commit(server: Server, *statements: str) -> Iterator[Position]:
+    """A semi-synchronous source that waits for a replica holds a transaction there: in the log, in no view. Gives the
+    log's end of before."""
     server.execute("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")
-    schema = catalog_schema(server, "d", "w")
-    with control(server) as connection, table_reader(server) as reader:
-        assert selected(reader, schema)[0].num_rows == 0
+    with control(server) as connection:
         start = connection.end_position()
         server.execute_all(
             "SET GLOBAL rpl_semi_sync_source_wait_point = AFTER_SYNC",
@@ -186,17 +188,81 @@ def test_k17_a_transaction_between_flush_and_commit_is_not_committed(start_serve
             "SET GLOBAL rpl_semi_sync_source_enabled = ON",
         )
 
-        def insert() -> None:
-            with closing(server.root_connection(database="d")) as other, other.cursor() as cursor:
-                cursor.execute("INSERT INTO w VALUES ()")
+        def write() -> None:
+            with closing(server.root_connection(database="d", autocommit=True)) as other, other.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
 
-        thread = threading.Thread(target=insert)
+        thread = threading.Thread(target=write)
         thread.start()
         try:
             deadline_s = time.monotonic() + 20
             while connection.end_position().order == start.order:
                 assert time.monotonic() < deadline_s
                 threading.Event().wait(0.02)
+            yield start
+        finally:
+            server.execute("SET GLOBAL rpl_semi_sync_source_enabled = OFF")
+            thread.join()
+
+
+@pytest.mark.mysql
+def test_k17_mysql_without_gtids_proves_a_place_by_the_locks_of_those_who_commit(
+    start_server: Callable[..., Server],
+) -> None:
+    """Also of an XA COMMIT; and with a writer who never pauses."""
+    server = start_server("mysql", performance_schema=True, **WITHOUT_GTIDS)
+    server.execute_all(
+        "CREATE DATABASE d",
+        "CREATE TABLE d.w (id INT PRIMARY KEY AUTO_INCREMENT)",
+        "XA START 'x'",
+        "INSERT INTO d.w VALUES ()",
+        "XA END 'x'",
+        "XA PREPARE 'x'",
+    )
+    server.new_session()
+    schema = catalog_schema(server, "d", "w")
+    with control(server) as connection, table_reader(server) as reader:
+        assert committed(connection, connection.end_position())
+        with between_flush_and_commit(server, "XA COMMIT 'x'"):
+            flushed = connection.end_position()
+            assert not committed(connection, flushed)
+            assert wait_committed(connection, flushed, timeout_s=0.2) == Position(flushed.journal, 4)
+            with pytest.raises(TableReadInterruptedError, match="in flight"):
+                exact_view(reader, timeout_s=0.2)
+            assert not reader.in_view
+            assert selected(reader, schema)[0].num_rows == 0
+        assert wait_committed(connection, flushed) == flushed
+        assert exact_view(reader).position == Position(flushed.journal, flushed.offset)
+        assert selected(reader, schema)[0].num_rows == 1
+        reader.end_view()
+        assert not committed(connection, Position(flushed.journal, flushed.offset + 1))
+        server.execute("TRUNCATE d.w")
+        server.flush_journal()
+        first = len(server.journals()) - 1
+        seen = []
+        with writer(server, "d"):
+            for _ in range(5):
+                end = connection.end_position()
+                low = wait_committed(connection, end)
+                assert low == end
+                reader.begin_view()
+                seen.append((Mark.at(low), selected(reader, schema)[0].num_rows))
+                reader.end_view()
+        server.flush_journal()
+        places = places_of_rows(server.journals()[first:])
+        assert all(before(places, mark) <= rows for mark, rows in seen)
+        assert seen[0][1] < seen[-1][1]
+
+
+@pytest.mark.mysql
+def test_k17_a_transaction_between_flush_and_commit_is_not_committed(start_server: Callable[..., Server]) -> None:
+    server = start_server("mysql")
+    server.execute_all("CREATE DATABASE d", "CREATE TABLE d.w (id INT PRIMARY KEY AUTO_INCREMENT)")
+    schema = catalog_schema(server, "d", "w")
+    with control(server) as connection, table_reader(server) as reader:
+        assert selected(reader, schema)[0].num_rows == 0
+        with between_flush_and_commit(server, "INSERT INTO w VALUES ()") as start:
             end = connection.end_position()
             uuid, number = start.gtid_set.rpartition(":")[0], int(start.gtid_set.rpartition("-")[2])
             flushed = Position(end.journal, end.offset, gtid_set=f"{uuid}:1-{number + 1}")
@@ -205,9 +271,6 @@ def test_k17_a_transaction_between_flush_and_commit_is_not_committed(start_serve
             with pytest.raises(TableReadInterruptedError, match="in flight"):
                 exact_view(reader, timeout_s=0.3)
             assert not reader.in_view
-        finally:
-            server.execute("SET GLOBAL rpl_semi_sync_source_enabled = OFF")
-            thread.join()
         assert wait_committed(connection, flushed) == flushed
         mark = exact_view(reader)
         assert (mark.journal, mark.offset) == (end.journal, end.offset)

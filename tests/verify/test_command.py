@@ -155,3 +155,15 @@ def test_a_repair_is_confirmed(project: Project) -> None:
     for arguments in (["--repair"], ["--sample", "0"], ["--sample", "101"]):
         result = CliRunner().invoke(cli, ["--jobs", str(project.jobs), "verify", "shop", *arguments])
         assert result.exit_code == 2, result.output
+
+
+def test_what_cannot_be_verified_is_a_failure_or_wrong_usage(project: Project) -> None:
+    archive = "source: {kind: archive, directory: .}\nsink: {lake_path: ../lake}\n"
+    nobody = "source: {kind: live, host: 127.0.0.1, port: 1, user: u, password: p}\nsink: {lake_path: ../lake}\n"
+    for document, code, error in ((archive, 2, "ConfigError"), (nobody, 1, "ServerUnreachableError")):
+        (project.jobs / "shop.yaml").write_text(document)
+        result = CliRunner().invoke(cli, ["--jobs", str(project.jobs), "verify", "shop", "--json"])
+        assert result.exit_code == code, result.output
+        told = json.loads(result.stdout)
+        assert told["error"] == error
+        assert told["what"]

@@ -13,6 +13,7 @@ import pytest
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.expand import INSERT, TS_TYPE, StagedRows
 from cdc_pipeline.sink.manifest import RecordedTarget
+from cdc_pipeline.sink.verify_checks import duplicate_keys, history_intervals
 from cdc_pipeline.sink.verify_compare import DIFFERENCES, Changed, Found, Wanted, compare, highest_seq, read_found
 from cdc_pipeline.sink.verify_scratch import Scratch
 from cdc_pipeline.sink.verify_sides import Sides
@@ -79,6 +80,10 @@ def test_k17_each_kind_is_told_and_keys_that_changed_are_left_out(spark: Any, tm
     assert first.folder is not None
     again = compared(by_key, Changed(), wanted=Wanted(first.folder, ("left_out",)))
     assert told(by_key, again) == [("different", (7,), ("a",), 0), ("missing", (9,), (), 1)]
+    scratch.add_table("unread", pa.table({"k0": pa.array([5, 8], pa.int32())}))
+    without = compared(by_key, Changed(), unread=scratch.files("unread"))
+    assert without.stale == 1
+    assert "extra" not in without.counts
     assert highest_seq(spark, by_key, low=5, high=98) == 6
     assert highest_seq(spark, by_key, low=100, high=200) is None
 
@@ -117,3 +122,30 @@ def test_a_changelog_is_its_last_images_and_what_they_do_not_hold_does_not_diffe
     )
     assert told(sides, found) == [("different", (4,), ("b",), 0)]
     assert (found.rows_source, found.rows_lake) == (2, 2)
+
+
+def test_versions_that_overlap_or_do_not_end_are_counted_and_two_current_ones_are_a_duplicate(
+    spark: Any, tmp_path: Path
+) -> None:
+    lake, scratch = tmp_path / "t", Scratch(tmp_path / "scratch", tmp_path)
+    spark.sql(
+        f"CREATE TABLE delta.`{lake}` (id int, a int, b int, _cdc_seq decimal(38,0), __START_AT decimal(38,0), "
+        "__END_AT decimal(38,0)) USING delta"
+    )
+    # One after the other; the first ends too late; the first does not end; a row that went and came back.
+    spark.sql(f"""
+        INSERT INTO delta.`{lake}` VALUES (1,0,0,1,1,5),(1,1,1,5,5,NULL), (2,0,0,1,1,6),(2,2,2,4,4,NULL),
+            (3,3,3,1,1,NULL),(3,3,3,3,3,NULL), (4,0,0,1,1,2),(4,9,4,5,5,NULL)""")
+    assert history_intervals(spark, lake, 1, key=("id",)) == {
+        "versions": 8, "keys": 4, "overlaps": 1, "not_ended": 1, "gaps": 1
+    }  # fmt: skip
+    assert duplicate_keys(spark, lake, 1, mode="history", key=("id",)) == 1
+    columns = tuple(TargetColumn(name=name, delta_type=kind) for name, kind in COLUMNS)
+    target = RecordedTarget(table="d.t", app_id="x", columns=columns, key=("id",), mode="history")
+    sides = Sides(target=target, columns=("id", "a", "b"), key=("id",), path=lake, version=1)
+    rows: list[Row] = [(1, 1, 1), (2, 2, 2), (3, 3, 3), (4, 4, 4)]
+    found = compare(
+        spark, sides, source_files=source(scratch, target, rows), source_rows=4, source_bytes=100,
+        folder=scratch.new_folder(), changed=Changed(),
+    )  # fmt: skip
+    assert told(sides, found) == [("different", (4,), ("a",), 0), ("duplicate", (3,), (), -1)]

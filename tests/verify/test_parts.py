@@ -18,9 +18,19 @@ from cdc_pipeline.pipeline.checks import checks_of
 from cdc_pipeline.pipeline.verify_keys import KEYS_PER_STATEMENT, conditions, leads_back
 from cdc_pipeline.pipeline.verify_repair import _staged, repairable
 from cdc_pipeline.pipeline.verify_report import Difference, ForeignChange, Status, TableVerified, VerifyReport
+from cdc_pipeline.schema.steps import (
+    AddColumn,
+    DropColumn,
+    FillColumns,
+    RemoveRows,
+    RenameColumn,
+    Step,
+    WidenColumn,
+)
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE, UPDATE
-from cdc_pipeline.sink.manifest import RecordedTarget
+from cdc_pipeline.sink.given import given_after
+from cdc_pipeline.sink.manifest import CutTable, GivenValue, RecordedContent, RecordedTarget
 from cdc_pipeline.sink.verify_sides import Sides
 
 BASE = pack_seq(3, 7, 4711)
@@ -122,11 +132,40 @@ def test_what_has_no_repair_says_so() -> None:
     assert "K18" in repairable("changelog", ["missing"])
     assert repairable("soft_delete", ["duplicate"])
     assert repairable("mirror", ["ambiguous"])
+    assert repairable("mirror", ["extra"], unread=True)
     assert not repairable("mirror", ["missing", "extra", "different", "duplicate"])
 
 
 def verified(status: Status = "equal", **more: Any) -> TableVerified:
     return TableVerified(target="d.t", sources=("d.t",), mode="mirror", key=("id",), status=status, rounds=1, **more)
+
+
+def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_columns() -> None:
+    column = TargetColumn(name="id", delta_type="int")
+
+    def after(before: tuple[GivenValue, ...], *steps: Step, **more: Any) -> tuple[GivenValue, ...]:
+        target = RecordedTarget(
+            table="d.t", app_id="x", mode=more.pop("mode", "changelog"), columns=(column,), key=(), schema_steps=steps,
+            **more,
+        )  # fmt: skip
+        return given_after(CutTable(delta_version=1, given=before), target)
+
+    values = (("n", "int", "7"), ("made", "int", "`id` + 1"))
+    steps = (AddColumn(name="n", delta_type="int"), FillColumns(values=values, defaults=("n",), seq="100"))
+    (one,) = given = after((), *steps)
+    assert one == GivenValue(column="n", delta_type="int", value="7", seq="100")
+    assert after((), *steps, mode="mirror") == ()
+    renamed = after(given, RenameColumn(name="n", new_name="m"), WidenColumn(name="m", delta_type="bigint"))
+    assert renamed == (one.model_copy(update={"column": "m", "delta_type": "bigint"}),)
+    assert after(renamed, DropColumn(name="m")) == ()
+    assert after(renamed, RemoveRows(op="truncate")) == ()
+    assert after(given) == given
+    assert after(given, create=True) == ()
+    content = RecordedContent(path="p", version=1, app_id="y", given=renamed)
+    assert after(given, content=content) == renamed, "all of it is new"
+    assert after(given, content=content.model_copy(update={"keeps_rows": True})) == (*given, *renamed)
+    restarts = {"keeps_rows": True, "restarts": True}
+    assert after(given, content=content.model_copy(update=restarts)) == renamed
 
 
 @pytest.mark.parametrize(

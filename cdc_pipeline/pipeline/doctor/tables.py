@@ -13,6 +13,8 @@ from cdc_pipeline.pipeline.doctor.context import Context, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.schema.types import check_column_names, quoted_table
+from cdc_pipeline.sink.mode_columns import keeps_every_change
+from cdc_pipeline.source.commit_locks import CommitLocks, LocksUnseenError
 
 # They keep nothing when a transaction is rolled back, or nothing at all.
 _TRANSACTIONAL: Final = frozenset({"INNODB", "NDBCLUSTER", "ROCKSDB", "TOKUDB"})
@@ -132,6 +134,37 @@ def _keys(context: Context) -> Iterator[Told]:
         yield ok("every captured table has a key")
 
 
+def _exact_views(context: Context) -> Iterator[Told]:
+    """K17: where a change that is applied twice would leave a mark, a load needs a view at an exact place."""
+    mode = context.variables.get("gtid_mode", "OFF").upper()
+    if context.server.flavor != "mysql" or mode == "ON":
+        return
+    try:
+        CommitLocks(context.server.rows).held()
+    except LocksUnseenError as unseen:
+        why = unseen.what
+    else:
+        return
+    routes = Routes(context.config)
+    names = [
+        table.name
+        for table in context.tables_with_rows
+        if any(
+            keeps_every_change(route.rule.mode, route.rule.key or (("",) if table.has_key else ()))
+            for route in routes.of(*table.name.split(".", 1))
+        )
+    ]
+    if names:
+        yield warning(
+            "tables that cannot be loaded from their rows, nor compared with them: histories, changelogs and tables "
+            "without a key are read in one view at an exactly known place, which MySQL tells by GTIDs or its locks",
+            expected="gtid_mode = ON, or metadata locks that the account sees",
+            got=f"{mode}, and {why}: {listed(names)}",
+            mend=f"GRANT SELECT ON performance_schema.* TO {context.server.account}; with performance_schema = ON; or "
+            "switch GTIDs on; or keep these tables as mirrors with a key",
+        )
+
+
 def _cascades(context: Context) -> Iterator[Told]:
     from cdc_pipeline.source.cascades import SWITCH, unlogged_cascades
 
@@ -241,6 +274,7 @@ CHECKS: Final = checks(
     not_tables=_not_tables,
     columns=_columns,
     keys=_keys,
+    exact_views=_exact_views,
     cascades=_cascades,
     engines=_engines,
     partitions=_partitions,

@@ -1,0 +1,1 @@
+"""Old journals replayed: in parallel beside one after the other."""

@@ -1,0 +1,72 @@
+"""Eight archived journals into a side lake: with ``--parallel`` beside one after the other, in one run.
+
+    python -m benchmarks.backfill [--json]          CHANGES=1000000 by default
+
+CPU-seconds of each way's process tree, JVM and Python workers with their start included; each way in a process of its
+own. What both made is compared row by row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.backfill.journals import write_archive
+from benchmarks.backfill.ways import WAYS, Spent, fill, same
+from benchmarks.report import Figure, report
+
+CHANGES = int(os.environ.get("CHANGES", "1000000"))
+CPU_TIMES_MAX = 1.5
+
+
+def _told(*arguments: str) -> str:
+    """What a process of its own prints last."""
+    command = [sys.executable, "-m", "benchmarks.backfill", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.splitlines()[-1]
+
+
+def measured(way: str, archive: Path, side: Path) -> Spent:
+    """One way, in a process of its own."""
+    spent = Spent(**json.loads(_told("way", way, str(archive), str(side))))
+    print(f"{way}: {spent.cpu_s:.1f} CPU-s, {spent.wall_s:.1f} s", file=sys.stderr, flush=True)
+    return spent
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["way"]:
+        print(json.dumps(fill(sys.argv[2], Path(sys.argv[3]), Path(sys.argv[4])).plain()), flush=True)
+        return 0
+    if sys.argv[1:2] == ["same"]:
+        print(json.dumps(same(Path(sys.argv[2]))), flush=True)
+        return 0
+    with tempfile.TemporaryDirectory(prefix="cdc-bench-backfill-") as name:
+        folder = Path(name)
+        small, archive = folder / "small", folder / "archive"
+        write_archive(small, 1)
+        measured("parallel", small, folder / "warm")  # kernels that are not compiled yet
+        write_archive(archive, CHANGES)
+        size_mib = sum(file.stat().st_size for file in archive.iterdir()) / (1 << 20)
+        in_order, parallel = (measured(way, archive, folder / way) for way in WAYS)
+        rows, differing = json.loads(_told("same", name))
+    if not rows or differing:
+        raise SystemExit(f"the two ways differ in {differing:,} of {rows:,} rows")
+    share = parallel.bytes_parallel / (1 << 20) / size_mib
+    figures = [
+        Figure(f"{CHANGES / 1e6:g} M changes in {size_mib:,.0f} MiB, one after the other", in_order.cpu_s, "CPU-s"),
+        Figure("... in parallel", parallel.cpu_s, "CPU-s"),
+        Figure("... beside one after the other", parallel.cpu_s / in_order.cpu_s, "times", at_most=CPU_TIMES_MAX),
+        Figure("... of the journals, decoded by tasks", 100 * share, "percent", at_least=90),
+        Figure("one after the other", in_order.wall_s, "s"),
+        Figure("... in parallel", parallel.wall_s, "s"),
+        Figure(f"rows that differ, of {rows:,}", differing, "rows", at_most=0),
+    ]
+    return report("replaying an archive", figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,35 @@
+"""Every page is found from the README, and every link between pages leads somewhere."""
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").glob("*.md"))]
+_LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+
+
+def _links(page: Path) -> list[tuple[Path, str]]:
+    """Files and anchors that a page leads to."""
+    found = _LINK.findall(page.read_text(encoding="utf-8"))
+    return [((page.parent / path).resolve() if path else page, anchor) for path, anchor in found if ":" not in path]
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = _HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w\- ]", "", heading.lower().strip()).replace(" ", "-") for heading in headings}
+
+
+def test_every_page_of_docs_is_linked_from_the_readme() -> None:
+    linked = {page for page, _ in _links(ROOT / "README.md")}
+    assert not [page.name for page in PAGES[1:] if page not in linked]
+
+
+def test_links_lead_to_files_and_headings_that_are_there() -> None:
+    broken = [
+        f"{page.name}: {target.name}#{anchor}"
+        for page in PAGES
+        for target, anchor in _links(page)
+        if not target.exists() or (anchor and anchor not in _anchors(target))
+    ]
+    assert not broken

@@ -1,0 +1,245 @@
+"""What is taken out of the rules of reading (K5 to K9), and the test that must fail then."""
+
+# ruff: noqa: E501 - texts of the sources stand here as they do there
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.mutations.runner import Mutation
+
+_ENDS: Final = "journal_ends/test_live_ends.py::"
+_BUFFER: Final = "transaction/test_buffer.py::"
+_SEARCH: Final = "position/test_search.py::"
+_MATCH: Final = "overlap/test_match.py::"
+_SWITCH: Final = "overlap/test_switch.py::"
+_FAILOVER: Final = "pipeline/test_failover.py::"
+_XA: Final = "sink/test_xa.py::"
+_RING: Final = "store/test_memory.py"
+
+READING: Final[tuple[Mutation, ...]] = (
+    # -- K5: the end of a journal is proved ----------------------------------------------------------------------------
+    Mutation(
+        "K5", "the next journal's list must name the same transactions", "source/journal_ends.py",
+        "            if is_known and not missing and not unknown:\n", "            if is_known:\n",
+        _ENDS + "test_k5_a_journal_that_lost_its_tail_stops",
+    ),
+    Mutation(
+        "K5", "what was executed before the start counts", "source/journal_ends.py",
+        "        missing = theirs.subtract(read).subtract(base)\n", "        missing = theirs.subtract(read)\n",
+        _ENDS + "test_k5_a_killed_servers_end_is_proved_by_the_next_set",
+    ),
+    Mutation(
+        "K5", "without GTIDs an end is accepted by name alone", "source/journal_ends.py",
+        "        if self._journal in self._accepted:\n", "        if True:\n",
+        "source_archive/test_archive.py::test_k5_without_gtids_an_open_end_is_not_proved",
+    ),
+    Mutation(
+        "K5", "an acceptance that is used is recorded", "source/journal_ends.py",
+        "            self._on_accepted(AcceptedEnd(self._journal, offset, following.journal))\n", "",
+        "journal_ends/test_accepted_in_a_run.py::test_k5_an_acceptance_that_is_used_is_recorded",
+    ),
+    Mutation(
+        "K5", "a transaction that did not end was never committed", "source/journal_ends.py",
+        "        if not last_is_open:\n", "        if True:\n",
+        _ENDS + "test_k5_an_unfinished_transaction_at_a_proved_end_never_was",
+    ),
+    Mutation(
+        "K5", "nothing of the next journal comes before the proof", "source/journal_ends.py",
+        "                if found:\n                    self._prove(held[0], text)\n                    yield from self._deliver(held)\n",
+        "                if found:\n                    yield from held\n                    self._prove(held[0], text)\n                    self._passed(held[0])\n",
+        _ENDS + "test_k5_a_journal_that_lost_its_tail_stops",
+    ),
+    Mutation(
+        "K5", "an unfinished transaction is dropped", "transaction/buffer.py",
+        "        self._held = []\n        self._open_events = 0\n        if not is_announced:\n",
+        "        self._open_events = 0\n        if not is_announced:\n",
+        _BUFFER + "test_k5_an_unfinished_transaction_of_which_nothing_left_is_dropped_and_counted",
+    ),
+    Mutation(
+        "K5", "pieces of it that have left are taken back", "transaction/buffer.py",
+        "        if not is_announced:\n            return row\n", "        return row\n",
+        _BUFFER + "test_k5_pieces_that_left_before_are_followed_by_an_abandoned_mark",
+    ),
+    Mutation(
+        "K5", "an archive ends at its last whole transaction", "source/archive_ends.py",
+        "last = chunk.events[whole - 1]\n", "last = chunk.events[grouped.rows - 1]\n",
+        "source_archive/test_archive.py",
+    ),
+    # -- K6: search by time --------------------------------------------------------------------------------------------
+    Mutation(
+        "K6", "commit times count, not those of headers", "position/search.py",
+        'chunk.events["commit_ts_us"][starts] >= t_us', 'SECOND_US * chunk.events["timestamp_s"][starts].astype(np.int64) >= t_us',
+        _SEARCH + "test_k6_it_finds_the_first_around_every_moment_of_a_small_log",
+    ),
+    Mutation(
+        "K6", "the first in the order of the log counts", "position/search.py",
+        "int(np.min(found))", "int(np.max(found))",
+        _SEARCH + "test_k6_it_finds_the_first_around_every_moment_of_a_small_log",
+    ),
+    Mutation(
+        "K6", "the scan begins a journal before", "position/search.py",
+        "first = max(0, (after.index(True) if True in after else len(names)) - 1)",
+        "first = min(len(names) - 1, after.index(True) if True in after else len(names))",
+        _SEARCH + "test_k6_it_finds_the_first_around_every_moment_of_a_small_log",
+    ),
+    Mutation(
+        "K6", "a journal of the moment's own second counts as later", "position/search.py",
+        "(created[index] + 1) * SECOND_US > t_us", "created[index] * SECOND_US > t_us + SECOND_US",
+        _SEARCH + "test_k6_it_finds_the_first_around_every_moment_of_a_small_log",
+    ),
+    Mutation(
+        "K6", "a journal after which the clock was set back is scanned", "position/search.py",
+        "if created[index + 1] < created[index]), first)", "if False), first)",
+        _SEARCH + "test_k6_a_clock_that_was_set_back_loses_no_transaction",
+    ),
+    Mutation(
+        "K6", "the fallback interval is taken off", "position/start_history.py",
+        "    t_us = last_us - rules.fallback_interval_us\n", "    t_us = last_us\n",
+        "position/test_start.py::test_p6_the_fallback_interval_and_the_cuts_commit_time_decide_where_the_search_begins",
+    ),
+    # -- K7: overlap without GTIDs -------------------------------------------------------------------------------------
+    Mutation(
+        "K7", "from the first difference on nothing is skipped", "position/overlap.py",
+        "return int(differs[0]) if len(differs) else len(one)", "return int((one == other).all(axis=1).sum())",
+        _MATCH + "test_k7_nothing_is_skipped_from_the_first_difference_on",
+    ),
+    Mutation(
+        "K7", "where alignments are alike the one that skips least wins", "position/overlap.py",
+        "        rank = (is_whole, times, -same)\n", "        rank = (is_whole, times, same)\n",
+        _MATCH + "test_k7_of_equal_alignments_the_times_decide_and_then_the_shortest",
+    ),
+    Mutation(
+        "K7", "both hashes must agree", "position/overlap.py",
+        "(one != other).any(axis=1)", "(one != other).all(axis=1)",
+        _MATCH + "test_k7_two_transactions_are_the_same_by_both_halves_of_their_hash",
+    ),
+    Mutation(
+        "K7", "what comes after the cursor is no history", "pipeline/overlap.py",
+        "history = read_history(history_path(config)).up_to(*cursor.position.order)",
+        "history = read_history(history_path(config))",
+        _SWITCH + "test_k7_what_comes_after_the_cursor_is_no_history",
+    ),
+    Mutation(
+        "K7", "a history with a gap before the start says nothing", "pipeline/overlap.py",
+        "        joins = (kept.journal, kept.offset) == start.order\n", "        joins = True\n",
+        _SWITCH + "test_k7_no_history_a_damaged_one_and_one_with_a_gap",
+    ),
+    Mutation(
+        "K7", "an overlap that does not reach the history's end holds the cuts back", "pipeline/overlap.py",
+        "        if match.is_whole and is_complete:\n", "        if is_complete:\n",
+        _SWITCH + "test_k7_a_replica_that_lacks_some_holds_the_cuts_back",
+    ),
+    Mutation(
+        "K7", "the history's checksum is looked at", "pipeline/overlap.py",
+        '    if fields.get("sha256") != hashlib.sha256(body).hexdigest():\n', "    if not fields:\n",
+        _SWITCH + "test_k7_no_history_a_damaged_one_and_one_with_a_gap",
+    ),
+    Mutation(
+        "K7", "a run that ends in the overlap publishes nothing and fails", "pipeline/drain.py",
+        "        self._committer.check_not_held()\n", "",
+        _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
+    ),
+    Mutation(
+        "K7", "what keeps every change waits for a decision", "pipeline/commit.py",
+        "        if not self.is_held or self.hold_until_us is None or first_us > self.hold_until_us:\n", "        if True:\n",
+        _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
+    ),
+    # -- K8: XA --------------------------------------------------------------------------------------------------------
+    Mutation(
+        "K8", "prepared rows have the seq of their commit", "sink/xa.py",
+        "seq=with_transaction(rows.seq, epoch=self.epoch, journal=number, tx_offset=self.tx_offset),", "seq=rows.seq,",
+        _XA + "test_k8_rows_come_back_whole_under_the_seq_of_the_commit",
+    ),
+    Mutation(
+        "K8", "a cursor's prepared rows are durable before it", "sink/xa.py",
+        "            for parked in self._open.values():\n                self._make_durable(parked)\n        return tuple(",
+        "            pass\n        return tuple(",
+        _XA + "test_k8_rows_come_back_whole_under_the_seq_of_the_commit",
+    ),
+    Mutation(
+        "K8", "parked rows are compared with their checksum", "sink/xa.py",
+        '        if found == f"{file.size_bytes} bytes, sha256 {file.sha256}":\n', "        if True:\n",
+        _XA + "test_k8_a_missing_or_damaged_file_names_the_prepare",
+    ),
+    Mutation(
+        "K8", "a prepare that is read again leaves the first one's file alone", "sink/xa.py",
+        'path = parked.folder / f"{number:04d}-{sha256[:16]}.arrow"', 'path = parked.folder / f"{number:04d}.arrow"',
+        _XA + "test_k8_a_prepare_that_is_read_again_does_not_touch_what_a_cursor_refers_to",
+    ),
+    Mutation(
+        "K8", "parked files stay until the cut that contains their end", "sink/xa.py",
+        "        self._ended += parked.entry.files\n        self._discard(parked)\n",
+        "        self._ended += parked.entry.files\n        self._discard(parked)\n        self.published()\n",
+        _XA + "test_k8_files_stay_until_a_cut_contains_their_end",
+    ),
+    Mutation(
+        "K8", "files that a cursor refers to are kept at a start", "sink/xa.py",
+        "            if path.relative_to(paths.lake).as_posix() not in kept:\n", "            if True:\n",
+        _XA + "test_k8_files_stay_until_a_cut_contains_their_end",
+    ),
+    Mutation(
+        "K8", "undone rows are not parked", "sink/xa.py",
+        "                kept = spool.keep_done(undone)\n", "                kept = spool.keep_done(undone[:0])\n",
+        _XA + "test_k8_undone_rows_are_not_parked",
+    ),
+    Mutation(
+        "K8", "rows that XA ROLLBACK ends never count", "pipeline/xa.py",
+        "        any_rows = False\n        if end.is_commit:\n", "        any_rows = False\n        if True:\n",
+        "pipeline/test_xa.py::test_k8_the_cursor_alone_passes_prepares_and_rollbacks", spark=True,
+    ),
+    Mutation(
+        "K8", "a commit whose prepare was not seen stops", "pipeline/xa.py",
+        "        if end.is_commit and end.xid not in self._accepted:\n", "        if False:\n",
+        "pipeline/test_xa.py::test_k8_a_commit_whose_prepare_was_not_seen_stops_by_name", spark=True,
+    ),
+    # -- K9: store and memory ------------------------------------------------------------------------------------------
+    Mutation(
+        "K9", "room is counted from what was released", "store/ring.py",
+        "        if self._put_sequence + count - self._released_sequence > self._size:\n",
+        "        if self._put_sequence + count - self._ack_sequence > self._size:\n",
+        _RING,
+    ),
+    Mutation(
+        "K9", "rollback returns to what was released", "store/ring.py",
+        "            self._get_sequence = self._released_sequence\n", "            self._get_sequence = self._ack_sequence\n",
+        _RING,
+    ),
+    Mutation(
+        "K9", "what was not got cannot be released", "store/ring.py",
+        "            if sequence > self._get_sequence:\n", "            if False:\n",
+        _RING,
+    ),
+    Mutation(
+        "K9", "ranges of released batches stay until they are acked", "store/ring.py",
+        "            while retained and retained[0].last <= sequence:\n",
+        "            while retained and retained[0].last <= self._released_sequence:\n",
+        _RING,
+    ),
+    Mutation(
+        "K9", "recovery ends with the last whole transaction", "store/file.py",
+        "dropped = 0 if keep_open else drop_open_tail(found)", "dropped = 0",
+        "store/test_file_crash.py::test_k9_recovery_ends_with_the_last_whole_transaction",
+    ),
+    Mutation(
+        "K9", "recovery cuts off the pieces of a transaction that has no end", "store/segments_recovery.py",
+        "    while found.entries and found.entries[-1].kind is SliceKind.OPEN_PIECE:\n",
+        "    if found.entries and found.entries[-1].kind is SliceKind.OPEN_PIECE:\n",
+        "store/test_file_crash.py::test_k9_recovery_ends_with_the_last_whole_transaction",
+    ),
+    Mutation(
+        "K9", "a merge batch ends by what it has staged", "pipeline/commit.py",
+        "return batch.staged_bytes >= self._limits.merge_staged_bytes or", "return",
+        "pipeline/test_merge_batches.py::test_k9_merge_batches_are_bounded_by_staged_bytes_and_not_by_gets",
+    ),
+    Mutation(
+        "K9", "DDL of tables that are not captured is no boundary", "schema/changes.py",
+        "    return any(captured(*table) for table in statement.tables)\n", "    return True\n",
+        "schema/test_changes.py::test_s7_ddl_of_captured_tables_stands_alone",
+    ),
+    Mutation(
+        "K9", "a batch is not recorded inside a transaction", "sink/staging.py",
+        "        if self.has_open or self._recorded or", "        if self._recorded or",
+        "sink/test_staging.py::test_k9_open_pieces_join_or_are_gone",
+    ),
+)  # fmt: skip
