@@ -118,16 +118,19 @@ def test_k17_killed_five_times_under_constant_writes(
     config = project(server, database, tmp_path, [item, soft, {"tables": [f"{database}.h"], "mode": "history"}])
     cursor_folder = tmp_path / "cursors"
     arguments = [str(tmp_path / "config.json"), str(cursor_folder)]
-    resumed = Resumed()
-    with Writer(server, database, "ah", seed=17, pause_s=0.1) as writer:
-        writer.wait_for(5)
+    with Writer(server, database, "ah", seed=17, is_constant=False) as writer:
+        writer.write(5)
         for kill, is_process in KILLS.items():
             if is_process:
-                done = run_child([*arguments, kill], environment={}, folder=tmp_path, module="tests.load.crash_child")
+                with writer.constantly():
+                    done = run_child(
+                        [*arguments, kill], environment={}, folder=tmp_path, module="tests.load.crash_child"
+                    )
                 assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
             else:
+                cursors, observer = FileCursorStore(cursor_folder, source="bank"), Writing(writer, kill)
                 with pytest.raises(Killed):
-                    load(config, cursors=FileCursorStore(cursor_folder, source="bank"), observer=Killer(kill, end))
+                    load(config, cursors=cursors, observer=observer)
             if kill == "load_chunks/load_chunks":
                 (found,) = loads_of(config, last_cut(LakePaths(config.sink.lake_path, "bank")))
                 assert not found.is_running
@@ -135,10 +138,10 @@ def test_k17_killed_five_times_under_constant_writes(
                 assert not found.progress[f"{database}.a"].is_done
                 assert 0 < found.percent < 100
                 server.execute(f"ALTER TABLE `{database}`.a ADD COLUMN m INT NOT NULL DEFAULT 7")
-            writer.wait_for(5)
-        cursors = FileCursorStore(cursor_folder, source="bank")
+            writer.write(5)
+        cursors, resumed = FileCursorStore(cursor_folder, source="bank"), Writing(writer, "no joint")
         report = load(config, cursors=cursors, observer=resumed)
-        writer.wait_for(5)
+        writer.write(5)
     assert report.resumed == tuple(resumed.loads)
     assert len(resumed.loads) <= 1
     capture(config, cursors=cursors)
@@ -157,11 +160,19 @@ def test_k17_killed_five_times_under_constant_writes(
     assert writer.transactions > 30
 
 
-class Resumed(SilentLoadObserver):
-    """Remembers which loads were gone on with."""
+class Writing(Killer):
+    """Lets somebody write wherever something was read or captured, ends a load at a joint, and remembers which loads
+    were gone on with."""
 
-    def __init__(self) -> None:
+    def __init__(self, writer: Writer, kill: str) -> None:
+        super().__init__(kill, end)
+        self._writer = writer
         self.loads: list[str] = []
+
+    def reached(self, joint: str) -> None:
+        if joint in ("load_created", "load_view_part", "load_chunks", "load_caught_up", "load_swapping"):
+            self._writer.write(2)
+        super().reached(joint)
 
     def load_began(self, state: Any, *, resumed: bool) -> None:
         if resumed:
