@@ -2,8 +2,9 @@
 
 Rules:
 - An entry is self-contained: a header of fixed length, then context (JSON: journal, its format, source), detail (JSON:
-  statement, database, open GTID; absent where all are empty), rows of EVENT_DTYPE, and the raw bytes of just its
-  events, one after the other. Rows begin at a multiple of 8, and so does the next entry.
+  statement, database, open GTID; absent where all are empty), rows of EVENT_DTYPE, and the raw bytes of its
+  events, one after the other, with what little stands between them. Rows begin at a multiple of 8, and so does the next
+  entry.
 - One CRC32 covers the header, another all that follows it. Nothing is believed before its checksum was right.
 - `start` and `parent` are rewritten to what they are in the stored slice. A parent outside of it becomes the row
   itself: what counts is that there is one (an event inside a payload has no checksum).
@@ -32,6 +33,7 @@ _VERSION: Final = 1
 HEADER_BYTES: Final = _FIELDS.size + _HEADER_CRC.size
 ALIGNMENT_BYTES: Final = 8
 _RUNS_MAX: Final = 64  # a slice in more runs of bytes than this is copied together before it is written
+_GAP_BYTES_MAX: Final = 16  # between two events: stored with them, as what is received live has it (`framing_kernel`)
 
 
 class EntryError(Exception):
@@ -179,7 +181,7 @@ class EntryDecoder:
             sql=detail["sql"],
             database=detail["database"],
             source=source,
-            event_bytes=header.data_bytes,
+            event_bytes=int(rows["event_length"].sum(dtype=np.int64)),
         )
         return part, detail["open_gtid"]
 
@@ -208,13 +210,15 @@ def _own_bytes(part: EventSlice) -> tuple[np.ndarray, list[Any]]:
             got=f"bytes {int(starts.min())} to {int(stops.max())}",
             next_step="report it: the framing of this journal is wrong",
         )
-    breaks = np.flatnonzero(starts[1:] != stops[:-1]) + 1
-    begins = starts[np.append(0, breaks)].tolist()
-    ends = stops[np.append(breaks - 1, len(stops) - 1)].tolist()
-    runs = [part.chunk.data[begin:end] for begin, end in zip(begins, ends, strict=True)]
+    between = starts[1:] - stops[:-1]
+    breaks = np.flatnonzero((between < 0) | (between > _GAP_BYTES_MAX)) + 1
+    firsts, lasts = np.append(0, breaks), np.append(breaks - 1, len(stops) - 1)
+    begins, ends = starts[firsts], stops[lasts]
+    runs = [part.chunk.data[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)]
     if len(runs) > _RUNS_MAX:
         runs = [np.concatenate(runs)]
-    rows["start"] = np.cumsum(lengths) - lengths
+    moved = begins - (np.cumsum(ends - begins) - (ends - begins))
+    rows["start"] = starts - np.repeat(moved, lasts - firsts + 1)
     parents = rows["parent"]
     inside = np.flatnonzero(parents >= 0)
     if len(inside):
