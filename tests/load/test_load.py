@@ -23,7 +23,6 @@ from cdc_pipeline.pipeline.status import status
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.state import last_cut
-from tests.load.crash_child import Killed, Killer, end
 from tests.load.writer import KEYS, Writer
 from tests.pipeline.comparison import server_rows
 from tests.pipeline.conftest import SPARK
@@ -35,15 +34,14 @@ from tests.torture_sink.delta_reader import newest_rows
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 # Each run goes on where the one before was killed: in the view of the tables that need one, among chunks, in a chunk's
-# own batch, while what came meanwhile is captured, and among the tables that take their places. There, where the main
-# lake is in between, the whole process is killed; for the others a JVM is not started anew (torture.py kills all).
-KILLS = {
-    "load_created": False,
-    "load_chunks/load_chunks": False,
-    "load_chunks/after_record": False,
-    "load_read/load_caught_up": False,
-    "load_swapping/between_merges": True,
-}
+# own batch, while what came meanwhile is captured, and among the tables that take their places.
+KILLS = (
+    "load_created",
+    "load_chunks/load_chunks",
+    "load_chunks/after_record",
+    "load_read/load_caught_up",
+    "load_swapping/between_merges",
+)
 
 
 def project(
@@ -118,30 +116,23 @@ def test_k17_killed_five_times_under_constant_writes(
     config = project(server, database, tmp_path, [item, soft, {"tables": [f"{database}.h"], "mode": "history"}])
     cursor_folder = tmp_path / "cursors"
     arguments = [str(tmp_path / "config.json"), str(cursor_folder)]
-    with Writer(server, database, "ah", seed=17, is_constant=False) as writer:
-        writer.write(5)
-        for kill, is_process in KILLS.items():
-            if is_process:
-                with writer.constantly():
-                    done = run_child(
-                        [*arguments, kill], environment={}, folder=tmp_path, module="tests.load.crash_child"
-                    )
-                assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
-            else:
-                cursors, observer = FileCursorStore(cursor_folder, source="bank"), Writing(writer, kill)
-                with pytest.raises(Killed):
-                    load(config, cursors=cursors, observer=observer)
-            if kill == "load_chunks/load_chunks":
+    resumed = Resumed()
+    with Writer(server, database, "ah", seed=17, pause_s=0.2) as writer:
+        writer.wait_for(5)
+        for kill in KILLS:
+            done = run_child([*arguments, kill], environment={}, folder=tmp_path, module="tests.load.crash_child")
+            assert done.returncode == -signal.SIGKILL, f"{kill}: {done.stdout}\n{done.stderr}"
+            if kill == KILLS[1]:
                 (found,) = loads_of(config, last_cut(LakePaths(config.sink.lake_path, "bank")))
                 assert not found.is_running
                 assert found.progress[f"{database}.h"].is_done
                 assert not found.progress[f"{database}.a"].is_done
                 assert 0 < found.percent < 100
                 server.execute(f"ALTER TABLE `{database}`.a ADD COLUMN m INT NOT NULL DEFAULT 7")
-            writer.write(5)
-        cursors, resumed = FileCursorStore(cursor_folder, source="bank"), Writing(writer, "no joint")
+            writer.wait_for(5)
+        cursors = FileCursorStore(cursor_folder, source="bank")
         report = load(config, cursors=cursors, observer=resumed)
-        writer.write(5)
+        writer.wait_for(5)
     assert report.resumed == tuple(resumed.loads)
     assert len(resumed.loads) <= 1
     capture(config, cursors=cursors)
@@ -160,19 +151,11 @@ def test_k17_killed_five_times_under_constant_writes(
     assert writer.transactions > 30
 
 
-class Writing(Killer):
-    """Lets somebody write wherever something was read or captured, ends a load at a joint, and remembers which loads
-    were gone on with."""
+class Resumed(SilentLoadObserver):
+    """Remembers which loads were gone on with."""
 
-    def __init__(self, writer: Writer, kill: str) -> None:
-        super().__init__(kill, end)
-        self._writer = writer
+    def __init__(self) -> None:
         self.loads: list[str] = []
-
-    def reached(self, joint: str) -> None:
-        if joint in ("load_created", "load_view_part", "load_chunks", "load_caught_up", "load_swapping"):
-            self._writer.write(2)
-        super().reached(joint)
 
     def load_began(self, state: Any, *, resumed: bool) -> None:
         if resumed:

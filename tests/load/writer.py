@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -15,25 +13,19 @@ KEYS = 400
 
 
 class Writer:
-    """Inserts, updates, deletes and moves rows, each transaction in all of its tables, until the context ends; all the
-    time, or only while it is told to (`write`, `constantly`): each capture that finds something costs several merges.
+    """Inserts, updates, deletes and moves rows, each transaction in all of its tables, until the context ends.
 
     Args:
         tables: of ``a`` and ``h`` (by key) and ``k`` (without a key).
         pause_s: between two transactions.
     """
 
-    def __init__(
-        self, server: Server, database: str, tables: str, *, seed: int, pause_s: float = 0.05, is_constant: bool = True
-    ) -> None:
+    def __init__(self, server: Server, database: str, tables: str, *, seed: int, pause_s: float = 0.05) -> None:
         self._tables = tables
         self._connection: Any = server.root_connection(database=database)
         self._random = random.Random(seed)
         self._pause_s = pause_s
         self._stop = threading.Event()
-        self._may = threading.Event()
-        if is_constant:
-            self._may.set()
         self._thread = threading.Thread(target=self._write, name="writer", daemon=True)
         self._step = threading.Condition()
         self._failure: BaseException | None = None
@@ -59,25 +51,9 @@ class Writer:
             until = self.transactions + more
             assert self._step.wait_for(lambda: self.transactions >= until or self._failure, timeout=60)
 
-    def write(self, transactions: int) -> None:
-        """So many transactions at least, and none after them."""
-        with self.constantly():
-            self.wait_for(transactions)
-
-    @contextmanager
-    def constantly(self) -> Iterator[None]:
-        """Write as long as the context lasts."""
-        self._may.set()
-        try:
-            yield
-        finally:
-            self._may.clear()
-
     def _write(self) -> None:
         try:
             while not self._stop.is_set():
-                if not self._may.wait(0.05):
-                    continue
                 with self._connection.cursor() as cursor:
                     cursor.execute("BEGIN")
                     for sql in self._transaction():
