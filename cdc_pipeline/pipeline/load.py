@@ -33,7 +33,7 @@ from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.load_side import SideLake
 from cdc_pipeline.pipeline.load_source import LoadSource
 from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, is_finished, is_needed, load_ids, loads_lock
-from cdc_pipeline.pipeline.load_tables import Chosen, choose, needing, targets_of
+from cdc_pipeline.pipeline.load_tables import Chosen, apart_from, choose, needing, targets_of
 from cdc_pipeline.pipeline.report import LogPlace
 from cdc_pipeline.pipeline.route_checks import check_recorded
 from cdc_pipeline.pipeline.routes import Routes
@@ -97,6 +97,7 @@ class _Done:
     notes: list[Note] = field(default_factory=list)
     left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the load at hand
     gone: dict[str, CdcError] = field(default_factory=dict)  # targets without a source table any more
+    viewless: CdcError | None = None  # why tables are not loaded that need a view at an exact place
 
 
 class _Loader:
@@ -141,6 +142,8 @@ class _Loader:
                 got=self._done.gone[name].what,
                 next_step="all else is loaded; a table that was renamed is loaded under its new name",
             )
+        if self._done.viewless is not None:
+            raise self._done.viewless
         return self._report(tables, began_s, began_cpu_s)
 
     # -- what is to be done -------------------------------------------------------------------------------------------
@@ -230,8 +233,7 @@ class _Loader:
                         f"another load of {', '.join(chosen.targets)} was begun meanwhile",
                         next_step="run the same command again: it goes on with that load",
                     )
-                begin = LoadBegin(self._config, main=self._main, source=self._source, observer=self._observer)
-                started = stack.enter_context(begin.start(chosen))
+                started = self._started(chosen, stack)
                 folder = LoadFolder(self._config, started.state.load_id)
                 stack.enter_context(folder.locked())
                 folder.create(started.state)
@@ -242,6 +244,22 @@ class _Loader:
             side.create(started.schemas)
             self._observer.reached("load_created")
             self._load(side, started)
+
+    def _started(self, chosen: Chosen, stack: ExitStack) -> Started:
+        """The begin of a load; where the server gives no exact view, of the tables that need none."""
+        begin = LoadBegin(self._config, main=self._main, source=self._source, observer=self._observer)
+        try:
+            return stack.enter_context(begin.start(chosen))
+        except CdcError as error:
+            others = apart_from(self._config, chosen, begin.viewless) if begin.viewless else []
+            if not others:
+                raise
+            error.table = ", ".join(begin.viewless)
+            error.next_step = f"all other tables are loaded; for these: {error.next_step}"
+            self._done.viewless = error
+            self._observer.load_stepped(f"{error.table} will not be loaded: {error.what}")
+        _, cut = self._main.state()
+        return self._started(choose(self._config, cut, self._source.tables(), others), stack)
 
     def _resume(self, folder: LoadFolder, state: LoadState) -> None:
         side = self._side(folder, state)

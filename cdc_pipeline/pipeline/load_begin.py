@@ -52,9 +52,14 @@ class Started:
 
 
 class LoadBegin:
-    """Finds where a load begins."""
+    """Finds where a load begins.
+
+    Attributes:
+        viewless: source tables that the last `start` found no exact view for, when it raised for that.
+    """
 
     def __init__(self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: LoadObserver) -> None:
+        self.viewless: tuple[str, ...] = ()
         self._config = config
         self._main = main
         self._source = source
@@ -77,14 +82,7 @@ class LoadBegin:
             exact = self._exact(self._source.schemas(chosen.sources))
             if exact:
                 view = stack.enter_context(TableReader(self._source.config))
-                self._observer.load_stepped(f"opening a view at an exact place for {', '.join(exact)}")
-                mark = exact_view(
-                    view,
-                    timeout_s=self._config.snapshot.lock_wait_s,
-                    tables=[_parts(name) for name in exact],
-                    since=cursor.position,
-                )
-                low, time_us = mark.position, now_us()
+                low, time_us = self._opened(view, exact, since=cursor.position), now_us()
             else:
                 view, low = None, self._source.proved(cursor.position)
                 time_us = self._time_us(cursor)
@@ -99,6 +97,14 @@ class LoadBegin:
             expected="no DDL of them between the capture's end and the reading of their columns",
             next_step="run again when they are at rest; on MySQL without GTIDs after FLUSH BINARY LOGS",
         )
+
+    def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
+        self._observer.load_stepped(f"opening a view at an exact place for {', '.join(exact)}")
+        tables, timeout_s = [_parts(name) for name in exact], self._config.snapshot.lock_wait_s
+        self.viewless = exact
+        mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
+        self.viewless = ()
+        return mark.position
 
     def _cursor(self, chosen: Chosen) -> CursorState:
         """The main cursor, at the log's end and without open XA transactions."""

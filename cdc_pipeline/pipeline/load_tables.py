@@ -119,16 +119,29 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
                 next_step="name tables as schema.table, capture them (tables.include), and GRANT SELECT on them",
             )
         why = dict.fromkeys((target for name in sources for target in leads[name]), "it was asked for")
-    while True:
-        targets = {target for name in sources for target in leads[name]}
-        grown = {name for name, of in leads.items() if targets & set(of)}
-        if grown == sources:
-            break
-        sources = grown
+    sources, targets = _joined(leads, sources)
     _check_not_moved(cut, targets, sources)
     _check_shards(config, cut, sources, targets)
     others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with one that is loaded")
     return Chosen(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
+
+
+def apart_from(config: PipelineConfig, chosen: Chosen, sources: Collection[str]) -> list[str]:
+    """The chosen targets that would be loaded without any of `sources`."""
+    routes = Routes(config)
+    leads = {name: [route.target for route in routes.of(*name.split(".", 1))] for name in chosen.sources}
+    _, targets = _joined(leads, leads.keys() & set(sources))
+    return sorted(set(chosen.targets) - targets)
+
+
+def _joined(leads: Mapping[str, Sequence[str]], sources: set[str]) -> tuple[set[str], set[str]]:
+    """All source tables and targets that are loaded together with `sources`."""
+    while True:
+        targets = {target for name in sources for target in leads[name]}
+        grown = {name for name, of in leads.items() if targets & set(of)}
+        if grown == sources:
+            return sources, targets
+        sources = grown
 
 
 def _check_not_moved(cut: Cut | None, targets: Collection[str], sources: Collection[str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from cdc_pipeline.errors import ServerSettingError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.load import load
 from cdc_pipeline.pipeline.load_main import DirectRuns
@@ -15,9 +17,10 @@ from cdc_pipeline.position.position import Position
 from tests.load.test_load import Lake, project
 from tests.servers import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.mariadb]
+pytestmark = [pytest.mark.spark]
 
 
+@pytest.mark.mariadb
 def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lakes_stand_at_one_place(
     mariadb_server: Server, mariadb_database: str, tmp_path: Path
 ) -> None:
@@ -64,3 +67,27 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
     Lake(config, server, database).check("a", ["id", "v"])
     assert caught_up[0].order >= read[0].order
     assert (len(report.targets), len(passed), len(caught_up)) == (1, 1, 2)
+
+
+@pytest.mark.mysql
+def test_k17_tables_that_need_an_exact_view_do_not_hold_up_the_others_where_there_is_none(
+    start_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    """MySQL without GTIDs, whose locks cannot be seen: no rows of a table without a key."""
+    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
+    server.execute_all(
+        "CREATE DATABASE d",
+        "CREATE TABLE d.a (id INT PRIMARY KEY)",
+        "CREATE TABLE d.k (v INT)",
+        "INSERT INTO d.a VALUES (1), (2)",
+        "INSERT INTO d.k VALUES (1), (1)",
+    )
+    config = project(server, "d", tmp_path, [])
+    cursors = MemoryCursorStore()
+    with pytest.raises(ServerSettingError) as caught:
+        load(config, cursors=cursors)
+    assert (caught.value.setting, caught.value.table) == ("gtid_mode", "d.k")
+    assert "all other tables are loaded" in str(caught.value.next_step)
+    Lake(config, server, "d").check("a", ["id"])
+    with pytest.raises(ServerSettingError):
+        load(config, cursors=cursors, tables=["d.k"])
