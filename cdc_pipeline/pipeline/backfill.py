@@ -199,11 +199,13 @@ def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillRe
     rows = sum(one.rows_inserted + one.rows_updated + one.rows_deleted for one in changed.values())
     batches = f"{len(filled.cuts):,} batch" + ("" if len(filled.cuts) == 1 else "es")
     reason = f"{rows:,} row changes in {batches}" if filled.cuts else report.reason
+    seen = {name for target in cursor.targets.values() for name in (*target.source_names, *(target.origin or ()))}
+    unseen = [name for name in record.tables if name not in seen]
     side.finish(BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us()))
     return BackfillReport(
         source=side.main.name,
         outcome="applied" if filled.cuts else report.outcome,
-        reason=reason if cursor.targets else f"{reason}; no change of the tables is in the range",
+        reason=f"{reason}; no change of {', '.join(unseen)} is in the range" if unseen else reason,
         lake=side.path,
         tables=record.tables,
         start=record.start,
