@@ -245,7 +245,8 @@ def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore
 
 
 def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:
-    if error.retryable and retry_number < RETRIES_MAX:
+    waited = isinstance(error, LockError)  # for as long as was asked for
+    if error.retryable and not waited and retry_number < RETRIES_MAX:
         return dg.RetryRequested(max_retries=RETRIES_MAX, seconds_to_wait=wait_s)
     metadata = {name: value if isinstance(value, int | bool) else str(value) for name, value in error.as_dict().items()}
     return dg.Failure(description=str(error), metadata=metadata, allow_retries=False)

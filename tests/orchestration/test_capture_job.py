@@ -274,8 +274,10 @@ def test_k16_whoever_holds_the_lock_is_waited_for_and_named_once(
 
 def test_k16_a_lock_that_is_held_for_too_long_fails_the_run(project: Project, instance: dg.DagsterInstance) -> None:
     write_config(project.jobs, "shop", include=("shop.*",), extra="snapshot: {lock_wait_s: 0}\n")
-    run = execute_capture(_loaded(project, _always(LockError("another run is writing"))), instance=instance)
+    capture = _always(LockError("another run is writing"))
+    run = execute_capture(_loaded(project, capture), instance=instance)
     assert isinstance(run.error, LockError)
+    assert len(capture.bounds) == 1, "waiting anew in each retry would be waiting four times as long"
 
 
 def _failure(instance: dg.DagsterInstance, run: CaptureRun) -> dg.Failure:

@@ -65,6 +65,7 @@ class Project:
             "source": source,
             "tables": {"include": include},
             "start": start,
+            "snapshot": {"lock_wait_s": 1},
             # 8 KiB of memory: everything else goes through files.
             "store": {"kind": "mixed", "ring_events": 128, "memory_unit_bytes": 64, "directory": str(folder / "spill")},
             "sink": {
@@ -172,7 +173,7 @@ def test_k2_killed_at_every_joint(project: Project, mysql_server: Server, mysql_
 
 
 def test_two_captures_of_a_source_exclude_each_other(project: Project) -> None:
-    """K16: the lock goes with the process that holds it."""
+    """K16: the lock goes with the process that holds it, and is waited for no longer than is said."""
     from cdc_pipeline.sink.lock import writer_lock
 
     with writer_lock(project.lake / "_cdc" / "bank" / "writer.lock"):
