@@ -40,7 +40,9 @@ def test_added_columns_and_their_values() -> None:
     assert change.steps == (
         AddColumn(name="c", delta_type="int"),
         AddColumn(name="d", delta_type="string"),
-        FillColumns(values=(("c", "int", "CAST('0' AS int)"), ("d", "string", r"'it\'s'")), defaults=("c", "d")),
+        FillColumns(
+            values=(("c", "int", "CAST('0' AS int)"), ("d", "string", r"'it\'s'")), defaults=("c", "d"), seq="0"
+        ),
     )
     assert [column.name for column in change.known.columns] == ["a", "b", "c", "d"]
     assert change.known.target_columns == change.known.columns

@@ -80,7 +80,8 @@ def shown(change: TableChange) -> list[str]:
     """Steps in short."""
     lines = []
     for step in change.steps:
-        plain = step.model_dump(exclude={"kind", "defaults"})
+        hidden = {"kind", "defaults", "seq"} if step.kind == "fill_columns" else {"kind"}
+        plain = step.model_dump(exclude=hidden)
         lines.append(" ".join([step.kind.split("_")[0], *(str(value) for value in plain.values())]))
     return lines
 
