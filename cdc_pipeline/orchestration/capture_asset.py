@@ -12,7 +12,6 @@ Rules:
 """
 
 # No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Protocol
@@ -29,11 +28,11 @@ from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCoun
 from cdc_pipeline.orchestration.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
+from cdc_pipeline.pipeline.patience import patiently
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
 RETRIES_MAX = 2
-_POLL_S, _POLL_MAX_S = 0.5, 10.0
 _SKIPPED_NAMED_MAX = 100
 
 
@@ -185,7 +184,7 @@ def _run(
             capture = real_capture
         if tables is not None:
             context.log.info(f"a run of {', '.join(tables)} alone: the cursor stands still")
-        report = _patiently(
+        report = patiently(
             lambda: capture(
                 config,
                 cursors=cursors,
@@ -207,26 +206,6 @@ def _run(
         _tell_skipped(context, cursors)
     listener.report = report
     context.log.info(f"{report.outcome}: {report.reason}")
-
-
-def _patiently(act: Callable[[], CaptureReport], *, wait_s: float, tell: Callable[[str], None]) -> CaptureReport:
-    """Do what takes the source's lock, as soon as nobody else has it; `tell` hears once who has.
-
-    Raises:
-        LockError: somebody has it for longer than `wait_s`.
-    """
-    until_s, pause_s, is_told = time.monotonic() + wait_s, _POLL_S, False
-    while True:
-        try:
-            return act()
-        except LockError as error:
-            if time.monotonic() + pause_s >= until_s:
-                raise
-            if not is_told:
-                tell(str(error.got or error.what))
-            is_told = True
-        time.sleep(pause_s)
-        pause_s = min(_POLL_MAX_S, 1.5 * pause_s)
 
 
 def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore) -> None:

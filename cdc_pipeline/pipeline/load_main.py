@@ -7,16 +7,16 @@ Rules:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LoadError, LockError, TargetSuspendedError
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LoadError, TargetSuspendedError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.load_observer import LoadObserver
 from cdc_pipeline.pipeline.parts import build_sink
+from cdc_pipeline.pipeline.patience import patiently
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.suspension import publish_standing
@@ -24,9 +24,6 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.suspending import suspension
-
-POLL_S: Final = 0.5
-POLL_MAX_S: Final = 10.0
 
 T = TypeVar("T")
 
@@ -138,18 +135,11 @@ class MainLake:
         Raises:
             LockError: somebody has it for longer than `snapshot.lock_wait_s`.
         """
-        until_s, is_told, pause_s = time.monotonic() + self.config.snapshot.lock_wait_s, False, POLL_S
-        while True:
-            try:
-                return act()
-            except LockError as error:
-                if time.monotonic() >= until_s:
-                    raise
-                if not is_told:
-                    self._observer.load_stepped(f"waiting for another run of this source ({error.got})")
-                is_told = True
-            time.sleep(pause_s)
-            pause_s = min(POLL_MAX_S, 1.5 * pause_s)
+        return patiently(
+            act,
+            wait_s=self.config.snapshot.lock_wait_s,
+            tell=lambda holder: self._observer.load_stepped(f"waiting for another run of this source ({holder})"),
+        )
 
     def _set_aside(self, error: CdcError, loading: Collection[str]) -> bool:
         """Suspend what is to be loaded anew, if `error` is of it; whether that was done."""

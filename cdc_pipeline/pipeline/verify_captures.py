@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from cdc_pipeline.config import Bound, PipelineConfig, PositionConfig
-from cdc_pipeline.errors import LakeStateError, LockError, TargetSuspendedError
+from cdc_pipeline.errors import LakeStateError, TargetSuspendedError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.parts import build_sink
+from cdc_pipeline.pipeline.patience import POLL_S, patiently
 from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
@@ -29,7 +30,6 @@ from cdc_pipeline.sink.schema_steps import has_steps
 from cdc_pipeline.sink.state import read_record
 
 LOCK_WAIT_S: Final = 900.0
-_POLL_S: Final = 0.5
 _RECENT_S: Final = 60.0
 
 T = TypeVar("T")
@@ -204,11 +204,4 @@ def waiting_for_the_lock(work: Callable[[], T]) -> T:
     Raises:
         LockError: one does for longer than `LOCK_WAIT_S`.
     """
-    until_s = time.monotonic() + LOCK_WAIT_S
-    while True:
-        try:
-            return work()
-        except LockError:
-            if time.monotonic() > until_s:
-                raise
-            time.sleep(_POLL_S)
+    return patiently(work, wait_s=LOCK_WAIT_S, poll_max_s=POLL_S)

@@ -1,0 +1,45 @@
+"""Waiting for whoever holds the source's lock (K16)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from cdc_pipeline.errors import LockError
+
+POLL_S: Final = 0.5
+POLL_MAX_S: Final = 10.0
+
+T = TypeVar("T")
+
+
+def patiently(
+    act: Callable[[], T],
+    *,
+    wait_s: float,
+    tell: Callable[[str], None] = lambda _holder: None,
+    poll_max_s: float = POLL_MAX_S,
+) -> T:
+    """Do what needs the source's lock, as soon as nobody else has it.
+
+    Args:
+        wait_s: how long somebody else may have it.
+        tell: hears once who has it.
+        poll_max_s: longest pause between two tries; pauses grow to it.
+
+    Raises:
+        LockError: somebody has it for longer than `wait_s`.
+    """
+    until_s, pause_s, is_told = time.monotonic() + wait_s, POLL_S, False
+    while True:
+        try:
+            return act()
+        except LockError as error:
+            if time.monotonic() >= until_s:
+                raise
+            if not is_told:
+                tell(str(error.got or error.what))
+            is_told = True
+        time.sleep(pause_s)
+        pause_s = min(poll_max_s, 1.5 * pause_s)
