@@ -32,6 +32,7 @@ from cdc_pipeline.pipeline.parts import build_sink, build_source
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
 from cdc_pipeline.pipeline.schemas import history_file
+from cdc_pipeline.pipeline.suspension import check_finished
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
@@ -162,13 +163,7 @@ def _standing(config: PipelineConfig, sink: DeltaSink, cursors: CursorStore) -> 
     Raises:
         LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
     """
-    pending = sink.pending_record()
-    if pending is not None:
-        raise LakeStateError(
-            f"batch {pending.batch_number} is recorded and not finished",
-            expected="no unfinished batch while the cursor is moved",
-            next_step=f"run `cdc-pipeline run {config.name}` first: it finishes the batch; then set the cursor",
-        )
+    check_finished(config, sink, doing="set the cursor", expected="no unfinished batch while the cursor is moved")
     cut = sink.last_cut()
     return reconcile(cursors.read(), cut).cursor, cut
 

@@ -191,18 +191,32 @@ def standing_of(
     Raises:
         LakeStateError: a batch is unfinished, there is no cut, or cursor and lake contradict each other.
     """
-    pending = sink.pending_record()
-    if pending is not None:
-        raise LakeStateError(
-            f"batch {pending.batch_number} is recorded and not finished",
-            expected="no unfinished batch",
-            next_step=f"run `cdc-pipeline run {config.name}` first: it finishes the batch; then {doing}",
-        )
+    check_finished(config, sink, doing=doing)
     cut = sink.last_cut()
     cursor = reconcile(cursors.read(), cut).cursor
     if cut is None or cursor is None:
         raise LakeStateError("there is no cut yet", next_step=f"run `cdc-pipeline run {config.name}`")
     return cursor, cut
+
+
+def check_finished(
+    config: PipelineConfig, sink: DeltaSink, *, doing: str, expected: str = "no unfinished batch"
+) -> None:
+    """See that no batch is recorded and not finished, with the lock held.
+
+    Args:
+        doing: what can be done once it is finished, in words.
+
+    Raises:
+        LakeStateError: one is.
+    """
+    pending = sink.pending_record()
+    if pending is not None:
+        raise LakeStateError(
+            f"batch {pending.batch_number} is recorded and not finished",
+            expected=expected,
+            next_step=f"run `cdc-pipeline run {config.name}` first: it finishes the batch; then {doing}",
+        )
 
 
 def finish_standing(record: BatchRecord, *, sink: DeltaSink, cursors: CursorStore, observer: CaptureObserver) -> Cut:
