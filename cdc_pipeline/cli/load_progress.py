@@ -8,7 +8,7 @@ from typing import TextIO
 from rich.progress import TaskID
 
 from cdc_pipeline.cli.output import count_of
-from cdc_pipeline.cli.progress import Bars
+from cdc_pipeline.cli.progress import Bars, holders_text
 from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
 from cdc_pipeline.pipeline.load_state import LoadState
 from cdc_pipeline.pipeline.load_state import Progress as LoadedSoFar
@@ -25,8 +25,7 @@ class LoadProgress(Bars, SilentLoadObserver):
 
     def waiting(self, run_ids: list[str]) -> None:
         """Other runs hold the source."""
-        runs = ", ".join(one if " " in one else one[:8] for one in run_ids)
-        self.load_stepped(f"waiting for another run of this source ({runs})")
+        self.load_stepped(f"waiting for another run of this source ({holders_text(run_ids)})")
 
     def load_began(self, state: LoadState, *, resumed: bool) -> None:
         for task in self._tasks.values():

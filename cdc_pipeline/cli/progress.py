@@ -12,6 +12,11 @@ from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
 from cdc_pipeline.sink.manifest import Cut
 
 
+def holders_text(holders: list[str]) -> str:
+    """Who holds the source: the beginnings of run ids; other texts as they are."""
+    return ", ".join(one if " " in one else one[:8] for one in holders)
+
+
 class Bars:
     """Bars with counts, as long as the context lasts and the console is a terminal.
 
@@ -54,8 +59,9 @@ class ProgressObserver(Bars, SilentObserver):
 
     def waiting(self, run_ids: list[str]) -> None:
         """Another run holds the source."""
-        runs = ", ".join(one if " " in one else one[:8] for one in run_ids)
-        self._console.print(f"another capture of this source is running ({runs}): waiting for it to end")
+        self._console.print(
+            f"another capture of this source is running ({holders_text(run_ids)}): waiting for it to end"
+        )
 
     def planned(self, plan: CapturePlan) -> None:
         self._progress.update(self._task, total=plan.bytes_between)
