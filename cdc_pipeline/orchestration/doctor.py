@@ -86,8 +86,8 @@ def diagnose(
 def _settings(instance: dg.DagsterInstance) -> Iterator[Told]:
     if not (Path(instance.root_directory) / "dagster.yaml").is_file():
         yield note(
-            "Dagster's instance has no settings: runs of one source do not wait for each other's slot (the lake's lock "
-            "ends the second one), and nobody looks for runs whose process was killed",
+            "Dagster's instance has no settings: runs of one source do not wait for each other's slot (the second one "
+            "waits for the lake's lock), and nobody looks for runs whose process was killed",
             expected=f"{instance.root_directory}/dagster.yaml",
             got="none",
             mend=f"cp dagster_home/dagster.yaml {instance.root_directory}/ from the project's folder",
