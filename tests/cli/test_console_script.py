@@ -1,26 +1,15 @@
-"""The console script as a process of its own: speed, what it loads, closed pipes, streams."""
+"""The console script as a process of its own: what it loads, closed pipes, streams."""
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from tests.orchestration.conftest import ROOT, Project
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
-
-
-def test_help_is_quick() -> None:
-    def once() -> float:
-        started = time.monotonic()
-        subprocess.run([SCRIPT, "--help"], check=True, capture_output=True)
-        return time.monotonic() - started
-
-    assert min(once() for _ in range(3)) < 0.5
 
 
 def test_help_and_validate_load_neither_dagster_nor_spark_nor_numba(fake_project: Project) -> None:
@@ -34,15 +23,11 @@ def test_help_and_validate_load_neither_dagster_nor_spark_nor_numba(fake_project
         assert done.stderr.splitlines()[-1] in ("set() 0", "set() None"), (arguments, done.stderr)
 
 
-def test_a_run_that_finds_nothing_keeps_to_its_streams_and_is_cheap(fake_project: Project) -> None:
-    """The part of an idle run that is the command line's and Dagster's; the whole is in `test_real_runs.py`."""
+def test_a_run_that_finds_nothing_keeps_to_its_streams(fake_project: Project) -> None:
     subprocess.run([SCRIPT, "run", "shop"], check=True, capture_output=True)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([SCRIPT, "run", "shop", "--json"], check=True, capture_output=True, text=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert json.loads(done.stdout)["outcome"] == "nothing_new"
     assert "dagster" not in done.stderr.lower()
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 6
 
 
 def test_a_reader_that_goes_away_ends_binlog_quietly() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
 import subprocess
 import sys
@@ -59,7 +58,7 @@ def _of_event(instance: dg.DagsterInstance, table: str, entry: str) -> object:
 def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     shop: dict[str, Any], instance: dg.DagsterInstance
 ) -> None:
-    """Also promise 4: the third run proves its zero, without a JVM and within 6 CPU-seconds."""
+    """Also promise 4: the third run proves its zero, without a JVM (what it costs: `make bench-idle`)."""
     middle = shop["middle"]
     bound = ["--until-journal", middle["journal"], "--until-offset", str(middle["offset"])]
     assert _run("plan", "shop", *bound)["end_offset"] == middle["offset"]
@@ -70,13 +69,10 @@ def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
         assert _of_event(instance, table, "dagster/row_count") == middle["rows"][table]
     second = _run("run", "shop")
     assert second["plan"]["start_offset"] == middle["offset"]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     third = _run("run", "shop")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert third["outcome"] == "nothing_new"
     assert third["spark_started"] is False
     assert third["cursor"] == second["cursor"]
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 6
     for table in TABLES:
         target = second["cursor"]["targets"][f"shop.{table}"]
         assert _of_event(instance, table, "delta_version") == target["delta_version"]

@@ -58,15 +58,6 @@ def test_import_is_light(statement: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_product_files_stay_short() -> None:
-    long = {
-        str(file.relative_to(ROOT)): lines
-        for file in [*PACKAGE.rglob("*.py"), *(ROOT / "jobs").rglob("*.py")]
-        if (lines := len(file.read_text(encoding="utf-8").splitlines())) > 500
-    }
-    assert not long
-
-
 def test_decoding_loads_no_pandas() -> None:
     """pyarrow imports it as soon as it is given a list: half a second of every run."""
     program = (

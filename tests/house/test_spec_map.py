@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SIZES = {"S": 15, "T": 4, "C": 3, "P": 10, "K": 19}
+SIZES = {"S": 15, "T": 4, "C": 3, "P": 10, "K": 28}
 CLAUSES = [f"{group}{number}" for group, size in SIZES.items() for number in range(1, size + 1)]
 STATES = ("holds", "part", "open")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.mutations.rules_attacks import ATTACKS
 from tests.mutations.rules_loading import LOADING
 from tests.mutations.rules_reading import READING
 from tests.mutations.runner import Mutation
@@ -349,7 +350,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
 )  # fmt: skip
 
-MUTATIONS: Final = tuple(sorted((*_WRITING, *READING, *LOADING), key=lambda one: int(one.rule[1:])))
+MUTATIONS: Final = tuple(sorted((*_WRITING, *READING, *LOADING, *ATTACKS), key=lambda one: int(one.rule[1:])))
 
 
 def page() -> str:
