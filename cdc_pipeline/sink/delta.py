@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,7 +47,7 @@ from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_
 from cdc_pipeline.sink.row_count import log_files
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
-from cdc_pipeline.sink.storage import check_reachable
+from cdc_pipeline.sink.storage import check_reachable, refused
 from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
@@ -99,6 +100,7 @@ class DeltaSink:
 
         Raises:
             LockError: another process is.
+            SinkError: the lake's disk refuses a file, while the context lasts.
         """
         check_reachable(self.paths.lake)
         with writer_lock(self.paths.lock, on_lost=self.spark.cancel) as check:
@@ -106,6 +108,10 @@ class DeltaSink:
             try:
                 undo_unsynced(self.paths)
                 yield
+            except OSError as error:
+                if not str(error.filename or "").startswith(str(self.paths.lake)):
+                    raise
+                raise refused(error, Path(error.filename)) from error
             finally:
                 self._lock_check = None
 

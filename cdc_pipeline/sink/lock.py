@@ -13,7 +13,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,8 +58,9 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
                 next_step="wait for that run to end, or stop it; the lock goes with its process",
             ) from None
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+        with suppress(OSError):  # it decides nothing
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(note).encode(), 0)
         yield lambda: None
     finally:
         os.close(descriptor)
