@@ -162,7 +162,7 @@ class DeltaSink:
         if self.paths.staging_root.is_dir():
             for folder in self.paths.staging_root.iterdir():
                 if folder != keep:
-                    removed += remove_tree(folder)
+                    removed += remove_tree(folder, check=self._check_locked)
         for folder in (self.paths.batches, self.paths.cuts):
             if folder.is_dir():
                 for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
@@ -173,7 +173,7 @@ class DeltaSink:
     def discard_parked(self, *cursors: CursorState | None) -> int:
         """Remove parked rows of XA transactions that none of these cursors refers to (K8); the number of files."""
         self._check_locked()
-        return remove_unreferenced(self.paths, cursors)
+        return remove_unreferenced(self.paths, cursors, check=self._check_locked)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
     """
     if is_object(path):
         with held_lease(path, on_lost=on_lost) as check:
+            path.store.forget_seen(path.parent.key)
             yield check
         return
     try:

@@ -17,7 +17,7 @@ import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
@@ -77,8 +77,13 @@ class Storage(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file, durably."""
 
-    def remove_tree(self, folder: Path) -> int:
-        """Remove a folder with all that is in it; the number of files that were in it."""
+    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+        """Remove a folder with all that is in it; the number of files that were in it.
+
+        Args:
+            check: called once it is known what is in it. A process that has lost the lock by then must not remove what
+                the new holder has put there.
+        """
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder and those above it, durably; nothing where it is there."""
@@ -160,7 +165,8 @@ class LocalStorage:
             path.unlink(missing_ok=True)
         self.make_durable(path.parent)
 
-    def remove_tree(self, folder: Path) -> int:
+    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+        check()  # a lock on a disk is not lost
         removed = 0
         with disk_errors(folder):
             for parent, folders, files in os.walk(folder, topdown=False):
@@ -261,7 +267,11 @@ class ObjectFiles:
         return at.store.put_if_absent(at.key, content)
 
     def replace(self, path: Path, content: bytes) -> None:
-        path.write_bytes(content)
+        """Raises:
+        LockError: another process has written it since this one has read it: the lock is lost.
+        """
+        at = _object(path)
+        at.store.replace_seen(at.key, content)
 
     def names(self, folder: Path) -> list[str]:
         at = _object(folder)
@@ -270,9 +280,10 @@ class ObjectFiles:
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
-    def remove_tree(self, folder: Path) -> int:
+    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
         at = _object(folder)
         sizes = at.store.sizes(at.key)
+        check()
         at.store.delete(list(sizes))
         if 0 in sizes.values() and at.store.has_any(at.key):
             remove_markers(at)

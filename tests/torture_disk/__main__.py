@@ -1,7 +1,7 @@
-"""Every call of a run fails once, the process ends at it, and the power goes at every joint. python -m tests.torture_disk
+"""Every call of a run fails once, the process ends at it, and the power goes at every joint.
 
-Without a JVM by default: batches are applied by a stand-in for Delta, so that every call can have its turn. `--spark` does
-the same with Spark, for each `--stride`-th call.
+python -m tests.torture_disk. Without a JVM by default: batches are applied by a stand-in for Delta, so that every call
+can have its turn. `--spark` does the same with Spark, for each `--stride`-th call.
 """
 
 from __future__ import annotations

@@ -51,10 +51,14 @@ class Cases:
             self._prepared.mkdir()
             run(self._prepared / "lake", self._spark, upto=self._upto)
 
-    def count(self) -> int:
+    def count(self, *, forked: bool) -> int:
         """Counted calls of a whole run from the prepared lake on."""
+        lake = self._lake()
         with self._disk.armed():
-            self._whole(self._lake())
+            if forked:
+                in_a_fork(lambda: run(lake, self._spark))
+            else:
+                run(lake, self._spark)
         return self._disk.counted
 
     def fail(self, number: int, fault: Fault, *, stays: bool) -> None:
@@ -78,8 +82,10 @@ class Cases:
         """The process ends at call `number`; the next run finishes all."""
         lake = self._lake()
         with self._disk.armed("exit", at=number):
-            self._forked(lambda: run(lake, self._spark))
-        self._check(lake, {"call": number, "fault": "exit", "hit": self._disk.hit})
+            in_a_fork(lambda: run(lake, self._spark))
+        about = {"call": number, "fault": "exit", "hit": self._disk.hit}
+        self.checked += 1
+        self.found += in_a_fork(lambda: self._check(lake, about)) != 0
 
     def cut_power(self, seed: int, states: int) -> None:
         """At each joint of a run the power goes, in several ways; each time the next run finishes all. And at each cut
@@ -133,12 +139,10 @@ class Cases:
         """A copy where nothing is counted."""
         return Path(shutil.copytree(folder, self._lakes.parent / "aside" / name))
 
-    def _whole(self, lake: Path) -> None:
-        run(lake, self._spark)
-
-    def _check(self, lake: Path, about: dict[str, Any]) -> None:
-        """Another run, which meets no fault, finishes all; after a power cut the machine has started again."""
+    def _check(self, lake: Path, about: dict[str, Any]) -> bool:
+        """Whether another run, which meets no fault, finishes all. After a power cut the machine has started again."""
         self.checked += 1
+        found = self.found
         try:
             with pytest.MonkeyPatch.context() as patch:
                 if "joint" in about:
@@ -152,19 +156,26 @@ class Cases:
             self._tell(about, f"the next run fails: {type(error).__name__}", text)
         if lake.parent.name.startswith("case-"):
             shutil.rmtree(lake.parent, ignore_errors=True)
-
-    @staticmethod
-    def _forked(body: Callable[[], None]) -> None:
-        child = os.fork()
-        if not child:
-            with suppress(BaseException):
-                body()
-            os._exit(0)
-        os.waitpid(child, 0)
+        return self.found == found
 
     def _tell(self, about: dict[str, Any], what: str, text: str) -> None:
         self.found += 1
         print(json.dumps({**about, "what": what, "text": text}), flush=True)
+
+
+def in_a_fork(body: Callable[[], bool | None]) -> int:
+    """Run it in a process that begins as a copy of this one; its exit code, 0 unless `body` says False or raises.
+
+    This process must not have used the libraries that keep threads (Arrow, delta-rs): no copy has those.
+    """
+    child = os.fork()
+    if not child:
+        code = 1
+        with suppress(BaseException):
+            code = body() is False
+        sys.stdout.flush()
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _is_named(path: Path, lake: Path) -> bool:
@@ -191,12 +202,15 @@ def main() -> int:
     else:
         stand_in.install(patch)
     cases = Cases(asked.folder, spark, prepared=1 if asked.part != "power" else 0)
-    cases.prepare()
+    if asked.part == "exit":
+        in_a_fork(cases.prepare)
+    else:
+        cases.prepare()
     if asked.part == "power":
         cases.cut_power(asked.seed, asked.states)
         print(json.dumps({"done": asked.part, "cases": cases.checked}), flush=True)
         return bool(cases.found)
-    calls = cases.count()
+    calls = cases.count(forked=asked.part == "exit")
     start = random.Random(asked.seed).randrange(asked.stride) + 1
     for number in range(start, calls + 1, asked.stride):
         if asked.part == "exit":
