@@ -183,7 +183,7 @@ def test_k21_a_target_whose_disk_goes_on_failing_stands_still(lake: Path, disk: 
     assert cut.tables["shop.orders"].delta_version == 1
 
 
-def test_k21_a_cut_takes_over_a_maintenance_that_the_diskhas(lake: Path, disk: Disk) -> None:
+def test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has(lake: Path, disk: Disk) -> None:
     with _locked(lake) as sink:
         cut = applied(sink, 1, *FIRST)
     table = sink.paths.table("shop.orders")
