@@ -87,10 +87,11 @@ class Cases:
         self.checked += 1
         self.found += in_a_fork(lambda: self._check(lake, about)) != 0
 
-    def cut_power(self, seed: int, states: int) -> None:
-        """At each joint of a run the power goes, in several ways; each time the next run finishes all. And at each cut
-        nothing that it names is lacking."""
+    def cut_power(self, seed: int, *, states: int, stride: int) -> None:
+        """At each `stride`-th joint of a run the power goes, in several ways; each time the next run finishes all. And at
+        each cut nothing that it names is lacking."""
         choose = random.Random(seed)
+        first = choose.randrange(stride)
         lake = self._lake()
         before = self._set_aside(lake.parent, "before")
         moments: list[tuple[str, int, Path]] = []
@@ -121,7 +122,7 @@ class Cases:
                 lacking = [str(path.relative_to(lake)) for path in disk.unsynced() if _is_named(path, lake)]
                 if lacking:
                     self._tell({"joint": joint}, "a cut names what the disk lacks", "\n".join(lacking))
-            for state in range(states):
+            for state in range(states if int(live.name.rpartition("-")[2]) % stride == first else 0):
                 struck = self._lakes / f"struck-{self._cases}"
                 self._cases += 1
                 disk.strike(live, self._disk.grave, struck, choose)
@@ -207,7 +208,7 @@ def main() -> int:
     else:
         cases.prepare()
     if asked.part == "power":
-        cases.cut_power(asked.seed, asked.states)
+        cases.cut_power(asked.seed, states=asked.states, stride=asked.stride)
         print(json.dumps({"done": asked.part, "cases": cases.checked}), flush=True)
         return bool(cases.found)
     calls = cases.count(forked=asked.part == "exit")
