@@ -88,7 +88,7 @@ class Cases:
         self.found += in_a_fork(lambda: self._check(lake, about)) != 0
 
     def cut_power(self, seed: int, *, states: int, stride: int) -> None:
-        """At each `stride`-th joint of a run the power goes, in several ways; each time the next run finishes all. And at
+        """At each `stride`-th joint of a run the power goes, in several ways; each time the next run finishes all. At
         each cut nothing that it names is lacking."""
         choose = random.Random(seed)
         first = choose.randrange(stride)
@@ -118,6 +118,7 @@ class Cases:
         for joint, upto, live in moments:
             disk.take(calls[taken:upto])
             taken = upto
+            disk.check(live)
             if joint == "cut":
                 lacking = [str(path.relative_to(lake)) for path in disk.unsynced() if _is_named(path, lake)]
                 if lacking:
