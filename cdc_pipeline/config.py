@@ -36,7 +36,7 @@ from cdc_pipeline.sink_config import MaintenanceConfig as MaintenanceConfig
 from cdc_pipeline.sink_config import SinkConfig as SinkConfig
 from cdc_pipeline.sink_config import SparkConfig as SparkConfig
 from cdc_pipeline.snapshot_config import SnapshotConfig as SnapshotConfig
-from cdc_pipeline.storage_config import LakeUri
+from cdc_pipeline.storage_config import LakeUri, check_lake_path
 from cdc_pipeline.target_config import Section, TargetRule, checked_patterns
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -328,7 +328,12 @@ def load_config(file: Path) -> PipelineConfig:
         raise ConfigMistakes(file, mistakes) from None
     if mistakes:
         raise ConfigMistakes(file, mistakes)
-    return _absolute_paths(config, file.resolve().parent)
+    config = _absolute_paths(config, file.resolve().parent)
+    try:
+        check_lake_path(str(config.sink.lake_path))
+    except ValueError as error:
+        raise ConfigMistakes(file, [Mistake(path="sink.lake_path", message=str(error))]) from None
+    return config
 
 
 def list_config_files(jobs_directory: Path) -> list[Path]:
@@ -359,7 +364,7 @@ def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake]) -> An
 _UNION_BRANCHES = {
     "live", "archive", "PositionConfig", "TimeConfig", "GtidConfig", "TransactionsBoundConfig", "GtidBoundConfig",
     "TimeBoundConfig", "BytesBoundConfig", "SecondsBoundConfig",
-    "literal['earliest','latest']", "literal['end_of_log']",
+    "literal['earliest','latest']", "literal['end_of_log']", "[key]",
 }  # fmt: skip
 _EITHER = {
     "start": "expected 'earliest', 'latest', {journal: ..., offset: ...}, {time: ...} with or without a journal, or "

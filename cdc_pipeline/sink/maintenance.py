@@ -33,7 +33,7 @@ from cdc_pipeline.sink.lake import LakePaths, read_json, replace_file
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.retention import differing_properties, prune_cuts
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.spark import SparkProvider, new_session
 from cdc_pipeline.sink.sql import table_at, text_literal
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.table_shape import TableShape, table_shape
@@ -182,7 +182,7 @@ def _one(
         done.files, done.small_files = due.shape.files, due.shape.small_files
         done.size_bytes, done.deleted_share = due.shape.size_bytes, round(due.shape.deleted_share, 4)
         if due.properties or due.optimize or due.vacuum:
-            _work(paths, thresholds, provider.session().newSession(), due, done, memory, lock_wait_s)
+            _work(paths, thresholds, new_session(provider.session()), due, done, memory, lock_wait_s)
     except CdcError as error:
         done.skipped, done.failed = f"{type(error).__name__}: {error.what}", True
     done.seconds = round(time.monotonic() - began, 2)

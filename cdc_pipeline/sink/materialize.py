@@ -25,7 +25,7 @@ from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.spark import SparkProvider, new_session
 from cdc_pipeline.sink.sql import table_at, text_literal
 from cdc_pipeline.sink.storage_settings import spark_storage
 from cdc_pipeline.sink.table_facts import put_cut
@@ -127,7 +127,7 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
         CUT_PROPERTY: str(cut.batch_number),
     }
     settings = ", ".join(f"{text_literal(key)} = {text_literal(value)}" for key, value in properties.items())
-    session = spark.newSession()
+    session = new_session(spark)
     frame.createOrReplaceGlobalTempView(view := f"cdc_copy_{uuid4().hex}")
     try:
         session.sql(

@@ -38,6 +38,7 @@ from cdc_pipeline.sink.replace import is_replaced, replace_content
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.shape import shaped_view
+from cdc_pipeline.sink.spark import new_session
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
@@ -104,7 +105,7 @@ def apply_target(
     has_rows = bool(files or target.raw_files)
     # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
-    session = spark.newSession()
+    session = new_session(spark)
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
         if target.content is not None:
