@@ -150,7 +150,7 @@ class FileCursorStore:
             os.fsync(stream.fileno())
         self._on_step("temporary_written")
         temporary.replace(file)
-        self._sync_folder()
+        _sync_folder(self._folder)
 
     # -- history ------------------------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class FileCursorStore:
             stream.flush()
             os.fsync(stream.fileno())
         if not size_bytes:
-            self._sync_folder()
+            _sync_folder(self._folder)
 
     def _tail(self) -> list[str]:
         """The last whole line, after a torn one behind it was cut off."""
@@ -214,7 +214,10 @@ class FileCursorStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        made = [at for at in (self._folder, *self._folder.parents) if not at.exists()]
         self._folder.mkdir(parents=True, exist_ok=True)
+        for at in reversed(made):
+            _sync_folder(at.parent)
         descriptor = os.open(self._folder / "cursor.lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -223,12 +226,13 @@ class FileCursorStore:
         finally:
             os.close(descriptor)
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _text_of(cursor: CursorState, metadata: dict[str, object]) -> str:

@@ -17,7 +17,8 @@ import hashlib
 import os
 import shutil
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
@@ -56,6 +57,9 @@ class Storage(Protocol):
 
     def remove_tree(self, folder: Path) -> int:
         """Remove a folder with all that is in it; the number of files that were in it."""
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it, durably; nothing where it is there."""
 
     def create(self, path: Path) -> IO[bytes]:
         """A stream into a new file, to be ended by `finish`. Raises FileExistsError."""
@@ -99,41 +103,35 @@ class LocalStorage:
         """Raises:
         SinkError: the file system is full, read-only, or has no hard links.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
-        try:
-            with temporary.open("xb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
+        with _writing(path):
+            self.make_folder(path.parent)
             try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
-        except OSError as error:
-            raise SinkError(
-                f"a file of the lake's own records cannot be written: {path}",
-                expected="a file system with free space and hard links (they make the file appear whole or not at all)",
-                got=f"{type(error).__name__}: {error.strerror}",
-                next_step="free space, or move the lake to a local file system",
-            ) from None
-        finally:
-            temporary.unlink(missing_ok=True)
-        self.make_durable(path.parent)
+                _write(temporary, content)
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    # A link over NFS that was sent twice, because its first answer was lost, meets its own success.
+                    if not os.path.samefile(temporary, path):
+                        return False
+            finally:
+                temporary.unlink(missing_ok=True)
+            self.make_durable(path.parent)
         return True
 
     def replace(self, path: Path, content: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        """Raises:
+        SinkError: the file system is full or read-only.
+        """
         temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}"  # one name: a crash leaves at most one
-        try:
-            with temporary.open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        self.make_durable(path.parent)
+        with _writing(path):
+            self.make_folder(path.parent)
+            try:
+                _write(temporary, content)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            self.make_durable(path.parent)
 
     def names(self, folder: Path) -> list[str]:
         try:
@@ -157,8 +155,17 @@ class LocalStorage:
             folder.rmdir()
         return removed
 
+    def make_folder(self, folder: Path) -> None:
+        made = []
+        at = folder
+        while not at.is_dir():
+            made.append(at)
+            at = at.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        self.make_durable(*(one.parent for one in reversed(made)))
+
     def create(self, path: Path) -> IO[bytes]:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.make_folder(path.parent)
         return path.open("xb")
 
     def finish(self, stream: IO[bytes]) -> None:
@@ -183,7 +190,7 @@ class LocalStorage:
         os.replace(path, target)
 
     def share(self, path: Path, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        self.make_folder(target.parent)
         os.utime(path)  # before it has the name: a vacuum goes by this time
         with suppress(FileExistsError):
             try:
@@ -245,6 +252,9 @@ class ObjectFiles:
         if 0 in sizes.values() and at.store.has_any(at.key):
             remove_markers(at)
         return len(sizes)
+
+    def make_folder(self, folder: Path) -> None:
+        """There are none."""
 
     def create(self, path: Path) -> IO[bytes]:
         return path.open("xb")
@@ -308,6 +318,27 @@ def check_reachable(lake: Path) -> None:
     """
     if is_object(lake):
         lake.store.check()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raises SinkError where the file system does not take a file."""
+    try:
+        yield
+    except OSError as error:
+        raise SinkError(
+            f"a file of the lake's own records cannot be written: {path}",
+            expected="a file system with free space and hard links (they make the file appear whole or not at all)",
+            got=f"{type(error).__name__}: {error.strerror}",
+            next_step="free space, or move the lake to a local file system",
+        ) from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _object(path: Path) -> ObjectPath:
