@@ -134,7 +134,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             setting="source.tls",
             got=f"{original.reason or ''} {getattr(original, 'verify_message', '')}".strip() or text,
             next_step="set source.tls.ca_file to the certificate of the server's authority and connect by the name in "
-            "the server's certificate; source.tls.mode verify_ca does not check the name, preferred checks nothing",
+            "the server's certificate; source.tls.mode verify_ca does not check the name, required checks nothing",
         )
     if number == 2026:
         return SourceError(
@@ -148,7 +148,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             f"{address} accepts encrypted connections only",
             setting="source.tls.mode",
             got=text,
-            next_step="set source.tls.mode to verify, verify_ca or preferred",
+            next_step="set source.tls.mode to verify, verify_ca or required",
         )
     if number in DENIED_NUMBERS:
         return SourceError(
