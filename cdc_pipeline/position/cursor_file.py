@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.errors import CursorError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, parse_cursor
 
 FORM_VERSION: Final = 1
@@ -111,14 +112,14 @@ class FileCursorStore:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise self._damaged(str(self.file), f"{type(error).__name__}: {error}") from None
+            raise self._damaged(str(self.file), said_by(error)) from None
 
     def _entry(self, text: str, where: str) -> CursorEntry:
         try:
             document = json.loads(text)
             form = document["form"]
         except (ValueError, KeyError, TypeError) as error:
-            raise self._damaged(where, f"{len(text)} characters, {type(error).__name__}: {error}") from None
+            raise self._damaged(where, f"{len(text)} characters, {said_by(error)}") from None
         if form != FORM_VERSION:
             raise CursorError(
                 f"the cursor in {where} was written by another version of this program",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.config import SinkConfig, SparkConfig
 from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink import class_archive
 from cdc_pipeline.sink.jars import jar_paths
 from cdc_pipeline.sink.java import find_java_home
@@ -106,12 +107,11 @@ class SparkProvider:
         try:
             session = builder.getOrCreate()
         except Exception as error:
-            first_line = str(error).strip().splitlines()[:1]
             raise RuntimeSetupError(
                 "Spark does not start",
-                got=f"{type(error).__name__}: {first_line[0] if first_line else ''}",
+                got=said_by(error),
                 next_step="run `python -m cdc_pipeline.sink.jars`, and look at sink.spark in the configuration",
-            ) from error
+            ) from None
         session.sparkContext.setLogLevel("ERROR")
         if self._storage is not None:
             # Not among the settings: those stand in the JVM's command line.

@@ -113,7 +113,9 @@ def _refusal(name: str, connection: Any) -> InsecureLoginError:
     elif name in _SHA2:
         expected = "TLS, or an account that the server has logged in since it started"
         got = "no TLS"
-        next_step = "set source.tls to {mode: verify, ca_file: ...}; a server without TLS needs a certificate (ssl_cert, ssl_key)"
+        next_step = (
+            "set source.tls to {mode: verify, ca_file: ...}; a server without TLS gets it by ssl_cert and ssl_key"
+        )
     else:
         expected = "caching_sha2_password, sha256_password, mysql_native_password or client_ed25519"
         got = shown

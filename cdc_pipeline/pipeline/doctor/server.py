@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from cdc_pipeline.errors import CdcError, ServerUnreachableError
+from cdc_pipeline.foreign_words import without_quoted
 from cdc_pipeline.pipeline.doctor import settings
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration
@@ -166,7 +167,7 @@ def _replica_state(row: dict[str, object]) -> Iterator[Told]:
         yield warning(
             "the server is a replica that does not follow its source: captures find nothing new",
             expected="SQL and IO thread running",
-            got=f"SQL: {running[0]}, IO: {running[1]}" + (f"; {last}" if last else ""),
+            got=f"SQL: {running[0]}, IO: {running[1]}" + (f"; {without_quoted(last)}" if last else ""),
             mend="START REPLICA (MariaDB: START SLAVE), after mending what its last error says",
         )
     elif behind is not None and float(str(behind)) > _LAG_WARNING_S:
