@@ -45,7 +45,10 @@ def said_by(error: BaseException) -> str:
     """Return type and words of an error of Spark, Delta, Arrow, pydantic or Python, on one line."""
     kind = type(error).__name__
     if isinstance(error, OSError) and error.strerror:
-        return f"{kind}: {error.strerror}"
+        # The folder of a partition holds a value of its rows in its name.
+        folder, partition, _ = str(error.filename or "").partition("=")
+        place = f"{folder.rpartition('/')[0]}/..." if partition else folder
+        return f"{kind}: {error.strerror}" + (f": {place}" if place else "")
     text = str(error)
     causes = [name for name in dict.fromkeys(_JAVA_CLASS.findall(text)) if name != kind][:3]
     conditions = list(dict.fromkeys(_CONDITION.findall(text)))[:3]

@@ -25,6 +25,7 @@ from typing import Any, Final
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, parse_cursor
+from cdc_pipeline.private_folder import make_private
 
 FORM_VERSION: Final = 1
 HISTORY_BYTES_MAX: Final = 8 << 20
@@ -215,8 +216,8 @@ class FileCursorStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._folder / "cursor.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        make_private(self._folder)
+        descriptor = os.open(self._folder / "cursor.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             self._on_step("locked")

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
+from cdc_pipeline.private_folder import make_private
 from cdc_pipeline.sink.lease import held_lease, lease_holder
 from cdc_pipeline.sink.object_path import is_object
 
@@ -36,7 +37,7 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
             yield check
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_private(path.parent)  # rows in staging, quarantine and prepared transactions are below it (K26)
         # O_CLOEXEC (Python's default) keeps the lock from living on in a JVM that this process started.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
