@@ -44,12 +44,21 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class TlsConfig(Section):
-    """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for."""
+    """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for.
 
-    mode: Literal["off", "preferred", "verify_ca", "verify"] = "verify"
+    `verify_ca` needs a `ca_file`: the system's authorities sign anybody's certificate, and the name is not checked.
+    """
+
+    mode: Literal["off", "preferred", "required", "verify_ca", "verify"] = "verify"
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _authority(self) -> TlsConfig:
+        if self.mode == "verify_ca" and self.ca_file is None:
+            raise ValueError("verify_ca needs ca_file, the certificate of the server's own authority; or use verify")
+        return self
 
 
 class PositionConfig(Section):

@@ -118,6 +118,10 @@ class ServerUnreachableError(SourceError):
     retryable = True
 
 
+class InsecureLoginError(SourceError):
+    """The server asks for the password in a way that would give it away (K26). It was not sent."""
+
+
 class TableReadError(SourceError):
     """The server refuses a SELECT of a table, or broke it off for good."""
 

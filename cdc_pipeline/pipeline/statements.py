@@ -101,10 +101,15 @@ class StatementRules:
                 rule = None if there is None else targets.rule_of(database, table, there.name)
                 return (None if rule is None else rule.schema_changes) or self._policy
 
+            def masked(database: str, table: str) -> set[str]:
+                rules = (targets.rule_of(database, table, one.name) for one in targets.known_all(database, table))
+                return {name for rule in rules if rule is not None for name in rule.masks}
+
             surroundings: Surroundings = {
                 "policy": policy,
                 "shadow": targets.shadow,
                 "shadowed": self._shadows.table_of,
+                "masked": masked,
                 "features": self._features,
                 "place": place or RowPlace(),
             }

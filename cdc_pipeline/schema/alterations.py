@@ -27,6 +27,7 @@ from cdc_pipeline.schema.history_ddl import (
     resolved_column,
     told_charset,
 )
+from cdc_pipeline.schema.published import without_literals
 from cdc_pipeline.schema.scene import TYPE_WIDENING, KnownTable, Scene, TableChange
 from cdc_pipeline.schema.statement import Statement
 from cdc_pipeline.schema.target_edit import Refused, TargetEdit
@@ -244,7 +245,7 @@ class _Alter:
         return SchemaError(
             what,
             table=".".join(self._table),
-            got=self._scene.shown,
+            got=self._scene.shown(),
             next_step="the lake is ahead of the journal: check the start position, or load the table anew",
         )
 
@@ -268,8 +269,9 @@ class _Alter:
             )
 
     def _refused(self, action: Action, what: str) -> UnsupportedDdlError:
-        text = action.text if len(action.text) <= 200 else action.text[:200] + " ..."
-        return self._scene.unsupported(f"{what}: {text}", self._table)
+        scene = self._scene
+        text = without_literals(action.text, modes=scene.modes, is_mariadb=scene.is_mariadb, max_chars=200)
+        return scene.unsupported(what if text is None else f"{what}: {text}", self._table)
 
     def _unreadable(self, action: Action, what: str) -> Exception:
         refused = self._refused(action, what)

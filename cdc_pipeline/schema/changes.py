@@ -142,7 +142,7 @@ def _decide(scene: Scene, statement: Statement) -> Decision:
         raise UnsupportedEventError(
             f"{statement.verb} stands in the log in a form that no supported server writes",
             expected=_NAMED.get(kind, "the event XA_PREPARE"),
-            got=scene.shown,
+            got=scene.shown(),
             next_step="start the capture after this transaction",
         )
     if kind in _SESSION_KINDS:
@@ -210,7 +210,7 @@ def _dml(scene: Scene, statement: Statement) -> Decision:
         table=".".join(touched[0]) if touched else None,
         setting="binlog_format",
         expected="binlog_format=ROW in every session",
-        got=scene.shown,
+        got=scene.shown(),
         next_step="SET GLOBAL binlog_format = 'ROW', end the sessions that are older, start the capture after this "
         "statement, and load the tables that it changed",
     )

@@ -263,7 +263,7 @@ def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ..
         elif statement.kind is _K.DROP_TABLE or name in renamed_away:
             changes.append(ShadowChange(name, None))
         elif statement.kind is _K.ALTER_TABLE and known is not None:
-            changes.append(ShadowChange(name, known.then(scene.shadow_statement())))
+            changes.append(ShadowChange(name, known.then(scene.shadow_statement(table))))
         elif known is not None and statement.kind is _K.CREATE_INDEX and "UNIQUE" in scene.sql.upper():
             changes.append(ShadowChange(name, known.model_copy(update={"doubt": "it got a unique index"})))
     return tuple(changes)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.errors import LakeStateError, SinkError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.storage import TEMPORARY_PREFIX, opened, storage_of
 
 __all__ = [
@@ -178,7 +179,7 @@ def read_json(path: Path) -> str:
         raise LakeStateError(
             f"a file of the lake's own records is damaged: {path}",
             expected="JSON text, as the pipeline wrote it",
-            got=f"{type(error).__name__}: {error}",
+            got=said_by(error),
             next_step="restore this file from a backup of the lake",
         ) from None
     return text

@@ -27,6 +27,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from cdc_pipeline.config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import register
 from cdc_pipeline.sink.conflicts import TRIES, is_conflict
@@ -341,13 +342,12 @@ def _run(session: SparkSession, statement: str, table: str) -> list[Any]:
     try:
         return session.sql(statement).collect()
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()][:3]
         raise MergeError(
             f"{statement.split(' ', 1)[0]} failed",
             table=table,
-            got=f"{type(error).__name__}: {' '.join(lines)[:600]}",
+            got=said_by(error),
             next_step="start the maintenance again; if it fails again, the table's files need a look",
-        ) from error
+        ) from None
 
 
 def _remembered(paths: LakePaths) -> _Memory:

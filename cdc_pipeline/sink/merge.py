@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import CdcError, LakeStateError, MergeError, StagingError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.append import append, may_append
 from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
@@ -145,9 +146,9 @@ def apply_target(
         raise MergeError(
             f"batch {record.batch_number} could not be applied",
             table=target.table,
-            got=_first_lines(error),
+            got=said_by(error),
             next_step="start the run again: it finishes this batch from its recorded files before anything else",
-        ) from error
+        ) from None
     return _table(path, target)
 
 
@@ -272,8 +273,3 @@ def _table(path: Path, target: RecordedTarget) -> TableLog:
         )
     check_owner(there, target.table, target.app_id, path=path)
     return there
-
-
-def _first_lines(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"

@@ -28,6 +28,7 @@ from cdc_pipeline.config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, ConfigError, MissingGrantError, ServerSettingError, SourceError
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.source import server_errors
+from cdc_pipeline.source.login import LoginPlugins
 from cdc_pipeline.source.protocol import JournalInfo
 from cdc_pipeline.source.tls import tls_arguments
 
@@ -42,7 +43,10 @@ ENCRYPTION_HEADER_BYTES: Final = 512
 
 
 def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
-    """Keyword arguments for pymysql. The password is handed over as bytes: pymysql would encode text as latin1."""
+    """Return the keyword arguments of every connection that pymysql makes.
+
+    The password is handed over as bytes: pymysql would encode text as latin1. `LoginPlugins` decides who may see it.
+    """
     return {
         "host": config.host,
         "port": config.port,
@@ -54,6 +58,7 @@ def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
         "write_timeout": config.read_timeout_s,
         "autocommit": True,
         "program_name": "cdc_pipeline",
+        "auth_plugin_map": LoginPlugins(),
         **tls_arguments(config.tls),
     }
 
@@ -141,6 +146,11 @@ class ServerConnection:
             except (pymysql.Error, OSError, RuntimeError) as error:
                 raise server_errors.connect_error(error, address=self.address, user=self.config.user) from None
         return self._connection
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the control connection is encrypted. Opens it if need be."""
+        return bool(self._open()._secure)  # type: ignore[attr-defined]
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
