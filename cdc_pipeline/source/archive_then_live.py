@@ -26,6 +26,7 @@ from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.same_log import begin_again
 from cdc_pipeline.position.start import locate_gtid_set
 from cdc_pipeline.source.archive import ArchiveSource
 from cdc_pipeline.source.archive_ends import preceding_set, scan
@@ -265,6 +266,7 @@ class ArchiveThenLive:
                 file.name, f"one created at {live.created_s} or before", head.journal_format.created_s
             )
         archived = {file.name: file for file in self._files()}
+        self._check_tails({name: file.stat().st_size for name, file in archived.items()})
         common = [info.journal for info in self.live.journals() if info.journal in archived]
         if common:
             theirs = self._live_format(common[-1])
@@ -277,6 +279,21 @@ class ArchiveThenLive:
                 )
         if self.live.end_position().gtid_set:
             self._check_sets(file, head, oldest)
+
+    def _check_tails(self, archived_bytes: dict[str, int]) -> None:
+        """Raise if an archived copy is longer than the server's own journal: the server has lost its end (K24)."""
+        for info in self.live.journals():
+            if archived_bytes.get(info.journal, 0) > info.size_bytes:
+                raise SourceIdentityError(
+                    "the archive holds more of a journal than the server: the server was set back to an earlier state",
+                    journal=info.journal,
+                    offset=info.size_bytes,
+                    setting=_SETTING,
+                    expected=f"at least {archived_bytes[info.journal]} bytes, as in {self.directory}",
+                    got=f"{info.size_bytes} bytes",
+                    next_step=f"take the copies of {info.journal} and later out of the archive; if changes from them "
+                    f"were applied, {begin_again()}",
+                )
 
     def _check_sets(self, file: Path, head: JournalHead, oldest: Position) -> None:
         scanned = scan(file, head)
