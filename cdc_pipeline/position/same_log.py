@@ -64,15 +64,17 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
     sizes = {info.journal: info.size_bytes for info in source.journals()}
     if position.journal not in sizes:
         return
-    # A file of an archive may be a copy that is not whole; `validate_position` says so.
-    if position.offset > sizes[position.journal] and source.tables() is not None:
-        raise other_log(
+    if position.offset > sizes[position.journal]:
+        error = other_log(
             source.identity,
             position,
             expected=f"a journal of at least {position.offset} bytes",
             got=f"{sizes[position.journal]} bytes",
             pipeline_name=pipeline_name,
         )
+        if source.tables() is None:  # files
+            error.next_step = f"if {position.journal} is not a whole copy, copy it again; {error.next_step}"
+        raise error
     event = position.last_event
     if event is None:
         created_s = source.journal_created_s(position.journal) if position.journal_created_s else 0
@@ -110,7 +112,7 @@ def other_log(
     """Return the error for a log that is not the one that `position` was taken from."""
     return SourceIdentityError(
         f"the log of {identity} is not the one that the cursor came from: the server was set back to an earlier state, "
-        "or its log was reset. The lake holds changes that the server no longer has",
+        "or its log was reset; the lake may hold changes that the server has lost",
         journal=position.journal,
         offset=position.offset,
         expected=expected,
