@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from cdc_pipeline.binlog.chunk import Chunk, JournalFormat
+from cdc_pipeline.binlog.compressed import EVENT_UNPACKED_BYTES_MAX
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
@@ -58,12 +59,14 @@ class ArchiveThenLive:
     Args:
         live: the running server.
         directory: copies of its journals, under the names that it gave them.
+        unpacked_bytes_max: what one compressed event of them may unpack to.
     """
 
-    def __init__(self, live: Source, directory: Path) -> None:
+    def __init__(self, live: Source, directory: Path, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> None:
         self.live = live
         self.directory = directory
-        self._archive = ArchiveSource(directory)
+        self._unpacked_bytes_max = unpacked_bytes_max
+        self._archive = ArchiveSource(directory, unpacked_bytes_max=unpacked_bytes_max)
         self._ways: dict[tuple[Position, str], _Way] = {}
 
     @property
@@ -153,7 +156,10 @@ class ArchiveThenLive:
 
         if not isinstance(self.live, LiveSource):
             return self.live.catalog(captured, since=since)
-        return self.live.catalog(captured, since=since, log=lambda live: ArchiveThenLive(live, self.directory))
+        return self.live.catalog(captured, since=since, log=self._over)
+
+    def _over(self, live: Source) -> ArchiveThenLive:
+        return ArchiveThenLive(live, self.directory, unpacked_bytes_max=self._unpacked_bytes_max)
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Of the server."""
@@ -296,7 +302,7 @@ class ArchiveThenLive:
                 )
 
     def _check_sets(self, file: Path, head: JournalHead, oldest: Position) -> None:
-        scanned = scan(file, head)
+        scanned = scan(file, head, unpacked_bytes_max=self._unpacked_bytes_max)
         if scanned.failure is not None:
             raise scanned.failure
         ours, purged = self._set(scanned.end.gtid_set), self._set(oldest.gtid_set)
