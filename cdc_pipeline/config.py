@@ -155,7 +155,7 @@ class LiveSourceConfig(Section):
     connect_timeout_s: float = Field(default=10, gt=0)
     read_timeout_s: float = Field(default=60, gt=0)
     row_timeout_s: float = Field(default=6 * 3600, gt=0)
-    packet_bytes_max: int = Field(default=PACKET_BYTES_MAX, ge=1 << 20, le=1 << 31)
+    packet_bytes_max: int = Field(default=PACKET_BYTES_MAX, ge=1 << 24, le=1 << 31)
     unpacked_bytes_max: int = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
     standby: StandbyConfig | None = None
     fallback_interval_s: float = Field(default=60, ge=0)
