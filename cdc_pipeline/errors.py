@@ -181,6 +181,10 @@ class TruncatedJournalError(DamagedJournalError):
     """The journal ends in the middle of an event."""
 
 
+class SizeLimitError(BinlogError):
+    """What a server or a journal claims is larger than a setting allows; the error names the setting (K25)."""
+
+
 class UnknownEventError(BinlogError):
     """An event type that is not known and not marked ignorable."""
 

@@ -151,8 +151,11 @@ class CatchUp:
         if held.epoch == cursor.epoch:
             there = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
             there_at = cursor.model_copy(
-                update={**there, "journal_created_s": held.journal_created_s, "timestamp_s": 0, "event_server_id": 0}
-            )
+                update={
+                    **there, "journal_created_s": held.journal_created_s, "timestamp_s": 0, "event_server_id": 0,
+                    "last_event": None,
+                }
+            )  # fmt: skip
             rules = start_rules(self._config, cut=self.cut, dump_errors=DumpErrors())
             decision = resolve_start(cursor=there_at, start=self._config.start, source=source, rules=rules)
             if decision.epoch_grows:

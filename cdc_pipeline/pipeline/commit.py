@@ -401,6 +401,7 @@ def cursor_state(
         event_server_id=at.server_id,
         gtid_set=at.gtid_set,
         journal_created_s=at.journal_created_s,
+        last_event=at.last_event,
         open_xa=open_xa,
         targets=targets or {},
         shadows=shadows or {},

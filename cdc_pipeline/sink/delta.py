@@ -22,7 +22,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.errors import CdcError, LakeStateError, LockError, UnrepresentableValueError
+from cdc_pipeline.errors import CdcError, LakeStateError, LockError, MergeError, UnrepresentableValueError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import register
@@ -49,6 +49,7 @@ from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.storage import check_reachable
 from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.sink.table_facts import put_cut
+from cdc_pipeline.sink.time_limit import time_limit
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
 RECORDS_KEPT: Final = 1000
@@ -220,7 +221,12 @@ class DeltaSink:
             return self.read_cut(number)
         previous = self.read_cut(number - 1) if number > 1 else None
         failing = dict(given_up or {})
-        logs, failures, merged = self._apply(record, without=failing)
+        with time_limit(self._config.batch_timeout_s, self.spark.cancel) as is_late:
+            logs, failures, merged = self._apply(record, without=failing)
+        if is_late():
+            for failure in failures.values():
+                if isinstance(failure, MergeError):
+                    failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
         failures |= self._make_durable(record, previous, logs)
         if failures:
             failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
