@@ -12,6 +12,7 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.ddl_columns import ColumnDefinition
 from cdc_pipeline.schema.ddl_create import create_columns
+from cdc_pipeline.schema.ddl_tokens import SqlModes
 from cdc_pipeline.schema.history_ddl import resolved_column
 from cdc_pipeline.schema.value_changes import Effect, ValueChange, common_type, is_lossless, value_change
 from tests.servers import Server
@@ -107,7 +108,7 @@ def definition(text: str, *, is_mariadb: bool) -> tuple[Column, ColumnDefinition
 def changed(old: str, new: str, *, strict: bool = True, is_mariadb: bool = False) -> ValueChange:
     before, _ = definition(old, is_mariadb=is_mariadb)
     column, after = definition(new, is_mariadb=is_mariadb)
-    return value_change(before, replace(after, column=column), strict=strict)
+    return value_change(before, replace(after, column=column), SqlModes(strict=strict, trims_char=True))
 
 
 class Session:
