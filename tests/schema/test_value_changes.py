@@ -93,9 +93,10 @@ DOUBLE | DOUBLE(9,1) | 0.15
 DECIMAL(10,2) | INT | 1.5
 BIGINT | BIT(64) | -1
 INT | BIT(64) | -5
-TEXT | TINYTEXT | REPEAT(' ', 300)
-VARCHAR(9) | VARCHAR(2) | 'ab   '
 SET('ü','b') | SET('ü','b') CHARACTER SET ascii | 'ü'
+"""
+MARIADB_SILENT = """
+TEXT | TINYTEXT | REPEAT(' ', 300)
 """
 # Not in strict mode: NULLs that get a value, and numbers that are rounded out of their type.
 SILENT_WITHOUT_STRICT = """
@@ -206,7 +207,7 @@ def test_k13_strict_mode_refuses_what_is_not_checked_there(session: Session) -> 
 
 
 def test_k13_values_that_change_in_silence_are_never_said_to_stay(session: Session) -> None:
-    for old, new, value in lines(SILENT):
+    for old, new, value in lines(SILENT + (MARIADB_SILENT if session.is_mariadb else "")):
         before, after = session.values(old, value, new)
         assert before != after, (old, new)
         change = changed(old, new, is_mariadb=session.is_mariadb)
