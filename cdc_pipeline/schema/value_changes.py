@@ -226,16 +226,16 @@ def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
 def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> ValueChange:
     """Add the checks that no text was cut: in strict mode, too, where blanks at the end may be."""
     checks = list(change.checks)
-    size = new.column.char_length_max
+    text = change.value or "{c}"
     longest = _longest(old)
     cut = "texts were cut to the new length"
     if new.declared in _TEXTS_BY_BYTES:
         size = _bytes_max(new)
-        utf8 = new.column.charset in _AS_SHORT_AS_UTF8
-        if new.declared != "LONGTEXT":
-            checks.append((f"octet_length({{c}}) <= {size}" if utf8 else f"char_length({{c}}) <= {size // 4}", cut))
-    elif not 0 < longest <= size:
-        checks.append((f"char_length({{c}}) <= {size}", cut))
+        if new.declared != "LONGTEXT" and not 0 < 4 * longest <= size:
+            utf8 = new.column.charset in _AS_SHORT_AS_UTF8
+            checks.append((f"octet_length({text}) <= {size}" if utf8 else f"char_length({text}) <= {size // 4}", cut))
+    elif not 0 < longest <= new.column.char_length_max:
+        checks.append((f"char_length({text}) <= {new.column.char_length_max}", cut))
     if new.is_char and old.kind not in _BITS:
         checks.append(("{c} NOT LIKE '% '", "blanks at the end were dropped"))
     return ValueChange(change.effect, change.value, tuple(checks))
