@@ -10,6 +10,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl_tokens import SqlModes
 from cdc_pipeline.schema.decisions import DdlDecision
+from cdc_pipeline.schema.generated import GeneratedColumn
 from cdc_pipeline.schema.published import needed_later, published
 from cdc_pipeline.schema.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.statement import Statement, TableName
@@ -71,11 +72,14 @@ class TableState:
     Attributes:
         charset: default charset of its text columns; "" where it is not known.
         database_charset: of its database, likewise.
+        generated: its generated columns, None where they are not known. Where only the catalog knows them, as they are
+            after the statement.
     """
 
     schema: TableSchema
     charset: str = ""
     database_charset: str = ""
+    generated: tuple[GeneratedColumn, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -314,12 +314,12 @@ def _as_if_altered(
         return alteration.change, None
     logged = LoggedStatement(made.sql, made.database, Place(0, 0, 0), is_mariadb=is_mariadb, modes=modes)
     actions = alter_actions(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
-    version = Version(logged.place, Origin.DDL, state.schema, state.charset)
+    version = Version(logged.place, Origin.DDL, state.schema, state.charset, generated=state.generated)
     try:
-        schema, charset = altered(version, actions, logged, state.database_charset)
+        after = altered(version, actions, logged, state.database_charset)
     except Uncertain:
         return alteration.change, None
-    return alteration.change, TableState(schema, charset, state.database_charset)
+    return alteration.change, TableState(after.schema, after.charset, state.database_charset, after.generated)
 
 
 def _check_path(scene: Scene, table: TableName, known: KnownTable, change: TableChange) -> None:
