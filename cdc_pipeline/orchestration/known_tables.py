@@ -17,6 +17,7 @@ from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.sink.lake import LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.table_names import split_table_name
 
 _WILDCARD = re.compile(r"[*?\[]")
 
@@ -49,6 +50,6 @@ def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str
     found: dict[str, list[str]] = {}
     routes = Routes(config)
     for source in TableFilter(config.tables).captured_names(list(names)):
-        for route in routes.of(*source.split(".", 1)):
+        for route in routes.of(*split_table_name(source)):
             found.setdefault(route.target, []).append(source)
     return {target: tuple(sources) for target, sources in sorted(found.items())}
