@@ -24,6 +24,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.suspending import suspension
+from cdc_pipeline.table_names import split_table_name
 
 T = TypeVar("T")
 
@@ -147,7 +148,7 @@ class MainLake:
         if cut is None or cursor is None or error.table is None or isinstance(error, ConfigError):
             return False  # what is configured is wrong whether the target stands still or not
         routes = Routes(self.config)
-        led_to = {route.target for route in routes.of(*error.table.split(".", 1))} if "." in error.table else set()
+        led_to = {route.target for route in routes.of(*split_table_name(error.table))} if "." in error.table else set()
         states = cut.cursor.targets
         mine = {
             name

@@ -23,6 +23,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta_log import SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut, RecordedShape
+from cdc_pipeline.table_names import TablePattern, split_table_name
 
 # Columns and key of each source table.
 Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
@@ -42,7 +43,7 @@ def join_shard(
     others = list(sources)
     if route.rule.shard_column is None:
         raise _not_merged(route, others)
-    same = [other for other in others if route.rule.shard_of(*other.split(".", 1)) == route.shard]
+    same = [other for other in others if route.rule.shard_of(*split_table_name(other)) == route.shard]
     if same:
         raise ConfigError(
             f"{route.source} and {same[0]} are the same shard {route.shard!r} of target {route.target}",
@@ -105,7 +106,7 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
     by_target: dict[str, list[Route]] = {}
     for table in sorted(tables):
         try:
-            of_table = routes.of(*table.split(".", 1))
+            of_table = routes.of(*split_table_name(table))
         except ConfigError as error:
             found.append(error)
             continue
@@ -150,7 +151,7 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
         origin = cut.cursor.targets[name].origin
         leads_to, sources = (name, list(table.sources_of(name))) if origin is None else (origin[1], [origin[0]])
         for source in routes.sources_of(leads_to, sources):
-            route = next(route for route in routes.of(*source.split(".", 1)) if route.target == leads_to)
+            route = next(route for route in routes.of(*split_table_name(source)) if route.target == leads_to)
             differs = _differences(table.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape())
             if not differs:
                 continue
@@ -258,7 +259,7 @@ def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> 
             for source, (columns, _) in known.items()
             if any(route.number == number for route in _routes_or_none(routes, source))
         ]
-        if not of_rule or not all(name in known for name in rule.tables):
+        if not of_rule or not all(TablePattern.parse(name).exact in known for name in rule.tables):
             continue
         names = {column.name.lower() for columns in of_rule for column in columns}
         for setting, named in (("masks", rule.masks), ("types", rule.types)):
@@ -277,7 +278,7 @@ def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> 
 
 def _routes_or_none(routes: Routes, source: str) -> tuple[Route, ...]:
     try:
-        return routes.of(*source.split(".", 1))
+        return routes.of(*split_table_name(source))
     except ConfigError:
         return ()
 
