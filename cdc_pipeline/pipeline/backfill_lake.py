@@ -282,7 +282,7 @@ def _side_config(
 
 def chosen_only(config: PipelineConfig, tables: Sequence[str]) -> PipelineConfig:
     """The configuration with some of its source tables alone."""
-    chosen = config.tables.model_copy(update={"include": tuple(map(exact_pattern, tables))})
+    chosen = config.tables.model_copy(update={"include": tuple(map(exact_pattern, tables)), "allow_empty": True})
     return config.model_copy(update={"tables": chosen})
 
 

@@ -12,7 +12,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol, TypeVar
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LoadError, TargetSuspendedError
+from cdc_pipeline.errors import (
+    CdcError,
+    ConfigError,
+    LakeStateError,
+    LoadError,
+    NothingMatchedError,
+    TargetSuspendedError,
+)
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.load_observer import LoadObserver
 from cdc_pipeline.pipeline.parts import build_sink
@@ -126,8 +133,9 @@ class MainLake:
         return self.config.name
 
     def _capture(self) -> None:
-        # Whoever is suspended is loaded now, or is somebody else's: the source goes on without it.
-        with suppress(TargetSuspendedError):
+        # Whoever is suspended is loaded now, or is somebody else's: the source goes on without it. So it does without
+        # tables that a pattern does not find.
+        with suppress(TargetSuspendedError, NothingMatchedError):
             self.patiently(lambda: self._runs.capture(self._observer))
 
     def patiently(self, act: Callable[[], T]) -> T:

@@ -52,7 +52,9 @@ def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) ->
     if isinstance(source, LiveSourceConfig):
         source = source.model_copy(update={"replica_server_id": None})
     tables = TablesConfig(
-        include=tuple(exact_pattern(name) for name in state.sources), shadow_tables=config.tables.shadow_tables
+        allow_empty=True,
+        include=tuple(exact_pattern(name) for name in state.sources),
+        shadow_tables=config.tables.shadow_tables,
     )
     return config.model_copy(
         update={

@@ -35,14 +35,6 @@ def _matching(context: Context) -> Iterator[Told]:
             + " or correct tables.include",
         )
         return
-    unmatched = [pattern.text for pattern in context.included if not any(map(pattern.matches_name, names))]
-    if unmatched:
-        yield warning(
-            "patterns under tables.include match no table that this account can see",
-            expected="a table for each",
-            got=listed(unmatched),
-            mend="correct them, create the tables, or GRANT SELECT on them",
-        )
     yield ok(f"{len(names)} table{'s are' if len(names) != 1 else ' is'} captured: {listed(names)}")
 
 
