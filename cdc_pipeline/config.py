@@ -197,10 +197,14 @@ class AcceptConfig(Section):
 
 
 class TablesConfig(Section):
-    """Shell patterns over ``schema.table``; system schemas are never captured."""
+    """Shell patterns over ``schema.table``; system schemas are never captured.
+
+    A pattern of `include` that has never matched a table fails the run, unless `allow_empty` says that it may.
+    """
 
     include: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
+    allow_empty: bool = False
 
     shadow_tables: tuple[str, ...] = SHADOW_TABLES
 

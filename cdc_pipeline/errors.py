@@ -95,6 +95,10 @@ class ConfigError(CdcError):
     """The configuration is wrong. Exit code 2."""
 
 
+class NothingMatchedError(ConfigError):
+    """Patterns of tables have never matched one; everything else of the run is done."""
+
+
 class RuntimeSetupError(CdcError):
     """Java, Delta's jars or another part of this machine is missing or damaged."""
 

@@ -17,6 +17,7 @@ from cdc_pipeline.schema.scene import ALL_FEATURES, Surroundings
 from cdc_pipeline.schema.statement import StatementKind
 from cdc_pipeline.schema_policy import SchemaChangePolicy, ShadowNames
 from cdc_pipeline.sink.features import allowed
+from cdc_pipeline.table_names import table_name
 
 if TYPE_CHECKING:
     from cdc_pipeline.pipeline.schemas import Schemas
@@ -60,11 +61,11 @@ class StatementRules:
             statement = classify(sql, database, is_mariadb=self._is_mariadb)
             for old, new in statement.renames:
                 if self._is_read(*old):
-                    self._read_as_captured.add(".".join(new))
+                    self._read_as_captured.add(table_name(*new))
         return isolated
 
     def _is_read(self, database: str, table: str) -> bool:
-        return self._tables.captured(database, table) or f"{database}.{table}" in self._read_as_captured
+        return self._tables.captured(database, table) or table_name(database, table) in self._read_as_captured
 
     def decide(
         self,

@@ -34,6 +34,7 @@ from cdc_pipeline.schema.statement import Statement
 from cdc_pipeline.schema.target_edit import Refused, TargetEdit
 from cdc_pipeline.schema.types import check_column_names, delta_type
 from cdc_pipeline.schema.value_changes import Effect, ValueChange, is_lossless, value_change
+from cdc_pipeline.table_names import table_name
 
 _A = ActionKind
 
@@ -138,8 +139,8 @@ class _Alter:
         except Refused as refused:
             raise self._scene.unsupported(refused.what, self._table, next_step=refused.next_step) from None
         known = edit.result()
-        check_column_names(".".join(self._table), (column.name for column in known.columns))
-        check_column_names(".".join(self._table), (column.name for column in known.target_columns))
+        check_column_names(table_name(*self._table), (column.name for column in known.columns))
+        check_column_names(table_name(*self._table), (column.name for column in known.target_columns))
         steps = edit.steps(seq=str(self._scene.place.seq))
         change = TableChange(self._table, known, steps, inexact=reading.partition_rows)
         if known.shared and any(step.kind in ("fill_columns", "check_rows") for step in change.steps):
@@ -254,7 +255,7 @@ class _Alter:
     def _ahead(self, what: str) -> SchemaError:
         return SchemaError(
             what,
-            table=".".join(self._table),
+            table=table_name(*self._table),
             got=self._scene.shown(),
             next_step="the lake is ahead of the journal: check the start position, or load the table anew",
         )

@@ -38,6 +38,7 @@ from cdc_pipeline.schema.statement import Statement, StatementKind
 from cdc_pipeline.schema.table_changes import create, dropped, dropped_database, renamed, shadow_changed, truncated
 from cdc_pipeline.schema.told_by_rows import is_told_by_rows
 from cdc_pipeline.schema.types import TargetColumn, target_columns
+from cdc_pipeline.table_names import table_name
 
 __all__ = [
     "CreateTarget",
@@ -207,7 +208,7 @@ def _dml(scene: Scene, statement: Statement) -> Decision:
         return scene.decided(statement, "ignored", "rows of tables that are not captured")
     raise UnsupportedEventError(
         f"the journal holds {statement.verb} as a statement instead of rows",
-        table=".".join(touched[0]) if touched else None,
+        table=table_name(*touched[0]) if touched else None,
         setting="binlog_format",
         expected="binlog_format=ROW in every session",
         got=scene.shown(),

@@ -17,6 +17,7 @@ from cdc_pipeline.schema.statement import Statement, TableName
 from cdc_pipeline.schema.steps import Step
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.schema_policy import SchemaChangePolicy, ShadowNames
+from cdc_pipeline.table_names import table_name
 
 RELOAD: Final = (
     "keep the table out (tables.exclude) or load it anew: remove its target, and start a capture after this statement"
@@ -247,7 +248,7 @@ class Scene:
     ) -> Decision:
         """A decision, with the names of the tables that are concerned."""
         touched = self.touched(statement) or statement.tables
-        tables = tuple(".".join(table) for table in touched)
+        tables = tuple(table_name(*table) for table in touched)
         ddl = DdlDecision(
             journal=self.journal,
             offset=self.offset,
@@ -270,7 +271,7 @@ class Scene:
             what,
             journal=self.journal or None,
             offset=self.offset if self.offset >= 0 else None,
-            table=None if table is None else ".".join(table),
+            table=None if table is None else table_name(*table),
             got=self.shown(),
             next_step=next_step,
         )

@@ -20,6 +20,7 @@ from typing import Final
 from cdc_pipeline.errors import LakeStateError, SinkError
 from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.storage import TEMPORARY_PREFIX, opened, storage_of
+from cdc_pipeline.table_names import split_table_name
 
 __all__ = [
     "NUMBER_DIGITS",
@@ -142,8 +143,8 @@ class LakePaths:
         return numbered(self.cuts, batch_number)
 
     def table(self, table: str) -> Path:
-        """Folder of the Delta table of source table ``schema.table`` (a dot in the table's name is the table's)."""
-        schema, _, name = table.partition(".")
+        """Folder of the Delta table of a target, by its name (see `table_names`)."""
+        schema, name = split_table_name(table)
         return self.lake / folder_name(schema) / folder_name(name)
 
 

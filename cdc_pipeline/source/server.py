@@ -31,6 +31,7 @@ from cdc_pipeline.source import server_errors
 from cdc_pipeline.source.login import LoginPlugins
 from cdc_pipeline.source.protocol import JournalInfo
 from cdc_pipeline.source.tls import tls_arguments
+from cdc_pipeline.table_names import table_name
 
 Row = tuple[Any, ...]
 
@@ -317,7 +318,7 @@ class ServerConnection:
             "ORDER BY TABLE_SCHEMA, TABLE_NAME",
             SYSTEM_SCHEMAS,
         )[1]
-        return [f"{schema}.{table}" for schema, table in rows]
+        return [table_name(schema, table) for schema, table in rows]
 
     # -- replicas -----------------------------------------------------------------------------------------------------
 
