@@ -332,7 +332,10 @@ class Drain:
     def _take_over(self, piece: EventSlice, row: int, query: Query, decision: Decision) -> None:
         saved = self._targets.snapshot()
         try:
-            self._targets.decided(decision)
+            self._targets.decided(decision, may_carry=not self._committer.is_held)
+            for error in self._targets.unknown_contents:
+                if not self._suspends(error):
+                    raise error
         except CdcError:
             self._targets.restore(saved)
             raise
@@ -351,11 +354,15 @@ class Drain:
                 if target.is_new:
                     self._committer.create(target)
         for change in decision.changes:
+            if change.is_carried:
+                continue
             target = self._targets.named(change.known.name)
             if change.replaces:
                 self._committer.create(target)
             else:
                 self._committer.change(target, change)
+        for target in self._targets.carried():
+            self._committer.carry(target)
         if decision.ignored:
             left = any(self._targets.is_suspended(*table) for table in decision.statement.tables)
             self._place.count("statements_suspended" if left else "statements_ignored", 1)
