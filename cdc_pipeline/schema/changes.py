@@ -18,12 +18,13 @@ from dataclasses import replace
 from typing import Final, Unpack
 
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedEventError
+from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
 from cdc_pipeline.schema.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.ddl import classify, first_word
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.scene import (
     RELOAD,
+    Arrival,
     CreateTarget,
     Decision,
     KnownTable,
@@ -225,6 +226,7 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
     known = scene.known(*table) if scene.captured(*table) else None
     changes: list[TableChange] = []
     reasons: list[str] = []
+    arrivals: tuple[Arrival, ...] = ()
     policy = ""
     moved = {name for pair in statement.renames for name in pair}
     for other in scene.touched(statement):
@@ -244,8 +246,14 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
         return replace(decision, changes=tuple(changes))
     try:
         alteration = read_alteration(scene, statement, known)
-    except Unreadable as unreadable:
-        return _by_catalog(scene, statement, known, unreadable)
+    except (Unreadable, UnsupportedDdlError) as error:
+        if statement.renames and not known.follows and scene.policy_of(table).rename_table == "by_name":
+            # What it did to the rows matters to the new name alone, whose target cannot take them over.
+            left = renamed(scene, statement)
+            return replace(left, changes=tuple(change for change in left.changes if not change.is_carried))
+        if isinstance(error, Unreadable):
+            return _by_catalog(scene, statement, known, error)
+        raise
     change = alteration.change
     reasons.insert(0, alteration.reason)
     policies = [part for part in (alteration.policy, policy) if part]
@@ -253,17 +261,24 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
         moved_to = renamed(scene, statement)
         reasons.append(moved_to.ddl.reason)
         policies.append(moved_to.ddl.policy)
-        names = {moving.table: moving for moving in moved_to.changes}
-        if table in names:
-            moving = names[table]
-            change = replace(change, name=moving.name, known=replace(change.known, gone=moving.known.gone))
+        arrivals = moved_to.arrivals
+        for moving in moved_to.changes:
+            if moving.is_carried or moving.name[1]:
+                change = replace(change, name=moving.name, is_carried=moving.is_carried)
+            elif any(other.is_carried for other in moved_to.changes):
+                changes.append(moving)  # the name that is left
+            else:  # the table is altered under a name that nothing captures
+                change, reasons[0] = moving, ""
     if change.steps or change.inexact or change.known != known or change.name[1]:
         changes.insert(0, change)
-    applied = bool(change.steps) or bool(change.name[1])
+    applied = any(change.steps or change.name[1] for change in changes)
     decision = scene.decided(
-        statement, "applied" if applied else "recorded", "; ".join(reasons), policy=", ".join(filter(None, policies))
+        statement,
+        "applied" if applied else "recorded",
+        "; ".join(filter(None, reasons)),
+        policy=", ".join(filter(None, policies)),
     )
-    return replace(decision, changes=tuple(changes))
+    return replace(decision, changes=tuple(changes), arrivals=arrivals)
 
 
 _NO_TARGET: Final = "no target yet: its first table map tells its columns"

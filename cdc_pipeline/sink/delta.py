@@ -27,7 +27,7 @@ from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import register
 from cdc_pipeline.sink.conflicts import again_on_conflict
-from cdc_pipeline.sink.content import forget
+from cdc_pipeline.sink.content import forget, is_of_load
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, TableLog, read_table_log
 from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.executors import lack_of_executors
@@ -239,7 +239,7 @@ class DeltaSink:
             return self.read_cut(number)
         self._remove_old_log_files(previous, logs)
         for target in record.targets:
-            if target.content is not None and target.table in failing:
+            if is_of_load(target) and target.content is not None and target.table in failing:
                 with suppress(CdcError, OSError):  # a vacuum takes what is left
                     forget(self.paths, target.content, target.table)
         return cut
@@ -376,7 +376,7 @@ class DeltaSink:
             healthy = {name for name in previous.tables if previous.cursor.targets[name].suspended is None}
             others |= healthy - failing - set(state.failing_targets(self.paths, previous, record))
         # Who is caught up stands still already, and who is loaded is as it was: leaving them there needs nobody else.
-        if not others and record.kind != "catch_up" and not any(target.content for target in record.targets):
+        if not others and record.kind != "catch_up" and not any(map(is_of_load, record.targets)):
             return False
         if not with_spark:
             return True
@@ -461,7 +461,7 @@ def _cut_of(
     for name in record.dropped:
         tables.pop(name, None)
         states.pop(name, None)
-    kept = {target.table for target in record.targets if target.content is not None and target.table in failing}
+    kept = {target.table for target in record.targets if is_of_load(target) and target.table in failing}
     for name, after in record.cursor_after.targets.items():
         if name in kept:
             continue
@@ -476,12 +476,14 @@ def _cut_of(
         planned = record.cursor_after.targets.get(target.table, before)
         if target.table in failing:
             error = failing[target.table]
-            if target.content is not None:
+            if is_of_load(target):
                 notes.append(Note(kind=LOAD_FAILED_NOTE, text=cause_of(error), table=target.table))
                 continue
             there = previous.cursor.targets.get(target.table) if previous is not None else None
             held = there.suspended if there is not None else None
             left = left_behind(record, error, held=held)
+            if target.content is not None:  # it holds the rows of another table than that of its name (K28)
+                left = left.model_copy(update={"needs_reload": True})
             notes.append(note_of(target.table, left))
             state_of = there or TargetState(
                 table=target.table,
