@@ -33,7 +33,7 @@ from cdc_pipeline.schema.scene import RELOAD, TYPE_WIDENING, KnownTable, Scene, 
 from cdc_pipeline.schema.statement import Statement
 from cdc_pipeline.schema.target_edit import Refused, TargetEdit
 from cdc_pipeline.schema.types import check_column_names, delta_type
-from cdc_pipeline.schema.value_changes import Effect, ValueChange, is_lossless, value_change
+from cdc_pipeline.schema.value_changes import Effect, ValueChange, is_lossless, keeps_text, value_change
 from cdc_pipeline.table_names import table_name
 
 _A = ActionKind
@@ -411,11 +411,9 @@ class _Alter:
 
     def _keeps_text(self, column: Column) -> bool:
         """Whether CONVERT TO keeps a column's values, or fails. Labels are converted in silence, in strict mode too."""
-        if is_lossless(column.charset, self._charset):
-            return True
         if column.kind in _LABELED:
-            return all(label.isascii() for label in column.labels)
-        return self._is_strict()
+            return is_lossless(column.charset, self._charset) or all(label.isascii() for label in column.labels)
+        return keeps_text(column.charset, self._charset, strict=self._is_strict())
 
     def _retype(self, old_name: str, name: str, definition: ColumnDefinition, edit: TargetEdit) -> None:
         column = resolved_column(definition, self._charset)

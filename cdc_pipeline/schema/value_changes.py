@@ -32,6 +32,8 @@ _BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT24: 24, Kind.INT32: 32, Ki
 _WHOLE_UNICODE: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _BASIC_PLANE: Final = frozenset({"utf8mb3", "utf8", "ucs2"})
 _UNICODE: Final = "utf8mb4"
+# Their tables give a character another one's code, which strict mode lets pass: U+6661 becomes U+6659.
+_BENDING: Final = frozenset({"cp932"})
 _NOT_ASCII: Final = frozenset({"swe7"})
 _LENGTH_BYTES: Final = {"TINY": 255, "": 65_535, "MEDIUM": 16_777_215, "LONG": 4_294_967_295}
 _TEXTS_BY_BYTES: Final = frozenset({"TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
@@ -216,10 +218,14 @@ def is_lossless(old: str, new: str) -> bool:
     return old == "ascii" and new not in _NOT_ASCII and new not in ("", "binary")
 
 
+def keeps_text(old: str, new: str, *, strict: bool) -> bool:
+    """Return whether the server converts texts of charset `old` to `new` so that they stay the same, or refuses to."""
+    return is_lossless(old, new) or (strict and new.lower() not in _BENDING)
+
+
 def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
     before = _UNICODE if old.kind is Kind.JSON else old.charset
-    # In strict mode the server refuses characters that the new charset has not.
-    if old.kind is not Kind.UUID and not strict and not is_lossless(before, new.column.charset):
+    if old.kind is not Kind.UUID and not keeps_text(before, new.column.charset, strict=strict):
         return _unknown(f"charset {before or 'not known'} to {new.column.charset or 'not known'} may lose characters")
     return _fits_text(ValueChange(Effect.SAME), old, new)
 

@@ -345,6 +345,19 @@ def test_k13_an_unreadable_alter_is_passed_where_the_catalog_proves_the_columns(
         said(sql, catalog=state_of("CREATE TABLE t (id INT PRIMARY KEY)").schema)
 
 
+def test_k23_an_unreadable_alter_that_may_rewrite_values_stops_whatever_the_catalog_says() -> None:
+    """Delta types are not all that decides a value: labels, charsets, and a column that is dropped and added (K23)."""
+    for sql, catalog in (
+        ("ALTER TABLE t GIZMO, DROP COLUMN a, ADD a INT", TABLE),
+        ("ALTER TABLE t GIZMO", TABLE.replace("ENUM('x','y')", "ENUM('y','x')")),
+        ("ALTER TABLE t GIZMO", TABLE.replace("CHARACTER SET latin1", "CHARACTER SET ascii")),
+        ("ALTER TABLE t GIZMO", TABLE.replace("tm TIME", "tm TIME(3)")),
+        ("ALTER TABLE t GIZMO", TABLE.replace("a INT", "a INT NOT NULL")),
+    ):
+        with pytest.raises(UnsupportedDdlError, match="cannot be read"):
+            said(sql, catalog=state_of(catalog).schema)
+
+
 def test_k13_other_tables_of_a_target_keep_values_from_being_changed() -> None:
     shared = replace(KNOWN, shared=True)
     assert changed("ALTER TABLE t ADD q INT", known=shared).steps

@@ -94,6 +94,7 @@ DECIMAL(10,2) | INT | 1.5
 BIGINT | BIT(64) | -1
 INT | BIT(64) | -5
 SET('ü','b') | SET('ü','b') CHARACTER SET ascii | 'ü'
+VARCHAR(9) | VARCHAR(9) CHARACTER SET cp932 | '晡'
 """
 MARIADB_SILENT = """
 TEXT | TINYTEXT | REPEAT(' ', 300)

@@ -15,7 +15,7 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import MergeError
-from cdc_pipeline.sink import delta, power_cut, table_facts
+from cdc_pipeline.sink import power_cut, table_facts
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, commit_file
 from cdc_pipeline.sink.durability import Commits, make_durable, new_files

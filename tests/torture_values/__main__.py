@@ -41,6 +41,8 @@ def main() -> int:
                 campaign = Campaign(server, "d", seed=options.seed, types=options.types, engine=options.engine)
                 for _ in campaign.run():
                     progress.advance(task)
+                for _ in campaign.run_charsets():
+                    pass
             return campaign.report
 
         reports = dict(zip(flavors, pool.map(play, flavors), strict=True))

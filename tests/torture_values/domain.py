@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from dataclasses import dataclass
 from typing import Final
@@ -33,7 +34,8 @@ _NUMBERS: Final = (
     "9223372036854775807", "-9223372036854775808", "18446744073709551615",
 )  # fmt: skip
 _FRACTIONS: Final = (
-    "0", "0.5", "-0.5", "1.25", "-1.25", "1.05", "9.94", "9.95", "9.99", "-9.99", "99.995", "0.1", "-0.001", "123456.789",
+    "0", "0.5", "-0.5", "1.25", "-1.25", "1.05", "9.94", "9.95", "9.99", "-9.99", "99.995", "0.1", "-0.001",
+    "123456.789",
     "99999999.99", "-99999999.99", "12345678901234567890.5", "9999999999999999999999999999.9999999999", "1e20", "1e-20",
 )  # fmt: skip
 _FLOATS: Final = (
@@ -92,7 +94,8 @@ _SHAPES: Final = (
     "ST_GeomFromText('POLYGON((0 0,1 0,1 1,0 0))')", "ST_GeomFromText('POINT(1 2)', 4326)",
 )  # fmt: skip
 _DOCUMENTS: Final = (
-    "'{\"b\": 1, \"a\": [1.50, null, \"x\"]}'", "'1'", "'\"ü😀\"'", "'null'", "'[1e20, -0.0, 12345678901234567890]'", "'\"a \"'",
+    "'{\"b\": 1, \"a\": [1.50, null, \"x\"]}'", "'1'", "'\"ü😀\"'", "'null'", "'[1e20, -0.0, 12345678901234567890]'",
+    "'\"a \"'",
 )  # fmt: skip
 _UUIDS: Final = ("'123e4567-e89b-12d3-a456-426655440000'", "'00000000-0000-0000-0000-000000000000'")
 _ADDRESSES: Final = ("'1.2.3.4'", "'255.255.255.255'", "'0.0.0.0'")
@@ -104,7 +107,8 @@ def _samples(values: tuple[str, ...], *declared: str, flavor: str = "") -> tuple
 
 
 SAMPLES: Final = (
-    *_samples(_NUMBERS, "TINYINT", "TINYINT UNSIGNED", "SMALLINT", "SMALLINT UNSIGNED", "MEDIUMINT", "MEDIUMINT UNSIGNED",
+    *_samples(_NUMBERS, "TINYINT", "TINYINT UNSIGNED", "SMALLINT", "SMALLINT UNSIGNED", "MEDIUMINT",
+              "MEDIUMINT UNSIGNED",
               "INT", "INT UNSIGNED", "INT(8) UNSIGNED ZEROFILL", "BIGINT", "BIGINT UNSIGNED", "BIT(1)", "BIT(8)",
               "BIT(63)", "BIT(64)"),
     *_samples(_FRACTIONS, "DECIMAL(2,1)", "DECIMAL(3,2)", "DECIMAL(10,0)", "DECIMAL(10,2)", "DECIMAL(10,2) UNSIGNED",
@@ -114,21 +118,25 @@ SAMPLES: Final = (
     *_samples(_DATES, "DATE"),
     *_samples(_MOMENTS, "DATETIME", "DATETIME(3)", "DATETIME(6)", "TIMESTAMP", "TIMESTAMP(6)"),
     *_samples(_TIMES, "TIME", "TIME(3)", "TIME(6)"),
-    *_samples(_TEXTS, "CHAR(5)", "CHAR(30) CHARACTER SET latin1", "CHAR(1)", "VARCHAR(5)", "VARCHAR(30)", "VARCHAR(300)",
-              "VARCHAR(30) CHARACTER SET latin1", "VARCHAR(30) CHARACTER SET ascii", "VARCHAR(30) CHARACTER SET utf8mb3",
+    *_samples(_TEXTS, "CHAR(5)", "CHAR(30) CHARACTER SET latin1", "CHAR(1)", "VARCHAR(5)", "VARCHAR(30)",
+              "VARCHAR(300)",
+              "VARCHAR(30) CHARACTER SET latin1", "VARCHAR(30) CHARACTER SET ascii",
+              "VARCHAR(30) CHARACTER SET utf8mb3",
               "VARCHAR(30) CHARACTER SET cp1251", "VARCHAR(30) CHARACTER SET utf16", "VARCHAR(30) CHARACTER SET sjis",
               "VARCHAR(30) COLLATE utf8mb4_bin", "TINYTEXT", "TEXT", "TEXT(100)", "MEDIUMTEXT", "LONGTEXT",
               "TEXT CHARACTER SET latin1", "TINYTEXT CHARACTER SET latin1", "TINYTEXT CHARACTER SET utf16"),
     *_samples(_BYTES, "BINARY(4)", "BINARY(8)", "VARBINARY(4)", "VARBINARY(30)", "TINYBLOB", "BLOB", "BLOB(100)",
               "LONGBLOB", "VARCHAR(30) CHARACTER SET binary", "CHAR(4) CHARACTER SET binary"),
-    *_samples(_LABELS, "ENUM('a','b')", "ENUM('a','b','c')", "ENUM('c','b','a')", "ENUM('a','b','c','d')", "ENUM('A','B')",
+    *_samples(_LABELS, "ENUM('a','b')", "ENUM('a','b','c')", "ENUM('c','b','a')", "ENUM('a','b','c','d')",
+              "ENUM('A','B')",
               "ENUM('1','2','3')", "ENUM('3','1','2')", "ENUM('','a')", "ENUM('ü','a')",
               "ENUM('ü','a') CHARACTER SET latin1", "ENUM('ü','a') CHARACTER SET ascii",
               "SET('a','b','c')", "SET('a','b')", "SET('c','b','a')", "SET('a','b','c','d')", "SET('ü','a')",
               "SET('ü','a') CHARACTER SET latin1", "SET('ü','a') CHARACTER SET ascii"),
     *_samples(_DOCUMENTS, "JSON"),
     *_samples(_SHAPES, "GEOMETRY", "POINT", "POLYGON"),
-    *_samples(("STRING_TO_VECTOR('[1,2,3]')", "STRING_TO_VECTOR('[0.1,-0,1e30]')"), "VECTOR(3)", "VECTOR(4)", flavor="mysql"),
+    *_samples(("STRING_TO_VECTOR('[1,2,3]')", "STRING_TO_VECTOR('[0.1,-0,1e30]')"), "VECTOR(3)", "VECTOR(4)",
+              flavor="mysql"),
     *_samples(_UUIDS, "UUID", flavor="mariadb"),
     *_samples(_ADDRESSES, "INET4", flavor="mariadb"),
     *_samples((*_ADDRESSES, *_LONG_ADDRESSES), "INET6", flavor="mariadb"),
@@ -157,9 +165,6 @@ def _random(sample: Sample, choose: random.Random, count: int) -> list[str]:
     if sample.values is _BYTES:
         return [f"x'{choose.randbytes(choose.randint(1, 9)).hex()}'" for _ in range(count)]
     if sample.values is _MOMENTS:
-        return [
-            f"'{choose.randint(1971, 2037)}-0{choose.randint(1, 9)}-1{choose.randint(0, 9)} 0{choose.randint(0, 9)}:00:00"
-            f".{choose.randint(0, 999999):06d}'"
-            for _ in range(count)
-        ]
+        first = dt.datetime(1971, 1, 1)  # noqa: DTZ001 - a wall clock has no zone
+        return [f"'{first + dt.timedelta(microseconds=choose.randrange(2 * 10**15))}'" for _ in range(count)]
     return []
