@@ -163,7 +163,7 @@ def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
             step()
     apply_set(config, cursors=cursors, change=plan_set(config, cursors=cursors, to="latest", who="a test"))
     server.execute("INSERT INTO a.t VALUES (9, 9)")
-    load(config, cursors=cursors)
+    load(config, cursors=cursors, restart=True)
     capture(config, cursors=cursors)
     expected = server_rows(server, "a", "t", ["k", "b"])
     assert lake_rows(None, config.sink.lake_path, "a", "t", ["k", "b"]) == expected
