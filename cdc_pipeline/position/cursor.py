@@ -181,6 +181,15 @@ class CursorState(_Plain):
         )
 
 
+def cursor_document(cursor: CursorState) -> dict[str, Any]:
+    """Return a cursor as plain JSON values. What there is one of for each table leaves its defaults out (K25)."""
+    document = cursor.model_dump(mode="json", exclude={"targets"})
+    document["targets"] = {
+        name: state.model_dump(mode="json", exclude_defaults=True) for name, state in cursor.targets.items()
+    }
+    return document
+
+
 class CursorEntry(_Plain):
     """One cursor of a store's history.
 

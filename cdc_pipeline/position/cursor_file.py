@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.errors import CursorError
-from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, parse_cursor
+from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, cursor_document, parse_cursor
 
 FORM_VERSION: Final = 1
 HISTORY_BYTES_MAX: Final = 8 << 20
@@ -239,7 +239,7 @@ def _text_of(cursor: CursorState, metadata: dict[str, object]) -> str:
         "form": FORM_VERSION,
         "at_us": time.time_ns() // 1000,
         "metadata": plain,
-        "cursor": cursor.model_dump(mode="json"),
+        "cursor": cursor_document(cursor),
     }
     return json.dumps({**body, "sha256": _checksum(body)}, ensure_ascii=False)
 

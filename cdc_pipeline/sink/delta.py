@@ -32,7 +32,7 @@ from cdc_pipeline.sink.delta_log import TableLog, read_table_log
 from cdc_pipeline.sink.executors import lack_of_executors
 from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.given import given_after
-from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
+from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, Note, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
@@ -44,6 +44,7 @@ from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.storage import check_reachable
 from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
+from cdc_pipeline.sink.table_facts import put_cut
 from cdc_pipeline.sink.time_limit import time_limit
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
@@ -227,7 +228,7 @@ class DeltaSink:
         waiting = publish_quarantine(self.paths, record, previous, failing=failing)
         made = _cut_of(record, previous, logs, failing).model_copy(update={"quarantine": waiting})
         cut = over_maintenance(self.paths, made)
-        if not put_if_absent(self.paths.cut(number), state.dump(cut)):
+        if not put_cut(self.paths, cut, previous):
             return self.read_cut(number)
         for target in record.targets:
             if target.content is not None and target.table in failing:

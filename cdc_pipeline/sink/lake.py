@@ -110,6 +110,11 @@ class LakePaths:
         return self.state / "cuts"
 
     @property
+    def tables(self) -> Path:
+        """Of what cuts refer to (`table_facts.py`)."""
+        return self.state / "tables"
+
+    @property
     def cursors(self) -> Path:
         """Of the Delta table of cursors, where a `DeltaCursorStore` keeps them."""
         return self.state / "cursors"

@@ -21,13 +21,14 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.cuts import check_readable, paths_of
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
-from cdc_pipeline.sink.lake import LakePaths, put_if_absent
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.sql import table_at, text_literal
 from cdc_pipeline.sink.storage_settings import spark_storage
+from cdc_pipeline.sink.table_facts import put_cut
 from cdc_pipeline.storage_config import LakeUri, parse_uri
 
 if TYPE_CHECKING:
@@ -75,7 +76,9 @@ def materialize(
     made = cut.model_copy(
         update={
             "tables": {
-                name: cut.tables[name].model_copy(update={"delta_version": version, "transaction_version": -1})
+                name: cut.tables[name].model_copy(
+                    update={"delta_version": version, "transaction_version": -1, "facts": ""}
+                )
                 for name, version in versions.items()
             },
             "cursor": cut.cursor.model_copy(
@@ -90,9 +93,10 @@ def materialize(
             ),
         }
     )
-    if not put_if_absent(copy.cut(cut.batch_number), state.dump(made)):
+    if not put_cut(copy, made):
         there = state.read_cut(copy, cut.batch_number)
-        if there != made:
+        tables = {name: table.model_copy(update={"facts": ""}) for name, table in there.tables.items()}
+        if there.model_copy(update={"tables": tables}) != made:
             raise _in_the_way(f"{copy.cut(cut.batch_number)} is of another copy", "")
     return copy
 

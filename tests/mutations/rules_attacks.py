@@ -94,7 +94,22 @@ _K25: Final[tuple[Mutation, ...]] = (
         "if False:",
         _SIZES + "test_k25_a_table_map_with_counts_that_no_table_has_is_refused",
     ),
-)
+    Mutation(
+        "K25", "facts of a table that did not change are referred to", "sink/table_facts.py",
+        '    return before.facts if all(getattr(table, name) == getattr(before, name) for name in _FIELDS) else ""\n', '    return ""\n',
+        "sink/test_table_facts.py::test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_is_written_alone",
+    ),
+    Mutation(
+        "K25", "facts that a kept cut refers to stay", "sink/table_facts.py",
+        " and name not in needed:\n", ":\n",
+        "sink/test_table_facts.py::test_k25_facts_that_no_cut_refers_to_are_pruned",
+    ),
+    Mutation(
+        "K25", "a run's lists of decisions have an end", "pipeline/summary.py",
+        "entries[: ENTRIES_KEPT_MAX - len(kept)]", "entries",
+        "sink/test_table_facts.py::test_k25_a_run_keeps_its_latest_cut_alone",
+    ),
+)  # fmt: skip
 
 # -- K26: secrets stay out of text ----------------------------------------------------------------------------------
 _K26: Final[tuple[Mutation, ...]] = ()
