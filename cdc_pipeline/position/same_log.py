@@ -126,7 +126,7 @@ def begin_again(pipeline_name: str = "") -> str:
     name = pipeline_name or "SOURCE"
     return (
         "if this server and its present state are right, leave the old log behind and read the "
-        f"tables again: `cdc-pipeline cursor set {name} --latest`, then `cdc-pipeline snapshot {name}`"
+        f"tables again: `cdc-pipeline cursor set {name} --latest`, then `cdc-pipeline snapshot {name} --restart`"
     )
 
 

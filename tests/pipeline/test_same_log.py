@@ -1,6 +1,6 @@
 """A server that was set back to an earlier state and went on otherwise never reads as the same log (K24, F5).
 
-Whole runs without a captured table, and so without Spark.
+Whole runs, nearly all without a captured table and so without Spark.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import SourceIdentityError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.cursor_change import apply_set, plan_set
+from cdc_pipeline.pipeline.load import load
 from cdc_pipeline.pipeline.planning import plan
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.test_start_runs import OFF, section, write
 from tests.servers import Server, at_rest
 
@@ -132,3 +134,37 @@ def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
     with pytest.raises(SourceIdentityError, match="set back to an earlier state") as stopped:
         capture(of_other, cursors=cursors)
     assert f"if {stopped.value.journal} is not a whole copy" in str(stopped.value.next_step)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.mariadb
+def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
+    start_server: Callable[..., Server], make_config: Callable[..., PipelineConfig], tmp_path: Path
+) -> None:
+    """Rows of the lost transactions go, rows of those that took their places come."""
+    server = start_server("mariadb")
+    account = section(server)
+    server.execute_all(
+        "CREATE DATABASE a", "CREATE TABLE a.t (k INT PRIMARY KEY, b INT)", "INSERT INTO a.t VALUES (1, 1)"
+    )
+    config = make_config(account, include=["a.t"])
+    cursors = MemoryCursorStore()
+    hot_copy(server, tmp_path / "copy")
+    server.execute_all("INSERT INTO a.t VALUES (2, 2), (3, 3)", "UPDATE a.t SET b = 10 WHERE k = 1")
+    assert capture(config, cursors=cursors).outcome == "applied"
+    assert lake_rows(None, config.sink.lake_path, "a", "t", ["k", "b"]) == [(1, 10), (2, 2), (3, 3)]
+
+    set_back(server, tmp_path / "copy")
+    for key in range(3, 9):
+        server.execute(f"INSERT INTO a.t VALUES ({key}, {-key})")
+    for step in (lambda: capture(config, cursors=cursors), lambda: load(config, cursors=cursors)):
+        with pytest.raises(SourceIdentityError):
+            step()
+    apply_set(config, cursors=cursors, change=plan_set(config, cursors=cursors, to="latest", who="a test"))
+    server.execute("INSERT INTO a.t VALUES (9, 9)")
+    load(config, cursors=cursors, restart=True)
+    capture(config, cursors=cursors)
+    expected = server_rows(server, "a", "t", ["k", "b"])
+    assert lake_rows(None, config.sink.lake_path, "a", "t", ["k", "b"]) == expected
+    assert {-3, 9} < {b for _, b in expected}
