@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,7 +47,7 @@ from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_
 from cdc_pipeline.sink.row_count import log_files
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
-from cdc_pipeline.sink.storage import check_reachable
+from cdc_pipeline.sink.storage import check_reachable, refused
 from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.sink.table_facts import put_cut
 from cdc_pipeline.sink.time_limit import time_limit
@@ -101,6 +102,7 @@ class DeltaSink:
 
         Raises:
             LockError: another process is.
+            SinkError: the lake's disk refuses a file, while the context lasts.
         """
         check_reachable(self.paths.lake)
         with writer_lock(self.paths.lock, on_lost=self.spark.cancel) as check:
@@ -108,6 +110,10 @@ class DeltaSink:
             try:
                 undo_unsynced(self.paths)
                 yield
+            except OSError as error:
+                if not str(error.filename or "").startswith(str(self.paths.lake)):
+                    raise
+                raise refused(error, Path(error.filename)) from error
             finally:
                 self._lock_check = None
 
@@ -158,7 +164,7 @@ class DeltaSink:
         if self.paths.staging_root.is_dir():
             for folder in self.paths.staging_root.iterdir():
                 if folder != keep:
-                    removed += remove_tree(folder)
+                    removed += remove_tree(folder, check=self._check_locked)
         for folder in (self.paths.batches, self.paths.cuts):
             if folder.is_dir():
                 for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
@@ -169,7 +175,7 @@ class DeltaSink:
     def discard_parked(self, *cursors: CursorState | None) -> int:
         """Remove parked rows of XA transactions that none of these cursors refers to (K8); the number of files."""
         self._check_locked()
-        return remove_unreferenced(self.paths, cursors)
+        return remove_unreferenced(self.paths, cursors, check=self._check_locked)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -196,9 +197,9 @@ def sync_folder(folder: Path) -> None:
     storage_of(folder).make_durable(folder)
 
 
-def remove_tree(folder: Path) -> int:
-    """Remove a folder with all that is in it; the number of files that were in it."""
-    return storage_of(folder).remove_tree(folder)
+def remove_tree(folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+    """Remove a folder with all that is in it; the number of files that were in it. `check` is called before any is."""
+    return storage_of(folder).remove_tree(folder, check=check)
 
 
 def _escape(text: str) -> str:

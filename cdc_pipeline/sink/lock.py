@@ -13,7 +13,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -35,6 +35,7 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
     """
     if is_object(path):
         with held_lease(path, on_lost=on_lost) as check:
+            path.store.forget_seen(path.parent.key)
             yield check
         return
     try:
@@ -61,8 +62,9 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
                 next_step="wait for that run to end, or stop it; the lock goes with its process",
             ) from None
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+        with suppress(OSError):  # it decides nothing
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(note).encode(), 0)
         yield lambda: None
     finally:
         os.close(descriptor)

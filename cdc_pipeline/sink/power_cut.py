@@ -78,7 +78,7 @@ def undo_unsynced(paths: LakePaths) -> dict[str, int]:
     storage = storage_of(paths.state)
     # Names that the last process gave, and was killed before it could wait for the disk.
     for folder in (paths.batches, paths.cuts, paths.state, paths.state.parent, paths.lake, paths.lake.parent):
-        with suppress(FileNotFoundError, PermissionError):
+        if os.access(folder, os.R_OK):  # what this account may not list was there before
             storage.make_durable(folder)
     if is_trusted(paths):
         return {}
