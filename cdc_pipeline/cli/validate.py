@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, notes, results
+from cdc_pipeline.cli.output import count_of, emit_json, notes, results, styled
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.config import ConfigMistakes, Mistake, load_config
 from cdc_pipeline.errors import CdcError
@@ -101,9 +101,9 @@ def _show(settings: Settings, found: dict[str, list[Mistake]]) -> None:
     for source, mistakes in found.items():
         file = settings.file_of(source)
         if not mistakes:
-            out.print(f"[green]✓[/] {file}", soft_wrap=True)
+            out.print(styled(("✓", "green"), f" {file}"), soft_wrap=True)
             continue
-        out.print(f"[red]✗[/] {file}: {len(mistakes)} mistake{'s' if len(mistakes) != 1 else ''}", soft_wrap=True)
+        out.print(styled(("✗", "red"), f" {file}: {count_of(len(mistakes), 'mistake')}"), soft_wrap=True)
         for mistake in mistakes:
             out.print(f"    {mistake.path}: {mistake.message}", markup=False, soft_wrap=True)
     if not found:

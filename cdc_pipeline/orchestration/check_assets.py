@@ -25,6 +25,7 @@ from cdc_pipeline.orchestration.intervals import check_intervals_join
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.sink.file_failures import files_failing
 from cdc_pipeline.sink.manifest import Cut
 
 _VERIFIED: Final = ("count", "checksum")
@@ -86,7 +87,7 @@ def _table_checks(
         for check in sorted(context.selected_asset_check_keys):
             wanted.setdefault(check.name, []).append(table_of[check.asset_key])
         keys = {table: key for key, table in table_of.items()}
-        with _failures_told():
+        with _failures_told(pipeline):
             for name, table, passed, text, values in _table_results(context, pipeline, wanted, translator=translator):
                 yield _result(name, keys[table], passed=passed, text=text, values=values)
 
@@ -169,7 +170,7 @@ def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_li
             "lag": lambda: check_lag(pipeline, build_sink(pipeline), cursor),
             "retention": lambda: check_retention(pipeline, cursor),
         }
-        with _failures_told():
+        with _failures_told(pipeline):
             for name in sorted(check.name for check in context.selected_asset_check_keys):
                 if name == "intervals_join":
                     joined = check_intervals_join(context.instance, key)
@@ -196,10 +197,11 @@ def _cursors(
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
+def _failures_told(pipeline: PipelineConfig) -> Iterator[None]:
     """An error of the pipeline's own fails the step with its words."""
     try:
-        yield
+        with files_failing(pipeline.sink.lake_path):
+            yield
     except CdcError as error:
         raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
     except Exception as error:

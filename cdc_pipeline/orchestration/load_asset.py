@@ -30,6 +30,7 @@ from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.load_observer import LoadObserver
 from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.sink.file_failures import files_failing
 
 
 class Load(Protocol):
@@ -154,19 +155,20 @@ def _run(
         load = real_load
     context.log.info(f"loads {', '.join(tables)}")
     try:
-        report = load(
-            pipeline,
-            cursors=DagsterCursorStore(
-                context.instance,
-                asset_key=translator.cursor_key(pipeline.name),
-                source=pipeline.name,
-                writer=recorder.write_cursor,
-            ),
-            tables=tables,
-            restart=restart,
-            observer=LoadRecorder(context, recorder, asset_key=translator.snapshot_key(pipeline.name)),
-            run_id=context.run.run_id,
-        )
+        with files_failing(pipeline.sink.lake_path):
+            report = load(
+                pipeline,
+                cursors=DagsterCursorStore(
+                    context.instance,
+                    asset_key=translator.cursor_key(pipeline.name),
+                    source=pipeline.name,
+                    writer=recorder.write_cursor,
+                ),
+                tables=tables,
+                restart=restart,
+                observer=LoadRecorder(context, recorder, asset_key=translator.snapshot_key(pipeline.name)),
+                run_id=context.run.run_id,
+            )
     except CdcError as error:
         metadata = {name: v if isinstance(v, int | bool) else str(v) for name, v in error.as_dict().items()}
         raise dg.Failure(description=str(error), metadata=metadata, allow_retries=error.retryable) from error

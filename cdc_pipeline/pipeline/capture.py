@@ -45,6 +45,7 @@ from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
 from cdc_pipeline.position.start import StartDecision
 from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.file_failures import files_failing
 from cdc_pipeline.sink.manifest import Cut, Interval, Note
 from cdc_pipeline.sink.suspending import suspension
 from cdc_pipeline.sink.xa import oldest_begin
@@ -87,7 +88,7 @@ def capture(
     started = (time.monotonic(), time.process_time())
     sink = build_sink(config, on_joint=observer.reached)
     dump_errors = build_dump_errors(config)
-    with sink.lock(), counted(dump_errors):
+    with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors):
         source = build_source(config)
         try:
             run = _Run(config, sink=sink, source=source, cursors=cursors, observer=observer, run_id=run_id)

@@ -81,6 +81,9 @@ class RowConnection:
                 cursor.execute(sql, tuple(arguments) or None)
                 names = [column[0] for column in cursor.description or ()]
                 return names, list(cursor.fetchall())
+        except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
+            self.broken = True
+            raise server_errors.asks_for_file(self.address) from None
         except (pymysql.Error, OSError) as error:
             raise self._failed(error) from None
 

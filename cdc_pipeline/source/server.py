@@ -127,6 +127,9 @@ class ServerConnection:
                         cursor.execute(sql, tuple(arguments) or None)
                         names = [column[0] for column in cursor.description or ()]
                         return names, list(cursor.fetchall())
+                except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
+                    self._drop()
+                    raise server_errors.asks_for_file(self.address) from None
                 except (pymysql.Error, OSError) as error:
                     number, text = server_errors.error_parts(error)
                     if number is not None and number not in server_errors.LOST_NUMBERS:
