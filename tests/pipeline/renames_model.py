@@ -111,7 +111,7 @@ class Names:
 
     def say(self, sql: str, *, database: str = "d") -> Decision:
         """A statement comes, as the drain takes it."""
-        query = Query(sql, database, 1, 0, None, "", None, "", "", sql.encode(), True, -1)
+        query = self.query(sql, database)
         decision = self.rules.decide(query, targets=self.targets, journal=AT.journal, offset=AT.offset)
         self.decisions.append(decision)
         before = dict(self.held)
@@ -136,6 +136,11 @@ class Names:
                 self.held[change.known.name] = Held(())
         self.cut()
         return decision
+
+    @staticmethod
+    def query(sql: str, database: str = "d") -> Query:
+        """A statement's event."""
+        return Query(sql, database, 1, 0, None, "", None, "", "", sql.encode(), True, -1)
 
     def cut(self) -> None:
         """The batch is done; a new target holds the table whose column it has."""
