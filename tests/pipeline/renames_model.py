@@ -114,10 +114,13 @@ class Names:
         query = self.query(sql, database)
         decision = self.rules.decide(query, targets=self.targets, journal=AT.journal, offset=AT.offset)
         self.decisions.append(decision)
-        before = dict(self.held)
+        before, there = dict(self.held), dict(self.targets._targets)
         self.targets.decided(decision)
         for target in self.targets.carried():
             assert target.carried is not None
+            origin_state = there[target.carried.origin].state
+            assert (target.carried.app_id, target.carried.version) == (origin_state.app_id, origin_state.delta_version)
+            assert target.state.app_id not in {known.state.app_id for known in there.values()}
             kept = before[target.name].tables if target.carried.keeps_rows else ()
             origin = before[target.carried.origin]
             self.held[target.name] = replace(origin, tables=(*kept, *origin.tables))
