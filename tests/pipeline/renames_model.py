@@ -111,13 +111,16 @@ class Names:
 
     def say(self, sql: str, *, database: str = "d") -> Decision:
         """A statement comes, as the drain takes it."""
-        query = Query(sql, database, 1, 0, None, "", None, "", "", sql.encode(), True, -1)
+        query = self.query(sql, database)
         decision = self.rules.decide(query, targets=self.targets, journal=AT.journal, offset=AT.offset)
         self.decisions.append(decision)
-        before = dict(self.held)
+        before, there = dict(self.held), dict(self.targets._targets)
         self.targets.decided(decision)
         for target in self.targets.carried():
             assert target.carried is not None
+            origin_state = there[target.carried.origin].state
+            assert (target.carried.app_id, target.carried.version) == (origin_state.app_id, origin_state.delta_version)
+            assert target.state.app_id not in {known.state.app_id for known in there.values()}
             kept = before[target.name].tables if target.carried.keeps_rows else ()
             origin = before[target.carried.origin]
             self.held[target.name] = replace(origin, tables=(*kept, *origin.tables))
@@ -136,6 +139,11 @@ class Names:
                 self.held[change.known.name] = Held(())
         self.cut()
         return decision
+
+    @staticmethod
+    def query(sql: str, database: str = "d") -> Query:
+        """A statement's event."""
+        return Query(sql, database, 1, 0, None, "", None, "", "", sql.encode(), True, -1)
 
     def cut(self) -> None:
         """The batch is done; a new target holds the table whose column it has."""

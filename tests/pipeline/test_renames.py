@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.errors import ContentUnknownError
+from cdc_pipeline.errors import ContentUnknownError, MergeError, UnsupportedDdlError
+from cdc_pipeline.pipeline.drain import Drain
+from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.schema.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta import _cut_of
+from cdc_pipeline.sink.given import given_after
+from cdc_pipeline.sink.manifest import (
+    BatchRecord,
+    Cut,
+    CutTable,
+    GivenValue,
+    Interval,
+    RecordedContent,
+    RecordedTarget,
+)
 from tests.pipeline.renames_model import Held, Names, names
 
 NAMES = st.sampled_from(["d.a", "d.b", "d.c", "e.a", "d.u1"])
@@ -72,7 +88,7 @@ def test_k28_in_the_modes_that_keep_the_past_too(steps: list[tuple[str, str, str
     model.end()
 
 
-def test_f26_the_nightly_rebuild() -> None:
+def test_f26_k28_the_nightly_rebuild() -> None:
     """`s` kept the rows of the first night for ever, and the living table was `s_stage__2`."""
     model = names()
     model.create("d.s")
@@ -250,12 +266,74 @@ def test_k28_no_row_is_carried_before_a_cut_has_it() -> None:
     for name in ("d.a", "d.b"):
         model.create(name)
     rules, targets = model.rules, model.targets
-    decision = model.say("DROP TABLE d.b")
-    from cdc_pipeline.binlog.query import Query
-
-    sql = "RENAME TABLE d.a TO d.b"
-    query = Query(sql, "d", 1, 0, None, "", None, "", "", sql.encode(), True, -1)
-    decision = rules.decide(query, targets=targets, journal="b.000001", offset=4)
+    model.say("DROP TABLE d.b")
+    decision = rules.decide(model.query("RENAME TABLE d.a TO d.b"), targets=targets, journal="b.000001", offset=4)
     targets.decided(decision, may_carry=False)
     assert [error.targets for error in targets.unknown_contents] == [("d.b",)]
     assert targets.carried() == []
+
+
+def _record(*targets: RecordedTarget, states: dict[str, TargetState]) -> BatchRecord:
+    cursor = CursorState(
+        source="bank", batch_number=2, flavor="mysql", server_id=1, journal="b.000001", offset=500, targets=states
+    )
+    return BatchRecord(
+        source="bank",
+        batch_number=2,
+        interval=Interval(start_journal="b.000001", start_offset=400, end_journal="b.000001", end_offset=500),
+        cursor_after=cursor,
+        start_journal="b.000001",
+        start_offset=400,
+        targets=targets,
+    )
+
+
+def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> None:
+    """It would go on with the rows of another table: catching up could not change that."""
+    model = names()
+    for name in ("d.a", "d.b"):
+        model.create(name)
+    model.say("RENAME TABLE d.b TO d.u1, d.a TO d.b")
+    columns = (TargetColumn(name="c1", delta_type="int"),)
+    content = RecordedContent(path="d/a", version=0, app_id="a", renamed_from="d.a")
+    target = RecordedTarget(table="d.b", app_id="new", columns=columns, key=("c1",), content=content)
+    before = TargetState(table="d.b", app_id="old", delta_version=3, applied_batch=1)
+    record = _record(target, states={"d.b": before.model_copy(update={"app_id": "new"})})
+    previous = Cut(
+        source="bank", batch_number=1, published_at_us=0, interval=record.interval,
+        cursor=record.cursor_after.model_copy(update={"batch_number": 1, "targets": {"d.b": before}}),
+        tables={"d.b": CutTable(delta_version=3, columns=columns, key=("c1",))},
+    )  # fmt: skip
+    cut = _cut_of(record, previous, {}, {"d.b": MergeError("it failed")})
+    state = cut.cursor.targets["d.b"]
+    assert state.suspended is not None
+    assert (state.app_id, state.delta_version, state.suspended.needs_reload) == ("old", 3, True)
+    assert state.suspended.offset == 400
+    loaded = target.model_copy(update={"content": content.model_copy(update={"renamed_from": ""})})
+    cut = _cut_of(record.model_copy(update={"targets": (loaded,)}), previous, {}, {"d.b": MergeError("it failed")})
+    assert cut.cursor.targets["d.b"] == before  # a load that fails leaves the target as it was
+
+
+def test_k28_a_changelog_takes_what_is_known_of_added_columns_along() -> None:
+    columns = (TargetColumn(name="c1", delta_type="int"), TargetColumn(name="q", delta_type="int"))
+    given = (GivenValue(column="c", delta_type="int", value="5", seq="7"),)
+    content = RecordedContent(path="d/a", version=0, app_id="a", renamed_from="d.a", given=given)
+    target = RecordedTarget(
+        table="d.b", app_id="new", mode="changelog", columns=columns, key=(), content=content,
+        schema_steps=(AddColumn(name="q", delta_type="int"),
+                      FillColumns(values=(("q", "int", "4"),), defaults=("q",), seq="9")),
+    )  # fmt: skip
+    assert [one.column for one in given_after(None, target)] == ["c", "q"]
+
+
+def test_k28_rows_that_wait_for_xa_commit_under_the_old_name_stop_the_table() -> None:
+    model = names()
+    model.create("d.a")
+    query = model.query("RENAME TABLE d.a TO d.b")
+    decision = model.rules.decide(query, targets=model.targets, journal="b.000001", offset=4)
+    parked = SimpleNamespace(holds_rows_of=lambda source: source == "d.a")
+    with pytest.raises(UnsupportedDdlError, match="prepared XA") as caught:
+        Drain._check_not_parked(SimpleNamespace(_xa=parked, _targets=model.targets), decision)  # type: ignore[arg-type]
+    assert caught.value.table == "d.a"
+    free = SimpleNamespace(holds_rows_of=lambda _source: False)
+    Drain._check_not_parked(SimpleNamespace(_xa=free, _targets=model.targets), decision)  # type: ignore[arg-type]
