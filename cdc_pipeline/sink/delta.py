@@ -23,19 +23,19 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.errors import CdcError, LakeStateError, LockError, UnrepresentableValueError
+from cdc_pipeline.errors import CdcError, LakeStateError, LockError, MergeError, UnrepresentableValueError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import register
 from cdc_pipeline.sink.conflicts import again_on_conflict
-from cdc_pipeline.sink.content import forget
+from cdc_pipeline.sink.content import forget, is_of_load
 from cdc_pipeline.sink.delta_commit import forget_logs
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, TableLog, read_table_log
 from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.executors import lack_of_executors
 from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.given import given_after
-from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, put_if_absent, remove_tree
+from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.log_cleanup import remove_old_log_files
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, Note, RecordedTarget
@@ -50,6 +50,8 @@ from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.storage import check_reachable, refused
 from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
+from cdc_pipeline.sink.table_facts import put_cut
+from cdc_pipeline.sink.time_limit import time_limit
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
 RECORDS_KEPT: Final = 1000
@@ -227,7 +229,12 @@ class DeltaSink:
             return self.read_cut(number)
         previous = self.read_cut(number - 1) if number > 1 else None
         failing = dict(given_up or {})
-        logs, failures, merged = self._apply(record, without=failing)
+        with time_limit(self._config.batch_timeout_s, self.spark.cancel) as is_late:
+            logs, failures, merged = self._apply(record, without=failing)
+        if is_late():
+            for failure in failures.values():
+                if isinstance(failure, MergeError):
+                    failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
         failures |= self._make_durable(record, previous, logs)
         if failures:
             failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
@@ -236,11 +243,11 @@ class DeltaSink:
         waiting = publish_quarantine(self.paths, record, previous, failing=failing)
         made = _cut_of(record, previous, logs, failing).model_copy(update={"quarantine": waiting})
         cut = over_maintenance(self.paths, made)
-        if not put_if_absent(self.paths.cut(number), state.dump(cut)):
+        if not put_cut(self.paths, cut, previous):
             return self.read_cut(number)
         self._remove_old_log_files(previous, logs)
         for target in record.targets:
-            if target.content is not None and target.table in failing:
+            if is_of_load(target) and target.content is not None and target.table in failing:
                 with suppress(CdcError, OSError):  # a vacuum takes what is left
                     forget(self.paths, target.content, target.table)
         return cut
@@ -377,7 +384,7 @@ class DeltaSink:
             healthy = {name for name in previous.tables if previous.cursor.targets[name].suspended is None}
             others |= healthy - failing - set(state.failing_targets(self.paths, previous, record))
         # Who is caught up stands still already, and who is loaded is as it was: leaving them there needs nobody else.
-        if not others and record.kind != "catch_up" and not any(target.content for target in record.targets):
+        if not others and record.kind != "catch_up" and not any(map(is_of_load, record.targets)):
             return False
         if not with_spark:
             return True
@@ -462,7 +469,7 @@ def _cut_of(
     for name in record.dropped:
         tables.pop(name, None)
         states.pop(name, None)
-    kept = {target.table for target in record.targets if target.content is not None and target.table in failing}
+    kept = {target.table for target in record.targets if is_of_load(target) and target.table in failing}
     for name, after in record.cursor_after.targets.items():
         if name in kept:
             continue
@@ -477,12 +484,14 @@ def _cut_of(
         planned = record.cursor_after.targets.get(target.table, before)
         if target.table in failing:
             error = failing[target.table]
-            if target.content is not None:
+            if is_of_load(target):
                 notes.append(Note(kind=LOAD_FAILED_NOTE, text=cause_of(error), table=target.table))
                 continue
             there = previous.cursor.targets.get(target.table) if previous is not None else None
             held = there.suspended if there is not None else None
             left = left_behind(record, error, held=held)
+            if target.content is not None:  # it holds the rows of another table than that of its name (K28)
+                left = left.model_copy(update={"needs_reload": True})
             notes.append(note_of(target.table, left))
             state_of = there or TargetState(
                 table=target.table,

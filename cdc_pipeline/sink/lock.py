@@ -18,6 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
+from cdc_pipeline.private_folder import make_private
+from cdc_pipeline.sink.file_failures import cure_of
 from cdc_pipeline.sink.lease import held_lease, lease_holder
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.storage import storage_of
@@ -38,7 +40,9 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
             yield check
         return
     try:
-        storage_of(path).make_folder(path.parent)
+        storage_of(path).make_folder(path.parent.parent)
+        make_private(path.parent)  # rows in staging, quarantine and prepared transactions are below it (K26)
+        storage_of(path).make_durable(path.parent.parent)
         # O_CLOEXEC (Python's default) keeps the lock from living on in a JVM that this process started.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
@@ -46,7 +50,7 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
             f"the lake cannot be written: {path.parent}",
             setting="sink.lake_path",
             got=f"{type(error).__name__}: {error.strerror}",
-            next_step="give the account that runs this the right to write there, or choose another lake path",
+            next_step=f"{cure_of(error)}; or choose another sink.lake_path",
         ) from None
     try:
         try:

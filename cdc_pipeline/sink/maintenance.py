@@ -27,6 +27,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from cdc_pipeline.config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import register
 from cdc_pipeline.sink.conflicts import TRIES, is_conflict
@@ -39,7 +40,7 @@ from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.power_cut import is_trusted, undo_unsynced
 from cdc_pipeline.sink.retention import differing_properties, prune_cuts
 from cdc_pipeline.sink.row_count import log_files
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.spark import SparkProvider, new_session
 from cdc_pipeline.sink.sql import table_at, text_literal
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.table_shape import TableShape, table_shape
@@ -192,7 +193,7 @@ def _one(
         done.files, done.small_files = due.shape.files, due.shape.small_files
         done.size_bytes, done.deleted_share = due.shape.size_bytes, round(due.shape.deleted_share, 4)
         if due.properties or due.optimize or due.vacuum:
-            _work(paths, thresholds, provider.session().newSession(), due, done, memory, lock_wait_s)
+            _work(paths, thresholds, new_session(provider.session()), due, done, memory, lock_wait_s)
     except CdcError as error:
         done.skipped, done.failed = f"{type(error).__name__}: {error.what}", True
     done.seconds = round(time.monotonic() - began, 2)
@@ -341,13 +342,12 @@ def _run(session: SparkSession, statement: str, table: str) -> list[Any]:
     try:
         return session.sql(statement).collect()
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()][:3]
         raise MergeError(
             f"{statement.split(' ', 1)[0]} failed",
             table=table,
-            got=f"{type(error).__name__}: {' '.join(lines)[:600]}",
+            got=said_by(error),
             next_step="start the maintenance again; if it fails again, the table's files need a look",
-        ) from error
+        ) from None
 
 
 def _remembered(paths: LakePaths) -> _Memory:

@@ -23,13 +23,14 @@ from cdc_pipeline.sink import state
 from cdc_pipeline.sink.cuts import check_readable, paths_of
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
 from cdc_pipeline.sink.durability import Commits, make_durable
-from cdc_pipeline.sink.lake import LakePaths, put_if_absent
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.spark import SparkProvider, new_session
 from cdc_pipeline.sink.sql import table_at, text_literal
 from cdc_pipeline.sink.storage_settings import spark_storage
+from cdc_pipeline.sink.table_facts import put_cut
 from cdc_pipeline.storage_config import LakeUri, parse_uri
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def materialize(
     made = cut.model_copy(
         update={
             "tables": {
-                name: cut.tables[name].model_copy(update={"delta_version": version, "transaction_version": -1})
+                name: cut.tables[name].model_copy(
+                    update={"delta_version": version, "transaction_version": -1, "facts": ""}
+                )
                 for name, version in versions.items()
             },
             "cursor": cut.cursor.model_copy(
@@ -96,9 +99,10 @@ def materialize(
             ),
         }
     )
-    if not put_if_absent(copy.cut(cut.batch_number), state.dump(made)):
+    if not put_cut(copy, made):
         there = state.read_cut(copy, cut.batch_number)
-        if there != made:
+        tables = {name: table.model_copy(update={"facts": ""}) for name, table in there.tables.items()}
+        if there.model_copy(update={"tables": tables}) != made:
             raise _in_the_way(f"{copy.cut(cut.batch_number)} is of another copy", "")
     return copy
 
@@ -129,7 +133,7 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
         CUT_PROPERTY: str(cut.batch_number),
     }
     settings = ", ".join(f"{text_literal(key)} = {text_literal(value)}" for key, value in properties.items())
-    session = spark.newSession()
+    session = new_session(spark)
     frame.createOrReplaceGlobalTempView(view := f"cdc_copy_{uuid4().hex}")
     try:
         session.sql(

@@ -27,6 +27,7 @@ from cdc_pipeline.sink.delta_log import is_maintenance, read_commit
 from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.lake import LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.sink.table_facts import prune_facts
 
 _READERS: Final = 16  # a look at each table's log: on an object store each costs a round trip
 LOG_RETENTION: Final = "delta.logRetentionDuration"
@@ -93,6 +94,10 @@ def prune_cuts(paths: LakePaths, *, retention: timedelta) -> int:
             if number not in kept:
                 paths.cut(number).unlink(missing_ok=True)
                 removed += 1
+        if removed:
+            left = list_numbers(paths.cuts)
+            oldest = next(number for number in left if number not in kept or number == numbers[-1])
+            prune_facts(paths, [state.read_cut(paths, number) for number in left if number <= oldest])
     except LakeStateError:
         # A damaged old cut is told to whoever reads it; no capture stops for it.
         return removed

@@ -190,6 +190,14 @@ class XaParking:
         """First event of the oldest prepared transaction of this epoch that is open; None where none is."""
         return oldest_begin((parked.entry for parked in self._open.values()), epoch=self._epoch)
 
+    def holds_rows_of(self, source: str) -> bool:
+        """Whether a prepared transaction has rows of a source table (``schema.table``)."""
+        return any(
+            source in {file.table for file in parked.entry.files}
+            or source in {schema.full_name for schema in parked.spools}
+            for parked in self._open.values()
+        )
+
     def durable(self) -> tuple[OpenXa, ...]:
         """All prepared transactions, for a record or a cursor; everything that they refer to is durable.
 

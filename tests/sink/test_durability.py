@@ -15,7 +15,7 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import MergeError
-from cdc_pipeline.sink import delta, power_cut
+from cdc_pipeline.sink import power_cut, table_facts
 from cdc_pipeline.sink.cursor_delta import DeltaCursorStore
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, commit_file
@@ -131,7 +131,7 @@ def test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut(
 ) -> None:
     """Log files, data files, checkpoints, their checksum files, each folder up to the lake's own name; and the staged
     files before the record."""
-    put, looked = delta.put_if_absent, []
+    put, looked = table_facts.put_if_absent, []
 
     def look(path: Path, text: str) -> bool:
         lacking = disk.lacks(*([lake / "shop"] if path.parent == paths.cuts else paths.staging_root.iterdir()))
@@ -140,14 +140,14 @@ def test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut(
         return put(path, text)
 
     paths = LakePaths(lake, "shop")
-    monkeypatch.setattr(delta, "put_if_absent", look)
+    monkeypatch.setattr(table_facts, "put_if_absent", look)
     monkeypatch.setattr("cdc_pipeline.sink.staging.put_if_absent", look)
     with _locked(lake) as sink:
         applied(sink, 1, *FIRST)
         for number in range(2, 6):  # the log gets a checkpoint on the way
             applied(sink, number, (ORDERS, [insert(id=10 + number, total=1)], 100 * number))
     assert (paths.table("shop.orders") / LOG_FOLDER / "_last_checkpoint").exists()
-    assert looked == ["batches", "cuts"] * 5
+    assert looked == ["batches", "tables", "cuts", *(["batches", "cuts"] * 4)]
     assert not disk.lacks(lake / "shop", paths.cuts, paths.batches)
     folders = (paths.state, paths.state.parent, lake, lake.parent, lake.parent.parent)
     assert all(disk.has(folder) for folder in folders)
