@@ -67,7 +67,7 @@ _META_BYTES: Final[dict[WireType, int]] = (
     )
 )  # fmt: skip
 
-_COLUMNS_MAX: Final = 4096  # of both servers
+COLUMNS_MAX: Final = 4096  # of both servers
 _STORED_BEFORE: Final = START_AFTER
 _FIXED_KIND_WIDTHS: Final = frozenset(FIXED_KIND_BYTES.values())
 
@@ -172,7 +172,7 @@ def _columns_of(raw: bytes, at: int, is_mariadb: bool) -> tuple[list[_Wire], byt
     reader = Reader(raw)
     reader.take(at)
     count = reader.number()
-    if not 1 <= count <= _COLUMNS_MAX:
+    if not 1 <= count <= COLUMNS_MAX:
         raise ValueError(f"a table of {count} columns")
     types = reader.take(count)
     meta_reader = Reader(reader.text())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.printable import printable, printable_lines
 
 _WIDTH_IN_FILES: Final = 160
@@ -133,7 +134,7 @@ def by_reason(reasons: Mapping[str, str]) -> list[tuple[str, list[str]]]:
 def error_document(error: BaseException) -> dict[str, object]:
     """An error as plain values; every mistake of a configuration file on its own."""
     if not isinstance(error, CdcError):
-        return {"error": type(error).__name__, "what": str(error) or type(error).__name__}
+        return {"error": type(error).__name__, "what": said_by(error)}
     document = error.as_dict()
     mistakes = getattr(error, "mistakes", None)
     if mistakes is not None:
@@ -150,7 +151,7 @@ def show_error(error: BaseException, *, as_json: bool) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
-    text = printable_lines(str(error) or type(error).__name__)
+    text = printable_lines(str(error) if isinstance(error, CdcError) else said_by(error))
     console, name = notes(), type(error).__name__
     if max(map(len, text.splitlines())) <= console.width - 4:
         console.print(Panel(Text(text), title=name, title_align="left", border_style="red"))

@@ -20,6 +20,7 @@ import dagster as dg
 from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.intervals import check_intervals_join
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
@@ -203,6 +204,8 @@ def _failures_told(pipeline: PipelineConfig) -> Iterator[None]:
             yield
     except CdcError as error:
         raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
+    except Exception as error:
+        raise unexpected(error) from None
 
 
 def _result(

@@ -21,6 +21,7 @@ from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
+from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.load_observer import LoadRecorder
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
@@ -171,6 +172,8 @@ def _run(
     except CdcError as error:
         metadata = {name: v if isinstance(v, int | bool) else str(v) for name, v in error.as_dict().items()}
         raise dg.Failure(description=str(error), metadata=metadata, allow_retries=error.retryable) from error
+    except Exception as error:
+        raise unexpected(error) from None
     wanted = set(tables)
     for target, loaded in report.targets.items():
         for table in sorted(wanted.intersection(loaded.sources)):

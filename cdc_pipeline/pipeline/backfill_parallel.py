@@ -124,7 +124,7 @@ class _Parallel:
         self._run_id = run_id
         self._parallel = parallel
         self._sink = build_sink(config, on_joint=observer.reached)
-        self._archive = ArchiveSource(self._directory)
+        self._archive = ArchiveSource(self._directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
         self._bytes = {True: 0, False: 0}
         self._tasks = self._batches = 0
         self._reasons: list[str] = []

@@ -1,7 +1,8 @@
 """Which targets follow which source tables in a run: routes, renames, suspensions (K4).
 
 Rules:
-- A source table has the targets of its routes, but where a rename has taken a target along, or its name.
+- A source table has the targets of its routes: a name shows its table (K28). The exception are targets that follow a
+  renamed table under their old name, by policy or because an earlier version did so (`TargetState.origin`).
 - A source table is suspended where all of its targets are; in a catching up one target alone follows.
 """
 
@@ -13,6 +14,7 @@ from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import ContentUnknownError
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.pipeline.shaping import check_rows, shape_rows
 from cdc_pipeline.pipeline.target import Target
@@ -123,6 +125,21 @@ class FollowedTargets:
             if name not in self._targets:
                 self._unmade[name] = self._new_state(route, partial=source not in self._created_in_log)
         return names
+
+    def awaits_load(self, database: str, table: str) -> bool:
+        """Whether all targets of a table stand still because its rows came by a RENAME and are not known (K28)."""
+        routes = self.routes_of(database, table)
+        return bool(routes) and all(self._has_unknown_content(route.target) for route in routes)
+
+    def _has_unknown_content(self, name: str) -> bool:
+        held = self._suspended.get(name)
+        return held is not None and held.error == ContentUnknownError.__name__
+
+    def _resume(self, name: str) -> None:
+        """Let a target follow the source again: what it stood still for does not matter any more."""
+        self._suspended.pop(name, None)
+        self._unmade.pop(name, None)
+        self.news.pop(name, None)
 
     def take_back(self, at: tuple[str, int]) -> None:
         """Let those go on that were suspended since the last cut and stand at `at` (journal, offset)."""

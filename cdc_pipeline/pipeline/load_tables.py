@@ -4,7 +4,8 @@ Rules:
 - Needed is a load of every captured table of the source one of whose targets is not in the lake, is partial, or is
   suspended so that catching up cannot mend it.
 - All source tables of a target are loaded together, and all targets of a source table.
-- A target that follows a renamed table keeps its name: a load would make it under the table's own, and is refused.
+- A target that follows a renamed table under its old name (K28) shows the table of its name after a load of that. If
+  the policy wants it to follow (`rename_table: follow`), the load is refused.
 - A load of merged shards is refused while the target holds rows of a shard that the source has no more.
 """
 
@@ -58,19 +59,35 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
     routes = Routes(config)
     found: dict[str, str] = {}
     states = {} if cut is None else cut.cursor.targets
-    moved = {state.origin[1] for state in states.values() if state.origin is not None}
-    followed = {source for state in states.values() if state.origin is not None for source in state.source_names}
+    following = [state for state in states.values() if state.origin is not None and not why_parted(config, state)]
+    moved = {name for state in following for name in (state.table, state.origin[1] if state.origin else "")}
+    followed = {source for state in following for source in state.source_names}
     for source in loadable(config, known):
         if source in followed:
             continue  # by the target that it had before it was renamed
         for route in routes.of(*split_table_name(source)):
             state = states.get(route.target)
-            if route.target in moved or (state is not None and state.origin is not None):
+            if route.target in moved:
                 continue
-            why = why_needed(state, source)
+            why = (why_parted(config, state) if state is not None else "") or why_needed(state, source)
             if why:
                 found.setdefault(route.target, why)
     return found
+
+
+def why_parted(config: PipelineConfig, state: TargetState) -> str:
+    """Why a target does not show the table of its name (K28): an earlier version of the program, or a policy that has
+    changed since, let it follow another one; "" if it does, or if the policy wants it so."""
+    if state.origin is None:
+        return ""
+    source, target = state.origin
+    rules = (route.rule for route in Routes(config).of(*source.split(".", 1)) if route.target == target)
+    policy = next((rule.schema_changes for rule in rules), None) or config.schema_changes
+    if policy.rename_table == "follow":
+        return ""
+    return (
+        f"it follows {', '.join(state.source_names)}, which had the name {source} once, and not the table of its name"
+    )
 
 
 def why_needed(state: TargetState | None, source: str = "") -> str:
@@ -122,7 +139,7 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
             )
         why = dict.fromkeys((target for name in sources for target in leads[name]), "it was asked for")
     sources, targets = _joined(leads, sources)
-    _check_not_moved(cut, targets, sources)
+    _check_not_moved(config, cut, targets, sources)
     _check_shards(config, cut, sources, targets)
     others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with one that is loaded")
     return Chosen(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
@@ -146,12 +163,16 @@ def _joined(leads: Mapping[str, Sequence[str]], sources: set[str]) -> tuple[set[
         sources = grown
 
 
-def _check_not_moved(cut: Cut | None, targets: Collection[str], sources: Collection[str]) -> None:
+def _check_not_moved(
+    config: PipelineConfig, cut: Cut | None, targets: Collection[str], sources: Collection[str]
+) -> None:
     states = {} if cut is None else cut.cursor.targets
     moved = sorted(
         name
         for name, state in states.items()
-        if state.origin is not None and (name in targets or set(state.source_names) & set(sources))
+        if state.origin is not None
+        and not why_parted(config, state)
+        and (name in targets or set(state.source_names) & set(sources))
     )
     if moved:
         raise LoadError(

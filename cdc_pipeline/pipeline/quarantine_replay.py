@@ -207,6 +207,8 @@ class _Replay:
             return "the table is suspended: it is caught up first"
         if not following:
             return "the table has no target: its first row that can be applied makes it"
+        if any(target.sources[self._table].gone for target in following):
+            return "the table was dropped or renamed since: discard them, or correct the values at the source"
         if not all(target.key for target in following if target.mode not in _ORDERED):
             return "nothing tells its rows apart: it has no key"
         if not modes.isdisjoint(_ORDERED):

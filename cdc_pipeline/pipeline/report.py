@@ -174,6 +174,7 @@ class CaptureReport(_Plain):
     ddl: tuple[DdlDecision, ...] = ()
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there after the run, by source table
     notes: tuple[Note, ...] = ()  # recorded decisions that are no DDL: acceptances, suspensions, gaps
+    entries_omitted: int = 0  # of `ddl` and `notes`, which hold the first thousand each; the cuts hold all (K25)
     suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still after the run (K4)
     cursor: CursorState | None = None
     cursor_reason: str = ""  # how the cursor was found at the start, and what was done about a disagreement (K3)

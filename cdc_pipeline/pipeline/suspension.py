@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
+    ContentUnknownError,
     IncompleteRowsError,
     LakeStateError,
     OverlapUndecidedError,
@@ -73,7 +74,7 @@ class Suspender:
         assert error.table is not None
         at = self._committer.stand_still()
         made = suspension(error, batch_number=self._committer.number, at=at, epoch=self._epoch)
-        only = error.targets if isinstance(error, OverlapUndecidedError) else None
+        only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
         for name in self._targets.suspend(error.table, made, only=only):
             self._committer.drop_open(name)
         return True
@@ -84,6 +85,8 @@ class Suspender:
         database, table = split_table_name(error.table)
         if not self._captured(database, table) or self._targets.is_suspended(database, table):
             return False
+        if isinstance(error, ContentUnknownError):
+            return True  # the log is whole, and what it does not tell is known: the run goes on even without any table
         others = {name for name in self._known if not self._targets.is_suspended(*split_table_name(name))}
         if isinstance(error, OverlapUndecidedError) and any(
             target.name not in error.targets for target in self._targets.following(database, table)

@@ -83,6 +83,7 @@ def column_rows(server: ServerConnection, databases: Sequence[str]) -> list[dict
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, "  # noqa: S608
         "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS is_nullable, "
         "COLUMN_KEY AS column_key, "
+        "GENERATION_EXPRESSION AS expression, "
         f"EXTRA AS extra FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) "
         "ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
         databases,
@@ -128,7 +129,8 @@ def _placed_catalog(
                 seen[table] = place
     certain = {table: told for table, told in found.tables.items() if table not in met and _ALL not in met}
     databases = {name: charset for name, charset in found.databases.items() if (name, "") not in met}
-    return PlacedCatalog(Catalog(certain, databases), seen)
+    generated = {table: columns for table, columns in found.generated.items() if table in certain}
+    return PlacedCatalog(Catalog(certain, databases, generated), seen)
 
 
 def _folded(table: tuple[str, str]) -> tuple[str, str]:
