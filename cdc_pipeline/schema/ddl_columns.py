@@ -10,7 +10,7 @@ Source: MySQL 9.7 manual, 15.1.24 (CREATE TABLE, column_definition); MariaDB 10.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -57,6 +57,8 @@ class ColumnDefinition:
         is_char: CHAR(n), whose values have no trailing blanks.
         nullable: None where neither NULL nor NOT NULL is written.
         default: DEFAULT's kind; `literal` is its constant.
+        expression: of a generated column, as it is written.
+        stored: of a generated column: its values are kept, and not computed by who reads them.
         after: column that it is placed behind; "" where `first` or nothing is written.
     """
 
@@ -70,6 +72,8 @@ class ColumnDefinition:
     literal: Literal | None = None
     on_update: bool = False
     generated: bool = False
+    expression: str = field(default="", repr=False)
+    stored: bool = False
     auto_increment: bool = False
     primary_key: bool = False
     unique: bool = False
@@ -137,11 +141,14 @@ def _attribute(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefin
     if tokens.take("ON", "UPDATE"):
         return replace(definition, on_update=True) if _now(tokens) else None
     if tokens.take("GENERATED", "ALWAYS", "AS") or tokens.take("AS"):
-        if tokens.take("ROW", "START") or tokens.take("ROW", "END") or tokens.skip_group():
-            return replace(definition, generated=True)
+        if tokens.take("ROW", "START") or tokens.take("ROW", "END"):
+            return replace(definition, generated=True, stored=True)
+        start = tokens.peek().start
+        if tokens.skip_group():
+            return replace(definition, generated=True, expression=tokens.sql[start : tokens.peek().start])
         return None
-    if definition.generated and tokens.take_any("VIRTUAL", "STORED", "PERSISTENT"):
-        return definition
+    if definition.generated and (word := tokens.take_any("VIRTUAL", "STORED", "PERSISTENT")):
+        return replace(definition, stored=word != "VIRTUAL")
     if word := tokens.take_any("VISIBLE", "INVISIBLE"):
         return replace(definition, visible=word == "VISIBLE")
     if tokens.take("COLLATE"):

@@ -56,6 +56,8 @@ class SqlModes:
         oracle: MariaDB's sql_mode=ORACLE, where DATE is a DATETIME.
         strict: STRICT_TRANS_TABLES or STRICT_ALL_TABLES: a value that its new type does not hold fails the ALTER; False
             while not known.
+        trims_char: PAD_CHAR_TO_FULL_LENGTH is off: a CHAR is read, and copied, without its trailing blanks; False while
+            not known.
     """
 
     ansi_quotes: bool | None = None
@@ -65,6 +67,7 @@ class SqlModes:
     explicit_defaults_for_timestamp: bool | None = None
     time_zone: str = ""
     strict: bool = False
+    trims_char: bool = False
 
     @classmethod
     def from_bits(
@@ -84,6 +87,7 @@ class SqlModes:
             explicit_defaults_for_timestamp=explicit_defaults_for_timestamp,
             time_zone=time_zone,
             strict=bool(sql_mode & 0x600000),
+            trims_char=not sql_mode & 0x80000000,
         )
 
 

@@ -15,6 +15,7 @@ from cdc_pipeline.errors import CatalogError
 from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.sql import catalog_safe, quoted, text_literal
+from cdc_pipeline.table_names import split_table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
     """Database and name of a target ``schema.table`` in the catalog, of characters that it takes."""
-    schema, _, name = table.partition(".")
+    schema, name = split_table_name(table)
 
     def filled(template: str) -> str:
         return catalog_safe(template.replace("{schema}", schema).replace("{table}", name))

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.foreign_words import said_by
-from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, parse_cursor
+from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, cursor_document, parse_cursor
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.storage_settings import delta_options
 
@@ -199,5 +199,5 @@ def _row(number: int, cursor: CursorState, metadata: dict[str, object]) -> dict[
         "gtid_set": cursor.gtid_set,
         "run_id": str(metadata.get("run_id", "")),
         "metadata": json.dumps(metadata, default=str),
-        "cursor": cursor.model_dump_json(),
+        "cursor": json.dumps(cursor_document(cursor)),
     }

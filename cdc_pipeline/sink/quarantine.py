@@ -117,7 +117,8 @@ def publish_quarantine(
         rows -= Counter(mark.table for mark in marks)
     for target in record.targets:
         for source in _sources(target):
-            gone[source] += target.rows_gone + bool(target.replaces or target.schema_steps)
+            is_other = target.content is not None and target.content.renamed_from
+            gone[source] += target.rows_gone + bool(target.replaces or target.schema_steps or is_other)
     return {table: QuarantineCount(rows=number, gone=gone[table]) for table, number in sorted(rows.items()) if number}
 
 

@@ -33,6 +33,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, RawFile, RecordedTarget, Sta
 from cdc_pipeline.sink.modes import staged_rows
 from cdc_pipeline.sink.raw_files import READ_SCHEMA, selections
 from cdc_pipeline.sink.reduce import Layout
+from cdc_pipeline.sink.spark import new_session
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.staging import TargetPlan
 from cdc_pipeline.sink.storage import storage_of
@@ -79,7 +80,7 @@ def _decode(
 ) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    session = session.newSession()  # these settings are none of the target's
+    session = new_session(session)  # these settings are none of the target's
     for name, value in _BATCH.items():
         session.conf.set(name, value)
     # Images are whole: no presence columns.

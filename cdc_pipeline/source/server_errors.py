@@ -99,6 +99,12 @@ _STREAM_CAUSES: Final = (
     ),
     _Cause(
         ServerSettingError,
+        "the server sends no transactions with a GTID while its gtid_mode is OFF, and there are some after the start",
+        "SET GLOBAL gtid_mode = 'OFF_PERMISSIVE' and run again; when the run has passed them, set it to 'OFF' again",
+        ("gtid-transaction when @@global.gtid_mode = off",),
+    ),
+    _Cause(
+        ServerSettingError,
         "the log holds transactions without GTIDs in the range that is read by GTID",
         "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again: they are read by journal and offset then; when the run "
         "has passed them, set it to 'ON' again",
@@ -207,6 +213,17 @@ def lost_connection(address: str, got: object, *, journal: str | None, offset: i
         got=got,
         next_step="run again: reading goes on after the last whole transaction; if it breaks again, see the server's "
         "error log and net_write_timeout",
+    )
+
+
+def asks_for_file(address: str) -> SourceError:
+    """Error for a server that answers a statement by asking for a file of this machine (LOAD DATA LOCAL)."""
+    return SourceError(
+        f"{address} answered a statement by asking for a local file, which is refused",
+        expected="rows, or an error",
+        got="a request as for LOAD DATA LOCAL",
+        next_step="check that source.host and source.port lead to your server and to no other program; set "
+        "source.tls.mode to verify, so that nobody in between can answer for it",
     )
 
 
