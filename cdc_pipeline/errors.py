@@ -97,6 +97,10 @@ class ConfigError(CdcError):
     """The configuration is wrong. Exit code 2."""
 
 
+class NothingMatchedError(ConfigError):
+    """Patterns of tables have never matched one; everything else of the run is done."""
+
+
 class RuntimeSetupError(CdcError):
     """Java, Delta's jars or another part of this machine is missing or damaged."""
 
@@ -118,6 +122,10 @@ class ServerUnreachableError(SourceError):
     """No connection, or the connection broke."""
 
     retryable = True
+
+
+class InsecureLoginError(SourceError):
+    """The server asks for the password in a way that would give it away (K26). It was not sent."""
 
 
 class TableReadError(SourceError):
@@ -177,6 +185,10 @@ class DamagedJournalError(BinlogError):
 
 class TruncatedJournalError(DamagedJournalError):
     """The journal ends in the middle of an event."""
+
+
+class SizeLimitError(BinlogError):
+    """What a server or a journal claims is larger than a setting allows; the error names the setting (K25)."""
 
 
 class UnknownEventError(BinlogError):

@@ -28,6 +28,8 @@ class SchemaChangePolicy(BaseModel):
         widen: apply: the column's type grows where the new one holds all values of the old (type widening).
         incompatible: stop. new_column: a column ``c__v2`` gets the values from then on. rewrite: existing values are
             converted where the result is certain, else the table stops.
+        generated_columns: of a table of which it is not known whether it has any (its CREATE TABLE is not in the
+            journals, and there is no server to ask). stop: a change of a column's type stops. none: it has none.
         convert_charset: record: a conversion that loses nothing is recorded, another one stops. stop: any stops.
         change_key: certain: the same columns in another order. apply: any key of columns whose values stay. stop.
         truncate: apply: the rows go as the target's mode tells it. keep: they stay.
@@ -45,6 +47,7 @@ class SchemaChangePolicy(BaseModel):
     rename_column: Literal["apply", "new_column", "stop"] = "apply"
     widen: Literal["apply", "stop"] = "apply"
     incompatible: Literal["stop", "new_column", "rewrite"] = "stop"
+    generated_columns: Literal["stop", "none"] = "stop"
     convert_charset: Literal["record", "stop"] = "record"
     change_key: Literal["certain", "apply", "stop"] = "certain"
     truncate: Literal["apply", "keep", "stop"] = "apply"

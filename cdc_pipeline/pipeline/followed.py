@@ -19,6 +19,7 @@ from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.pipeline.shaping import check_rows, shape_rows
 from cdc_pipeline.pipeline.target import Target
 from cdc_pipeline.position.cursor import Suspension, TargetState
+from cdc_pipeline.table_names import split_table_name, table_name
 from cdc_pipeline.target_config import TargetRule
 
 
@@ -57,7 +58,7 @@ class FollowedTargets:
 
     def follows(self, database: str, table: str) -> bool:
         """Whether a target follows a table that came to its name by RENAME, captured or not."""
-        return any(not self._stands(name) for name in self._followers.get(f"{database}.{table}", ()))
+        return any(not self._stands(name) for name in self._followers.get(table_name(database, table), ()))
 
     def or_followed(self, captured: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
         """`captured`, or followed now."""
@@ -70,7 +71,7 @@ class FollowedTargets:
     def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
         """The routes of a table, rules included: where the configuration leads, but for targets that a rename has
         moved."""
-        source = f"{database}.{table}"
+        source = table_name(database, table)
         followers = self._followers.get(source)
         if followers:
             return tuple(self._route_of(source, self._targets[name]) for name in followers)
@@ -81,7 +82,7 @@ class FollowedTargets:
 
     def _route_of(self, source: str, target: Target) -> Route:
         origin, leads_to = target.state.origin or (source, target.name)
-        routes = self._routes.of(*origin.split(".", 1))
+        routes = self._routes.of(*split_table_name(origin))
         route = next((route for route in routes if route.target == leads_to), None)
         if route is None:
             return Route(source, target.name, TargetRule(mode=target.mode))
@@ -115,7 +116,7 @@ class FollowedTargets:
     def suspend(self, source: str, suspension: Suspension, *, only: Collection[str] | None = None) -> list[str]:
         """Let the targets of a source table, or some of them, stand still from now on; their names."""
         names = []
-        for route in self.routes_of(*source.split(".", 1)):
+        for route in self.routes_of(*split_table_name(source)):
             name = route.target
             if self._stands(name) or (only is not None and name not in only):
                 continue
@@ -162,7 +163,7 @@ class FollowedTargets:
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
         sources = () if route.source == route.target else (route.source,)
-        leads_to = {known.target for known in self._routes.of(*route.source.split(".", 1))}
+        leads_to = {known.target for known in self._routes.of(*split_table_name(route.source))}
         origin = None
         if route.target not in leads_to:  # its name was taken along by a renamed table
             origin = route.source, next(name for name in leads_to if route.target.startswith(f"{name}__"))
@@ -193,4 +194,4 @@ class FollowedTargets:
                 check_rows(rows, route, both_images=mode == "changelog")
 
     def _route_to(self, source: str, target: str) -> Route:
-        return next(route for route in self.routes_of(*source.split(".", 1)) if route.target == target)
+        return next(route for route in self.routes_of(*split_table_name(source)) if route.target == target)

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -44,6 +43,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema_policy import SchemaChangePolicy
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.table_names import exact_pattern, split_table_name
 
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
 
@@ -54,7 +54,9 @@ def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) ->
     if isinstance(source, LiveSourceConfig):
         source = source.model_copy(update={"replica_server_id": None})
     tables = TablesConfig(
-        include=tuple(glob.escape(name) for name in state.sources), shadow_tables=config.tables.shadow_tables
+        allow_empty=True,
+        include=tuple(exact_pattern(name) for name in state.sources),
+        shadow_tables=config.tables.shadow_tables,
     )
     return config.model_copy(
         update={
@@ -179,7 +181,7 @@ class SideLake:
 
     def targets_of(self, source: str) -> list[str]:
         """The load's targets that a source table leads to."""
-        routes = Targets(self.config, None).routes_of(*source.split(".", 1))
+        routes = Targets(self.config, None).routes_of(*split_table_name(source))
         return [route.target for route in routes if route.target in self.state.targets]
 
     def is_left(self, source: str) -> bool:

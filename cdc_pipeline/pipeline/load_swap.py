@@ -92,7 +92,15 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
         marks=marks,
     )
     for name in names:
-        held = made_cut.cursor.targets[name].suspended
+        after = made_cut.cursor.targets.get(name)
+        if after is None:  # it was not there before, and could not be made
+            why = next((note.text for note in made_cut.notes if note.table == name), "its table could not be made")
+            raise LoadError(
+                f"the loaded table could not take its target's place: {why}",
+                table=name,
+                next_step=f"look at {main.sink.paths.table(name)}, then run the same command again",
+            )
+        held = after.suspended
         if held is not None:
             raise LoadError(
                 f"the loaded table could not take its target's place: {held.error}: {held.what}",

@@ -20,6 +20,7 @@ from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.table_names import split_table_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
     """Targets that the source's own tables lead to."""
     routes = Routes(config)
-    return {route.target for name in loadable(config, known) for route in routes.of(*name.split(".", 1))}
+    return {route.target for name in loadable(config, known) for route in routes.of(*split_table_name(name))}
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
@@ -63,7 +64,7 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
     for source in loadable(config, known):
         if source in followed:
             continue  # by the target that it had before it was renamed
-        for route in routes.of(*source.split(".", 1)):
+        for route in routes.of(*split_table_name(source)):
             state = states.get(route.target)
             if route.target in moved:
                 continue
@@ -120,7 +121,7 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
         LoadError: a target that follows a renamed table.
     """
     routes, names = Routes(config), loadable(config, known)
-    leads = {name: [route.target for route in routes.of(*name.split(".", 1))] for name in names}
+    leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in names}
     if tables is None:
         why = needing(config, cut, known)
         sources = {name for name, targets in leads.items() if why.keys() & set(targets)}
@@ -146,7 +147,7 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
 def apart_from(config: PipelineConfig, chosen: Chosen, sources: Collection[str]) -> list[str]:
     """The chosen targets that would be loaded without any of `sources`."""
     routes = Routes(config)
-    leads = {name: [route.target for route in routes.of(*name.split(".", 1))] for name in chosen.sources}
+    leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in chosen.sources}
     _, targets = _joined(leads, leads.keys() & set(sources))
     return sorted(set(chosen.targets) - targets)
 
@@ -187,7 +188,7 @@ def _check_shards(config: PipelineConfig, cut: Cut | None, sources: Collection[s
     routes, states = Routes(config), {} if cut is None else cut.cursor.targets
     for name in sorted(targets):
         rule = next(
-            route.rule for source in sources for route in routes.of(*source.split(".", 1)) if route.target == name
+            route.rule for source in sources for route in routes.of(*split_table_name(source)) if route.target == name
         )
         gone = sorted(set(states[name].source_names) - set(sources)) if name in states else []
         policy = rule.schema_changes or config.schema_changes

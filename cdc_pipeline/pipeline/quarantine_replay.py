@@ -34,6 +34,7 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, Note, QuarantineMark
 from cdc_pipeline.sink.quarantine import Entry, read_entries
+from cdc_pipeline.table_names import split_table_name
 
 REPLAYED_NOTE = "quarantine_replayed"
 DISCARDED_NOTE = "quarantine_discarded"
@@ -199,7 +200,7 @@ class _Replay:
 
     def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
         """Why none of the table's rows can be replayed; "" where they can."""
-        database, table = self._table.split(".", 1)
+        database, table = split_table_name(self._table)
         following = self._targets.following(database, table)
         modes = {target.mode for target in following}
         if self._targets.is_suspended(database, table):

@@ -17,6 +17,7 @@ from cdc_pipeline.schema.scene import ALL_FEATURES, Surroundings
 from cdc_pipeline.schema.statement import StatementKind
 from cdc_pipeline.schema_policy import SchemaChangePolicy, ShadowNames
 from cdc_pipeline.sink.features import allowed
+from cdc_pipeline.table_names import table_name
 
 if TYPE_CHECKING:
     from cdc_pipeline.pipeline.schemas import Schemas
@@ -63,11 +64,11 @@ class StatementRules:
             statement = classify(sql, database, is_mariadb=self._is_mariadb)
             for old, new in statement.renames:
                 if self._is_read(*old):
-                    self._read_as_captured.add(".".join(new))
+                    self._read_as_captured.add(table_name(*new))
         return isolated
 
     def _is_read(self, database: str, table: str) -> bool:
-        return self._tables.captured(database, table) or f"{database}.{table}" in self._read_as_captured
+        return self._tables.captured(database, table) or table_name(database, table) in self._read_as_captured
 
     def decide(
         self,
@@ -110,10 +111,15 @@ class StatementRules:
                 rule = None if there is None else targets.rule_of(database, table, there.name)
                 return (None if rule is None else rule.schema_changes) or self._policy
 
+            def masked(database: str, table: str) -> set[str]:
+                rules = (targets.rule_of(database, table, one.name) for one in targets.known_all(database, table))
+                return {name for rule in rules if rule is not None for name in rule.masks}
+
             surroundings: Surroundings = {
                 "policy": policy,
                 "shadow": targets.shadow,
                 "shadowed": self._shadows.table_of,
+                "masked": masked,
                 "is_name_captured": captured,
                 "features": self._features,
                 "place": place or RowPlace(),

@@ -35,6 +35,7 @@ from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchKind, BatchRecord, Cut, Interval, Note, QuarantineMark
 from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.suspending import is_retryable, note_of, suspension, way_out
+from cdc_pipeline.table_names import split_table_name
 
 _OF_ONE_TABLE = (SchemaError, UnrepresentableValueError, IncompleteRowsError, UnknownColumnTypeError)
 
@@ -81,12 +82,12 @@ class Suspender:
     def _is_of_one_table(self, error: CdcError) -> bool:
         if not isinstance(error, _OF_ONE_TABLE) or error.table is None or "." not in error.table:
             return False
-        database, table = error.table.split(".", 1)
+        database, table = split_table_name(error.table)
         if not self._captured(database, table) or self._targets.is_suspended(database, table):
             return False
         if isinstance(error, ContentUnknownError):
             return True  # the log is whole, and what it does not tell is known: the run goes on even without any table
-        others = {name for name in self._known if not self._targets.is_suspended(*name.split(".", 1))}
+        others = {name for name in self._known if not self._targets.is_suspended(*split_table_name(name))}
         if isinstance(error, OverlapUndecidedError) and any(
             target.name not in error.targets for target in self._targets.following(database, table)
         ):

@@ -48,6 +48,7 @@ from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedShape, RecordedSource
 from cdc_pipeline.sink.rescue import check_images, rescued_names
+from cdc_pipeline.table_names import table_name
 from cdc_pipeline.target_config import TargetRule
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
@@ -106,7 +107,7 @@ class Targets(FollowedTargets):
 
     def shadow(self, database: str, table: str) -> Shadow | None:
         """What is kept of a shadow table."""
-        return self._shadows.get(f"{database}.{table}")
+        return self._shadows.get(table_name(database, table))
 
     def shadow_texts(self) -> dict[str, str]:
         """The shadow tables, as the cursor has them."""
@@ -116,13 +117,13 @@ class Targets(FollowedTargets):
 
     def following(self, database: str, table: str) -> list[Target]:
         """The recorded targets of a table that follow the source now."""
-        source, targets = f"{database}.{table}", self._targets
+        source, targets = table_name(database, table), self._targets
         names = [route.target for route in self.routes_of(database, table) if not self._stands(route.target)]
         return [targets[name] for name in names if name in targets and source in targets[name].sources]
 
     def known(self, database: str, table: str) -> KnownTable | None:
         """What is recorded of a source table, or None."""
-        source = f"{database}.{table}"
+        source = table_name(database, table)
         following = self.following(database, table)
         # One that came to the name by RENAME and whose table is gone has nothing to do with a later table of that name.
         led_to = {route.target for route in self.routes_of(database, table)}
@@ -134,7 +135,7 @@ class Targets(FollowedTargets):
 
     def known_all(self, database: str, table: str) -> list[KnownTable]:
         """What is recorded of each target of a source table that follows it; of any where none does."""
-        source = f"{database}.{table}"
+        source = table_name(database, table)
         found = [self._known(target, source) for target in self.following(database, table)]
         if not found:
             known = self.known(database, table)
@@ -161,7 +162,7 @@ class Targets(FollowedTargets):
         Raises:
             SchemaError: the statement and the target's rule contradict each other.
         """
-        target, source = self._targets[change.known.name], ".".join(change.table)
+        target, source = self._targets[change.known.name], table_name(*change.table)
         others = [of for name, of in target.sources.items() if name != source]
         if target.shape is None and not others:
             return change
@@ -204,7 +205,7 @@ class Targets(FollowedTargets):
         for arrival in decision.arrivals:
             self._arrive(arrival, before, new_in_log, decision.ddl, is_overlap=not may_carry)
         for shadowed in decision.shadows:
-            name = ".".join(shadowed.name)
+            name = table_name(*shadowed.name)
             self._shadows.pop(name, None)
             if shadowed.shadow is not None:
                 self._shadows[name] = shadowed.shadow
@@ -292,7 +293,7 @@ class Targets(FollowedTargets):
 
     def _change(self, change: TableChange) -> None:
         """Record what a DDL does to a target; the columns that it adds need what their types need."""
-        known, source, new_source = change.known, ".".join(change.table), ".".join(change.new_name)
+        known, source, new_source = change.known, table_name(*change.table), table_name(*change.new_name)
         target = self._targets[known.name]
         added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
         self._allowed.check_types(added, table=source)
@@ -453,7 +454,7 @@ class Targets(FollowedTargets):
 
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
         """A target's key after a DDL: the source's, where that is what finds its rows, else its own under new names."""
-        before = target.sources[".".join(change.table)]
+        before = target.sources[table_name(*change.table)]
         if _by_key(target, before):
             return tuple(change.known.target_name(name) for name in change.known.key) + shard_key(target.shape)
         renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}

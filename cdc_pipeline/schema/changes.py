@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, Unpack
 
-from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
 from cdc_pipeline.schema.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.ddl import classify, first_word
@@ -39,6 +39,7 @@ from cdc_pipeline.schema.statement import Statement, StatementKind
 from cdc_pipeline.schema.table_changes import create, dropped, dropped_database, renamed, shadow_changed, truncated
 from cdc_pipeline.schema.told_by_rows import is_told_by_rows
 from cdc_pipeline.schema.types import TargetColumn, target_columns
+from cdc_pipeline.table_names import table_name
 
 __all__ = [
     "CreateTarget",
@@ -143,7 +144,7 @@ def _decide(scene: Scene, statement: Statement) -> Decision:
         raise UnsupportedEventError(
             f"{statement.verb} stands in the log in a form that no supported server writes",
             expected=_NAMED.get(kind, "the event XA_PREPARE"),
-            got=scene.shown,
+            got=scene.shown(),
             next_step="start the capture after this transaction",
         )
     if kind in _SESSION_KINDS:
@@ -208,10 +209,10 @@ def _dml(scene: Scene, statement: Statement) -> Decision:
         return scene.decided(statement, "ignored", "rows of tables that are not captured")
     raise UnsupportedEventError(
         f"the journal holds {statement.verb} as a statement instead of rows",
-        table=".".join(touched[0]) if touched else None,
+        table=table_name(*touched[0]) if touched else None,
         setting="binlog_format",
         expected="binlog_format=ROW in every session",
-        got=scene.shown,
+        got=scene.shown(),
         next_step="SET GLOBAL binlog_format = 'ROW', end the sessions that are older, start the capture after this "
         "statement, and load the tables that it changed",
     )
@@ -280,19 +281,25 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
     return replace(decision, changes=tuple(changes), arrivals=arrivals)
 
 
+# A column that is dropped and added again looks the same, and is empty.
+_REWRITING: Final = re.compile(r"\b(MODIFY|CHANGE|CONVERT|DROP|IGNORE)\b", re.IGNORECASE)
 _NO_TARGET: Final = "no target yet: its first table map tells its columns"
 
 
 def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadable: Unreadable) -> Decision:
-    """An ALTER TABLE that cannot be read: passed where the catalog proves that columns and key are what they were."""
+    """An ALTER TABLE that cannot be read: passed where the catalog proves that columns and key are what they were, and
+    no word of it can give rows other values."""
     table = statement.tables[0]
     if scene.policy_of(table).unreadable == "stop":
         raise unreadable.error
-    after = scene.catalog_after(*table)
-    if after is None:
+    before, after = scene.before(*table), scene.catalog_after(*table)
+    if before is None or after is None or statement.renames or _REWRITING.search(scene.sql):
         raise unreadable.error
-    same = {c.name: c.delta_type for c in target_columns(after)} == {c.name: c.delta_type for c in known.columns}
-    if not same or after.key_names != known.key or statement.renames:
+    if _defined(before.schema) != _defined(after) or after.key_names != known.key:
+        raise unreadable.error
+    if set(target_columns(after)) != set(known.columns):
+        raise unreadable.error
+    if before.generated is None or not all(column.is_steady for column in before.generated):
         raise unreadable.error
     decision = scene.decided(
         statement,
@@ -301,6 +308,17 @@ def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadabl
         policy="unreadable=catalog",
     )
     return replace(decision, changes=(TableChange(table, known, inexact=True),))
+
+
+def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
+    """What decides of the values of each column."""
+    return {
+        c.name: (
+            c.kind, c.unsigned or c.kind is Kind.YEAR, c.charset, c.labels, c.precision, c.scale, c.fraction_digits,
+            c.bits, c.pad_bytes, c.nullable and c.name not in schema.key_names,
+        )
+        for c in schema.columns
+    }  # fmt: skip
 
 
 def _index(scene: Scene, statement: Statement) -> Decision:

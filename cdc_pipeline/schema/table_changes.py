@@ -37,6 +37,7 @@ from cdc_pipeline.schema.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.statement import Statement, StatementKind, TableName
 from cdc_pipeline.schema.steps import RemoveRows, columns_after
 from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
+from cdc_pipeline.table_names import table_name
 
 _K = StatementKind
 _FROM_MAP: Final = "the target is created from its first table map"
@@ -89,7 +90,7 @@ def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
     created = create_columns(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
     if created is None:
         return "its columns cannot be read with certainty"
-    check_column_names(".".join(table), (column.name for column in created.columns))
+    check_column_names(table_name(*table), (column.name for column in created.columns))
     if not created.primary_key:
         return "no primary key in its text"
     columns = tuple(TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns)
@@ -171,7 +172,7 @@ def _dropped(scene: Scene, statement: Statement, tables: tuple[TableName, ...]) 
     if not changes:
         return scene.decided(statement, "recorded", "no target yet: nothing to change")
     applied = any(change.steps for change in changes)
-    kept = [".".join(change.table) for change in changes if not change.steps]
+    kept = [table_name(*change.table) for change in changes if not change.steps]
     said = ["all rows are removed"] if applied else []
     said += [f"the target stays as it is: {', '.join(kept)}"] if kept else []
     decision = scene.decided(statement, "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used))
@@ -287,11 +288,11 @@ def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ..
                 doubt = "it was made like another table"
             elif statement.kind is _K.CREATE_TABLE_SELECT or statement.if_not_exists:
                 doubt = "its columns are not those of its table"
-            changes.append(ShadowChange(name, Shadow(of=".".join(table), doubt=doubt)))
+            changes.append(ShadowChange(name, Shadow(of=table_name(*table), doubt=doubt)))
         elif statement.kind is _K.DROP_TABLE or name in renamed_away:
             changes.append(ShadowChange(name, None))
         elif statement.kind is _K.ALTER_TABLE and known is not None:
-            changes.append(ShadowChange(name, known.then(scene.shadow_statement())))
+            changes.append(ShadowChange(name, known.then(scene.shadow_statement(table))))
         elif known is not None and statement.kind is _K.CREATE_INDEX and "UNIQUE" in scene.sql.upper():
             changes.append(ShadowChange(name, known.model_copy(update={"doubt": "it got a unique index"})))
     return tuple(changes)
@@ -309,7 +310,7 @@ def _swapped(scene: Scene, table: TableName, name: TableName, known: KnownTable)
         why = "schema_changes.swap: stop"
     elif shadow is None:
         why = "its CREATE TABLE was not seen"
-    elif shadow.of != ".".join(table):
+    elif shadow.of != table_name(*table):
         why = f"it belongs to {shadow.of}"
     elif shadow.doubt:
         why = shadow.doubt
@@ -342,12 +343,12 @@ def _as_if_altered(
         return alteration.change, None
     logged = LoggedStatement(made.sql, made.database, Place(0, 0, 0), is_mariadb=is_mariadb, modes=modes)
     actions = alter_actions(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
-    version = Version(logged.place, Origin.DDL, state.schema, state.charset)
+    version = Version(logged.place, Origin.DDL, state.schema, state.charset, generated=state.generated)
     try:
-        schema, charset = altered(version, actions, logged, state.database_charset)
+        after = altered(version, actions, logged, state.database_charset)
     except Uncertain:
         return alteration.change, None
-    return alteration.change, TableState(schema, charset, state.database_charset)
+    return alteration.change, TableState(after.schema, after.charset, state.database_charset, after.generated)
 
 
 def _check_path(scene: Scene, table: TableName, known: KnownTable, change: TableChange) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import CdcError, LakeStateError, MergeError, StagingError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.append import append, may_append
 from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
@@ -39,6 +40,7 @@ from cdc_pipeline.sink.replace import is_replaced, replace_content
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.shape import shaped_view
+from cdc_pipeline.sink.spark import new_session
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
@@ -106,7 +108,7 @@ def apply_target(
     has_rows = bool(files or target.raw_files)
     # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
-    session = spark.newSession()
+    session = new_session(spark)
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
         if target.content is not None:
@@ -147,9 +149,9 @@ def apply_target(
         raise MergeError(
             f"batch {record.batch_number} could not be applied",
             table=target.table,
-            got=_first_lines(error),
+            got=said_by(error),
             next_step="start the run again: it finishes this batch from its recorded files before anything else",
-        ) from error
+        ) from None
     return _table(path, target)
 
 
@@ -274,8 +276,3 @@ def _table(path: Path, target: RecordedTarget) -> TableLog:
         )
     check_owner(there, target.table, target.app_id, path=path)
     return there
-
-
-def _first_lines(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"

@@ -50,7 +50,7 @@ from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.replaced_metadata import mapping_mode, replaced_metadata
 from cdc_pipeline.sink.replaced_rows import replaced_rows
-from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_RETENTION
+from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
 from cdc_pipeline.sink.sql import table_at
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.tables import check_owner
@@ -128,7 +128,8 @@ def replace_content(
     refused = why_not_adopted(target, side, old)
     if not refused:
         side.share(path)
-    retention = {name: properties[name] for name in (LOG_RETENTION, FILE_RETENTION) if name in properties}
+    kept = (LOG_RETENTION, FILE_RETENTION, LOG_CLEANUP)
+    retention = {name: properties[name] for name in kept if name in properties}
     rows: DataFrame | None = None
     if refused:
         rows = side.frame()

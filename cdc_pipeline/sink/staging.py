@@ -66,7 +66,7 @@ class StagedBatch:
         self._files = 0
         self._recorded = False
         remove_tree(self._folder)
-        self._folder.mkdir(parents=True)
+        storage_of(self._folder).make_folder(self._folder)
 
     # -- what the batch holds -----------------------------------------------------------------------------------------
 

@@ -299,14 +299,23 @@ def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
     return min(begins, key=lambda begin: begin.order, default=None)
 
 
-def remove_unreferenced(paths: LakePaths, cursors: Iterable[CursorState | None]) -> int:
-    """Remove parked files that no cursor refers to; the number of files. Only under the source's lock."""
+def remove_unreferenced(
+    paths: LakePaths, cursors: Iterable[CursorState | None], *, check: Callable[[], None] = lambda: None
+) -> int:
+    """Remove parked files that no cursor refers to; the number of files. Only under the source's lock.
+
+    Args:
+        check: called once it is known what is there. A process that has lost the lock by then must not remove what the
+            new holder has parked.
+    """
     kept = {file.path for cursor in cursors if cursor is not None for xa in cursor.open_xa for file in xa.files}
-    removed = 0
     if not paths.xa.is_dir():
         return 0
-    for folder in paths.xa.iterdir():
-        for path in folder.iterdir():
+    folders = {folder: list(folder.iterdir()) for folder in paths.xa.iterdir()}
+    check()
+    removed = 0
+    for folder, files in folders.items():
+        for path in files:
             if path.relative_to(paths.lake).as_posix() not in kept:
                 path.unlink()
                 removed += 1
