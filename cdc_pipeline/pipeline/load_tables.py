@@ -80,7 +80,7 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
     if state.origin is None:
         return ""
     source, target = state.origin
-    rules = (route.rule for route in Routes(config).of(*source.split(".", 1)) if route.target == target)
+    rules = (route.rule for route in Routes(config).of(*split_table_name(source)) if route.target == target)
     policy = next((rule.schema_changes for rule in rules), None) or config.schema_changes
     if policy.rename_table == "follow":
         return ""

@@ -121,6 +121,18 @@ def test_k28_tables_that_exchange_their_names_take_over_what_was_there_before() 
     model.end()
 
 
+def test_k20_k28_names_with_dots_are_pairs() -> None:
+    """Table `b.c` of schema `a` and table `c` of schema `a.b` are two."""
+    model = names(tables={"include": ["*.*"]})
+    model.made = 1
+    for said in ("CREATE TABLE `a`.`b.c` (c1 INT PRIMARY KEY)", "RENAME TABLE `a`.`b.c` TO `a.b`.`c`"):
+        model.say(said)
+    assert sorted(model.held) == ["`a.b`.c", "a.b.c"]
+    assert model.held["`a.b`.c"] == Held((1,))
+    assert list(model.targets.named("`a.b`.c").sources) == ["`a.b`.c"]
+    assert model.targets.named("a.b.c").sources["a.b.c"].gone
+
+
 def test_k28_a_name_that_is_left_is_as_after_drop_table() -> None:
     model = names()
     model.create("d.a")
