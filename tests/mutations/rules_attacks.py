@@ -357,7 +357,7 @@ _K28: Final[tuple[Mutation, ...]] = (
         "pipeline/targets.py",
         "origin, source, name = before[change.known.name],",
         "origin, source, name = self._targets[change.known.name],",
-        _RENAMES + "test_k28_each_name_shows_its_table_after_any_statements",
+        _RENAMES + "test_k28_tables_that_exchange_their_names_take_over_what_was_there_before",
     ),
     Mutation(
         "K28",
