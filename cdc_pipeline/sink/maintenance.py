@@ -34,7 +34,7 @@ from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.retention import differing_properties, prune_cuts
 from cdc_pipeline.sink.spark import SparkProvider, new_session
-from cdc_pipeline.sink.sql import table_at, text_literal
+from cdc_pipeline.sink.sql import properties_sql, table_at
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.table_shape import TableShape, table_shape
 from cdc_pipeline.sink.tables import check_owner
@@ -244,7 +244,7 @@ def _work(
 
 
 def _set_properties(paths: LakePaths, session: SparkSession, table: str, due: _Due, lock_wait_s: float) -> None:
-    settings = ", ".join(f"{text_literal(name)} = {text_literal(text)}" for name, text in due.properties.items())
+    settings = properties_sql(due.properties)
     until = time.monotonic() + lock_wait_s
     while True:
         try:

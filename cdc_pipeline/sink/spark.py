@@ -146,14 +146,18 @@ def _set_sql(session: SparkSession) -> None:
         session.conf.set(name, value)
 
 
+def arguments(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that may stand in the JVM's arguments."""
+    return {name: value for name, value in settings.items() if not is_secret(name, value)}
+
+
 def _first(settings: Mapping[str, str]) -> Any:
     """Start the JVM with what may stand in its arguments, then Spark with all settings."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    shown = {name: value for name, value in settings.items() if not is_secret(name, value)}
     context: Any = SparkContext
-    context._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(shown.items())))
+    context._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(arguments(settings).items())))
     builder: Any = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)

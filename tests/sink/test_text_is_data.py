@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -19,7 +20,7 @@ from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import RecordedShape
 from cdc_pipeline.sink.read import read
-from cdc_pipeline.sink.spark import SparkProvider, new_session
+from cdc_pipeline.sink.spark import SparkProvider, new_session, session_settings
 from cdc_pipeline.sink.staging import TargetPlan
 from cdc_pipeline.spark_config import SQL_SETTINGS
 from tests.sink.build import Change, column, cursor_at, decoded, delete, insert, interval_of, table_schema, update
@@ -56,6 +57,24 @@ def test_k20_settings_that_change_what_a_text_means_are_refused_by_name(name: st
         SparkConfig(settings={name: "true"})
     assert refused.value.errors()[0]["loc"][:2] == ("settings", name)
     SparkConfig(settings={"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.partitions": "3"})
+
+
+def test_k20_our_settings_win_over_every_other() -> None:
+    """K20: over a file's (were it not refused), and over what a machine's defaults give to a further session."""
+    chosen = SparkConfig.model_construct(settings={"spark.sql.variable.substitute": "true", "spark.x": "y"})
+    made = session_settings(chosen, warehouse="w")
+    assert made["spark.sql.variable.substitute"] == "false"
+    assert made["spark.x"] == "y"
+    found: dict[str, str] = {}
+
+    class Session:
+        conf = SimpleNamespace(set=found.__setitem__)
+
+        def newSession(self) -> Session:  # noqa: N802 - Spark's name
+            return self
+
+    new_session(cast("Any", Session()))
+    assert found == dict(SQL_SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["a%41", "a*", "a?", "a[b]", "a{b,c}", HOME, "a\\b", "a\nb", "a\u202eb"])
