@@ -22,8 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from sqlglot import exp
-    from sqlglot.tokens import Token
+    from sqlglot import Token, exp
 
 # Spark's functions of one row whose value depends on their arguments alone (and on settings that are the pipeline's).
 _FUNCTIONS: Final = frozenset(
@@ -142,7 +141,7 @@ def read_expression(text: str) -> Expression:
 def _check_calls(text: str) -> None:
     """Check each name before a parenthesis, as it is written: a parser's own names for functions are others."""
     import sqlglot
-    from sqlglot.tokens import TokenType
+    from sqlglot import TokenType
 
     tokens = sqlglot.tokenize(text, dialect="spark")
     for at, token in enumerate(tokens):
@@ -157,14 +156,14 @@ def _check_calls(text: str) -> None:
 
 
 def _may_be_name(token: Token) -> bool:
-    from sqlglot.tokens import TokenType
+    from sqlglot import TokenType
 
     if token.token_type in (TokenType.STRING, TokenType.RAW_STRING, TokenType.NUMBER):
         return False
     return token.token_type is TokenType.IDENTIFIER or token.text[:1].isidentifier()
 
 
-def _may_be_constant(node: exp.Expression) -> bool:
+def _may_be_constant(node: exp.Func | exp.DPipe) -> bool:
     """Return whether a function reads something of the row, or makes no text of its constants."""
     from sqlglot import exp
 

@@ -14,11 +14,13 @@ from pydantic import ValidationError
 
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import SinkConfig, SparkConfig
+from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.schema.spark_text import quoted, text_literal
 from cdc_pipeline.schema.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import target_columns
+from cdc_pipeline.sink.cut_sql import view_statements
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import RecordedShape
+from cdc_pipeline.sink.manifest import Cut, CutTable, RecordedShape
 from cdc_pipeline.sink.read import read
 from cdc_pipeline.sink.spark import SparkProvider, new_session, session_settings
 from cdc_pipeline.sink.staging import TargetPlan
@@ -82,6 +84,17 @@ def test_k20_a_lake_path_that_hadoop_would_read_is_refused(name: str) -> None:
     """K20: Hadoop takes these for patterns and escapes."""
     with pytest.raises(ValidationError, match="means something else to Hadoop"):
         SinkConfig(lake_path=f"/lakes/{name}")
+
+
+def test_k20_views_of_a_cut_hold_no_variable(sink: DeltaSink) -> None:
+    """K20: `cuts sql` prints statements for sessions that are not ours: nothing in them can be substituted."""
+    tables = {f"shop.{name}": CutTable(delta_version=3) for name in (HOME, "it's", "a`b")}
+    cut = Cut(
+        source="shop", batch_number=1, published_at_us=0, interval=interval_of(1), cursor=cursor_at(1), tables=tables
+    )
+    assert "${" not in " ".join(view_statements(sink.paths, cut, schema="views"))
+    with pytest.raises(CutNotFoundError, match="reads as a variable"):
+        view_statements(sink.paths, cut, schema=HOME)
 
 
 @pytest.mark.spark
