@@ -202,11 +202,12 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
         sink.finish(record_added_columns(sink, 4, wide, clash))
 
 
-def test_odd_names_and_every_type(open_sink: Callable[..., DeltaSink]) -> None:
+def test_k22_odd_names_and_every_type(open_sink: Callable[..., DeltaSink]) -> None:
+    """F10: and a name that is too long for a folder."""
     sink = open_sink(lake="a lake", source="odd")
     text = {"charset": "utf8mb4"}
     schema = table_schema(
-        "my db.it's `a`/.. table.2%",
+        "my db.it's `a`/.. table.2%" + "\u4e00" * 38,
         [
             column("k`1.x", Kind.TEXT, **text),
             column("k'2", Kind.DATE),
@@ -237,6 +238,19 @@ def test_odd_names_and_every_type(open_sink: Callable[..., DeltaSink]) -> None:
     assert found == {row["k`1.x"]: changed, "\u4e2d": {**other, "k`1.x": "\u4e2d"}}
     sink.check_targets(cut)
     assert sink.paths.table(name).parent.parent == sink.paths.lake
+
+
+def test_k22_what_an_interrupted_create_left_is_made_a_table(sink: DeltaSink) -> None:
+    """F11: a log without a commit, with what Delta leaves there; and one whose first commit a power cut emptied."""
+    for schema in (ORDERS, PEOPLE):
+        log = sink.paths.table(schema.full_name) / "_delta_log"
+        for left in ("_commits", "_staged_commits"):
+            (log / left).mkdir(parents=True)
+        (log / ".00000000000000000000.json.0d9f1c1e.tmp").write_text("{")
+    (log / "00000000000000000000.json").touch()
+    cut = applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2))
+    sink.check_targets(cut)
+    assert rows_of(sink, "shop.orders", "id") == rows_of(sink, "shop.people", "id") == [(1,)]
 
 
 def test_k16_a_table_of_somebody_else_is_left_alone(open_sink: Callable[..., DeltaSink]) -> None:

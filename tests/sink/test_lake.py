@@ -19,7 +19,6 @@ from cdc_pipeline.sink.lake import (
 )
 from tests.sink.writers import texts_that_won
 
-
 _NAMES = st.one_of(st.text(max_size=90), st.text("ab~_é\u4e00", min_size=20, max_size=90))
 
 
