@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field, ValidationError
 from cdc_pipeline.config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.sink import state
-from cdc_pipeline.sink.catalog import register
+from cdc_pipeline.sink.catalog import register_all
 from cdc_pipeline.sink.conflicts import TRIES, is_conflict
 from cdc_pipeline.sink.delta_log import maintenance_note, read_commit_lines, read_table_log
 from cdc_pipeline.sink.lake import LakePaths, read_json, replace_file
@@ -155,7 +155,7 @@ def maintain(
             replace_file(paths.state / "maintenance.json", memory.model_dump_json(indent=1).encode())
         report.cuts_removed = prune_cuts(paths, retention=config.cut_retention)
         if config.catalog is not None:
-            register(provider.session(), paths, config.catalog, sorted(tables or cut.tables))
+            register_all(provider.session(), paths, config.catalog, sorted(tables or cut.tables))
     report.spark_started = provider.started
     if spark is None:
         provider.stop()

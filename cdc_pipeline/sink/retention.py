@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -47,7 +48,10 @@ def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
 
     def newest(name: str) -> int:
-        return _after_maintenance(paths.table(name), targets[name].app_id, cut.tables[name].delta_version)
+        version = cut.tables[name].delta_version
+        with suppress(LakeStateError):  # the next run looks at the table, and suspends it
+            return _after_maintenance(paths.table(name), targets[name].app_id, version)
+        return version
 
     with ThreadPoolExecutor(_READERS, "cut") as threads:
         versions = dict(zip(cut.tables, threads.map(newest, cut.tables), strict=True))

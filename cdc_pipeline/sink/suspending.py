@@ -17,6 +17,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, Note
 
 SUSPENDED_NOTE: Final = "suspended"
 LOAD_FAILED_NOTE: Final = "load_failed"  # of a loaded table that could not take its target's place: that is as it was
+UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the session's catalog does not take
 
 
 def suspension(
