@@ -18,6 +18,7 @@ import pytest
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import SinkError
 from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink import delta, merge
@@ -59,6 +60,19 @@ def _fault(step: str, error: Callable[[], Exception]) -> Callable[[str], None]:
     return check
 
 
+class _Killed(BaseException):
+    """Ends a run as a kill would, inside this process."""
+
+
+class _KilledAt(SilentObserver):
+    def __init__(self, joint: str) -> None:
+        self._joint = joint
+
+    def reached(self, joint: str) -> None:
+        if joint == self._joint:
+            raise _Killed
+
+
 @dataclass
 class PlainShop:
     """A pipeline over the archive of a golden journal.
@@ -88,6 +102,11 @@ class PlainShop:
             else PipelineConfig.model_validate({**self.config.model_dump(), "bound": bound})
         )
         return capture(config, cursors=self.cursors, **rest)
+
+    def stop_at(self, joint: str) -> None:
+        """A run that a kill ends at a joint."""
+        with pytest.raises(_Killed):
+            self.run(observer=_KilledAt(joint))
 
     def fails_at(self, step: str, table: str, error: Callable[[], Exception]) -> None:
         """From now on, this step of this table raises."""

@@ -7,6 +7,7 @@ Whole captures of a real journal, without a JVM: see `plain_spark`.
 from __future__ import annotations
 
 import errno
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -200,15 +201,7 @@ def test_k22_a_staged_file_that_is_gone_wedges_no_source_of_one_table(
     """The next step of its error works from there: the table reads the log again."""
     shop = new_shop(FAILING)
 
-    class Stop(BaseException):
-        pass
-
-    def stop(joint: str) -> None:
-        if joint == "after_record":
-            raise Stop
-
-    with pytest.raises(Stop):
-        shop.run(observer=_Joints(stop))
+    shop.stop_at("after_record")
     for file in shop.paths.staging(1).rglob("*.parquet"):
         file.unlink()
     with pytest.raises(TargetSuspendedError) as caught:
@@ -219,15 +212,30 @@ def test_k22_a_staged_file_that_is_gone_wedges_no_source_of_one_table(
     assert shop.all_changes() == {FAILING: expected[FAILING]}
 
 
-class _Joints:
-    """An observer that is told of joints."""
-
-    def __init__(self, reached: Callable[[str], None]) -> None:
-        self.reached = reached
-
-    def planned(self, plan: object) -> None: ...
-    def progressed(self, **_numbers: int) -> None: ...
-    def published(self, cut: object) -> None: ...
+@pytest.mark.parametrize("recorded", [False, True], ids=["nothing recorded", "a batch recorded"])
+@pytest.mark.parametrize("include", [(FAILING,), TABLES], ids=["alone", "all"])
+def test_k3_k22_tables_that_others_changed_wedge_nothing(
+    new_shop: NewShop, expected: dict[str, list[str]], include: tuple[str, ...], recorded: bool
+) -> None:
+    """All tables of the source, also between record and cut; they catch up when they are as they were."""
+    shop = new_shop(*include)
+    shop.run(transactions=6)
+    made = list(shop.last_cut().tables)
+    assert FAILING in made
+    if recorded:
+        shop.stop_at("after_record")
+    for name in made:
+        log = shop.paths.table(name) / "_delta_log"
+        foreign = log / f"{len(list(log.iterdir())):020d}.json"
+        foreign.write_text(json.dumps({"commitInfo": {"operation": "UPDATE"}}))
+    with pytest.raises(TargetSuspendedError, match="cdc-pipeline verify"):
+        shop.run()
+    assert set(made) <= set(shop.suspended())
+    assert len(list(shop.paths.batches.iterdir())) == len(list(shop.paths.cuts.iterdir()))
+    for name in made:
+        max((shop.paths.table(name) / "_delta_log").iterdir()).unlink()
+    shop.run()
+    assert shop.all_changes() == {name: expected[name] for name in include}
 
 
 @pytest.mark.parametrize(
