@@ -80,10 +80,11 @@ def is_retryable(suspended: Suspension) -> bool:
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """What a person can do, on one line."""
-    anew = f"to load it anew: `cdc-pipeline snapshot {source} --table {table}`"
+    anew = f"to load it again: `cdc-pipeline snapshot {source} --table {table}`"
+    anew += f", or from an archive `cdc-pipeline backfill {source} --table {table} --rebuild`"
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
     if suspended.needs_reload:
-        return f"{own}catching up cannot mend it; {anew}"
+        return f"{own}catching up cannot repair it; {anew}"
     return f"{own}each run tries to catch it up from {suspended.position}; {anew}"
 
 

@@ -123,8 +123,7 @@ class PlainShop:
 
     def changes(self, table: str) -> list[str]:
         """The changes that a table was given."""
-        file = self.paths.table(table) / ROWS
-        return json.loads(file.read_text()) if file.exists() else []
+        return _changes_in(self.paths.table(table))
 
     def all_changes(self) -> dict[str, list[str]]:
         """Those of every table of the last cut, none of which stands still."""
@@ -140,6 +139,15 @@ class PlainShop:
         assert self.cursors.cursor is not None
         return {name: held.error for name, held in self.cursors.cursor.suspended.items()}
 
+    def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take the place of Spark in every sink of this process."""
+        monkeypatch.setattr(SparkProvider, "session", lambda _self: object())
+        monkeypatch.setattr(delta, "apply_target", self.apply)
+        monkeypatch.setattr(delta, "is_applied", self.is_applied)
+        monkeypatch.setattr(delta, "register", self.register)
+        for name in ("check_answers", "probe_lake", "probe_delta"):
+            monkeypatch.setattr(delta, name, self.probe)
+
     # -- in the place of Spark ----------------------------------------------------------------------------------------
 
     def apply(
@@ -147,6 +155,17 @@ class PlainShop:
     ) -> TableLog:
         """As `merge.apply_target`."""
         path = paths.table(target.table)
+        if target.content is not None:
+            self.reach(target.table, "content")
+            if read_table_log(path) is None:
+                clear_half_made(path, table=target.table)
+            side = paths.lake / target.content.path / ROWS
+            path.mkdir(parents=True, exist_ok=True)
+            (path / ROWS).write_text(side.read_text() if side.exists() else "[]")
+            _commit(path, record, target, "WRITE", is_new=True, version=transaction_version(record.batch_number, 0))
+            log = read_table_log(path)
+            assert log is not None
+            return log
         seen = {seq for file in target.files for seq in _seqs(verify(file, lake=paths.lake, table=target.table))}
         there = read_table_log(path)
         if target.create and there is None:
@@ -158,7 +177,7 @@ class PlainShop:
             _commit(path, record, target, "CHANGE", is_new=True, version=transaction_version(record.batch_number, 1))
         if target.files:
             self.reach(target.table, "rows")
-            (path / ROWS).write_text(json.dumps(sorted(seen | set(self.changes(target.table)))))
+            (path / ROWS).write_text(json.dumps(sorted(seen.union(_changes_in(path)))))
             _commit(path, record, target, "MERGE", version=transaction_version(record.batch_number, 0))
         self.reach(target.table, "log_after")
         log = read_table_log(path)
@@ -179,6 +198,11 @@ class PlainShop:
         """As `probe.probe_lake` and `probe.probe_delta`."""
         if self.machine_fails:
             raise SinkError("the lake cannot be written")
+
+
+def _changes_in(path: Path) -> list[str]:
+    file = path / ROWS
+    return json.loads(file.read_text()) if file.exists() else []
 
 
 def _seqs(file: Path) -> list[str]:
@@ -228,11 +252,16 @@ def _metadata(record: BatchRecord, target: RecordedTarget) -> dict[str, object]:
     }
 
 
+def archive_at(directory: Path) -> Path:
+    """An archive of the golden journal of MySQL."""
+    directory.mkdir(parents=True)
+    (directory / "binlog.000001").write_bytes((GOLDEN / "mysql-common.000001").read_bytes())
+    return directory
+
+
 def plain_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, include: list[str], **sections: Any) -> PlainShop:
     """A pipeline over the golden journal of MySQL, with a lake of its own and nothing applied."""
-    journals = tmp_path / "journals"
-    journals.mkdir(parents=True)
-    (journals / "binlog.000001").write_bytes((GOLDEN / "mysql-common.000001").read_bytes())
+    journals = archive_at(tmp_path / "journals")
     config = PipelineConfig.model_validate(
         {
             "name": "shop",
@@ -244,11 +273,5 @@ def plain_shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, include: list
         }
     )
     shop = PlainShop(config)
-    monkeypatch.setattr(SparkProvider, "session", lambda _self: object())
-    monkeypatch.setattr(delta, "apply_target", shop.apply)
-    monkeypatch.setattr(delta, "is_applied", shop.is_applied)
-    monkeypatch.setattr(delta, "register", shop.register)
-    monkeypatch.setattr(delta, "check_answers", shop.probe)
-    monkeypatch.setattr(delta, "probe_lake", shop.probe)
-    monkeypatch.setattr(delta, "probe_delta", shop.probe)
+    shop.stand_in(monkeypatch)
     return shop
