@@ -16,11 +16,14 @@ from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config import load_config
-from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.errors import ConfigError, LakeStateError, TableNotInCutError
 from cdc_pipeline.orchestration.execute import load_source
+from cdc_pipeline.pipeline.cursor_change import apply_rebuild, plan_rebuild
 from cdc_pipeline.pipeline.load_state import LOADS_FOLDER
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.suspension import standing_of
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.cuts import source_of
 from tests.cli.ways_out import check_usage, commands_of
 from tests.orchestration.conftest import Project
 from tests.pipeline.plain_spark import PlainShop, archive_at
@@ -112,6 +115,21 @@ def test_k22_a_cursor_ahead_of_the_lake_is_rebuilt(shop: PlainShop) -> None:
     assert {name: shop.changes(name) for name in TABLES} == whole
 
 
+def test_k22_a_cursor_of_a_later_epoch_is_rebuilt(shop: PlainShop) -> None:
+    """By what `cursor rebuild` does, with a cursor in memory."""
+    shop.run(transactions=6)
+    good = shop.cursors.cursor
+    assert good is not None
+    shop.cursors = MemoryCursorStore(good.model_copy(update={"epoch": 2, "batch_number": 0}))
+    with pytest.raises(LakeStateError, match="later than") as later:
+        shop.run()
+    assert commands_of(str(later.value)) == [["cursor", "rebuild", "shop"]]
+    change = plan_rebuild(shop.config, cursors=shop.cursors, who="a person")
+    apply_rebuild(shop.config, cursors=shop.cursors, change=change)
+    shop.run()
+    assert shop.suspended() == {}
+
+
 def test_k22_before_the_first_run_a_run_is_named(shop: PlainShop) -> None:
     sink = build_sink(shop.config)
     with sink.lock(), pytest.raises(LakeStateError) as early:
@@ -136,6 +154,10 @@ def test_k22_wrong_names_lead_to_the_lists_of_right_ones(shop: PlainShop, projec
     cuts = named(place, "cuts")
     assert run(*(word.replace("SOURCE", "shop") for word in cuts)).output
     run(*named(run("cuts", "show", "shop", "99", exit_code=None), "cuts"))
+    with pytest.raises(TableNotInCutError) as absent:
+        source_of(project.lake, "shop.nope")
+    (shown,) = commands_of(str(absent.value))
+    assert "shop.pair" in run(*(word.replace("SOURCE", "shop") for word in shown)).output
     settled = run("quarantine", "discard", "shop", "9.9", "--yes", exit_code=None)
     run(*named(settled, "quarantine"))
     (project.jobs / "shop.yaml").write_text("source: {}\n")
