@@ -11,14 +11,21 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cdc_pipeline.errors import CdcError, LockError, MergeError, RuntimeSetupError, TargetRefusedError
+from cdc_pipeline.errors import (
+    CdcError,
+    LakeFullError,
+    LockError,
+    MergeError,
+    RuntimeSetupError,
+    TargetRefusedError,
+)
+from cdc_pipeline.foreign_words import said_by
 
 # Spark's own names for statements that it does not take, and Delta's for rows that the table does not.
 _REFUSED: Final = re.compile(
     r"AnalysisException|ParseException|InvariantViolation|DELTA_VIOLATE_|DELTA_NOT_NULL_CONSTRAINT|CHECK_CONSTRAINT_"
 )
 _MACHINE: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system")
-_VALUES: Final = re.compile(r"violated by row.*", re.DOTALL)
 
 
 def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
@@ -26,12 +33,21 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
     if isinstance(error, CdcError):
         error.table = error.table or table
         return error
-    got = first_lines(error)
-    kind = TargetRefusedError if _REFUSED.search(got) and not _MACHINE.search(got) else MergeError
+    text = f"{type(error).__name__}: {error}"
+    full = _MACHINE.search(text)
+    if full is not None:
+        return LakeFullError(
+            f"batch {batch_number} could not be applied: a disk takes no writes",
+            table=table,
+            got=full[0],
+            next_step="make room on the disks of the lake and of Spark's temporary files, then start the run again: it "
+            "finishes this batch from its recorded files before anything else",
+        )
+    kind = TargetRefusedError if _REFUSED.search(text) else MergeError
     return kind(
         f"batch {batch_number} could not be applied",
         table=table,
-        got=got,
+        got=said_by(error),
         next_step="start the run again: it finishes this batch from its recorded files before anything else, and "
         "without this table if it fails again",
     )
@@ -39,11 +55,6 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
 
 def is_of_the_machine(error: CdcError) -> bool:
     """Return whether an error is no target's: a disk without room, a lost lock, a machine that is not set up."""
-    return isinstance(error, LockError | RuntimeSetupError) or _MACHINE.search(str(error)) is not None
-
-
-def first_lines(error: Exception) -> str:
-    """Return the beginning of an error's text, without the values of rows that some have."""
-    text = _VALUES.sub("violated", str(error))
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"
+    if isinstance(error, LockError | RuntimeSetupError | LakeFullError):
+        return True
+    return _MACHINE.search(str(error)) is not None

@@ -6,7 +6,8 @@ Rules:
 - The MERGE changes a row only if its change is newer than the row (pitfall 14). Targets that are no mirrors by key have
   a statement of their own (`modes`).
 - Small batches of whole images do the same without MERGE (`upsert`); inserts that meet no row are appended (`append`).
-- A batch that brings the content of a side table does nothing else to the target (`replace`).
+- A batch that brings the content of a side table does nothing else to the target (`replace`); one that brings that of a
+  renamed table may change its columns after that, if one statement did both (K28).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
   would be skipped in silence.
 """
@@ -39,6 +40,7 @@ from cdc_pipeline.sink.replace import is_replaced, replace_content
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.shape import shaped_view
+from cdc_pipeline.sink.spark import new_session
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
@@ -70,7 +72,8 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     path = paths.table(target.table)
     there = read_table_log(path)
     if target.content is not None:
-        return is_replaced(there, record, target, path=path)
+        done = is_replaced(there, record, target, path=path)
+        return done and there is not None and are_done(there, record, target)
     if there is None or (target.replaces and there.app_id == target.replaces):
         return False
     check_owner(there, target.table, target.app_id, path=path)
@@ -105,7 +108,7 @@ def apply_target(
     has_rows = bool(files or target.raw_files)
     # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
-    session = spark.newSession()
+    session = new_session(spark)
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
         if target.content is not None:
@@ -120,6 +123,7 @@ def apply_target(
                 settings=settings,
                 on_joint=on_joint,
             )
+            run_steps(session, path, record, target, _table(path, target))
             return _table(path, target)
         if target.create or target.replaces:
             create_table(session, path, target, source=record.source, properties=properties)
@@ -142,7 +146,7 @@ def apply_target(
     except CdcError:
         raise
     except Exception as error:
-        raise failure_of(error, table=target.table, batch_number=record.batch_number) from error
+        raise failure_of(error, table=target.table, batch_number=record.batch_number) from None
     return _table(path, target)
 
 

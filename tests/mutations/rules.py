@@ -288,8 +288,8 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "pipeline/test_routing.py::test_k14_every_rule_in_one_pipeline", spark=True,
     ),
     Mutation(
-        "K14", "the spill is private", "store/segments_folder.py",
-        "            os.chmod(self.path, 0o700)\n", "            os.chmod(self.path, 0o755)\n",
+        "K14", "the spill is private", "private_folder.py",
+        "        os.fchmod(folder, 0o700)\n", "        os.fchmod(folder, 0o755)\n",
         "store/test_file.py::test_k14_the_spill_is_private_and_gone_after_stop",
     ),
     Mutation(
@@ -311,7 +311,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K15", "the retention is the tables' own", "sink/retention.py",
-        "return {LOG_RETENTION: text, FILE_RETENTION: text}", "return {LOG_RETENTION: text}",
+        "FILE_RETENTION: text, LOG_CLEANUP", "LOG_CLEANUP",
         "cuts/test_retention.py::test_k15_the_retention_is_set_for_log_and_files",
     ),
     # -- K16: one writer -----------------------------------------------------------------------------------------------

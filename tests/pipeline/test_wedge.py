@@ -18,6 +18,7 @@ from cdc_pipeline.errors import (
     CatalogNameError,
     CdcError,
     ConcurrentWriterError,
+    LakeFullError,
     LakeStateError,
     LakeUnreachableError,
     MergeError,
@@ -246,13 +247,13 @@ def test_k3_k22_tables_that_others_changed_wedge_nothing(
             TargetRefusedError,
         ),
         ("[DELTA_METADATA_CHANGED] MetadataChangedException", MergeError),
-        ("java.io.IOException: No space left on device", MergeError),
+        ("java.io.IOException: No space left on device", LakeFullError),
     ],
 )
 def test_k22_what_would_be_refused_again_is_not_called_retryable(text: str, kind: type[CdcError]) -> None:
     found = failure_of(RuntimeError(text), table="shop.orders", batch_number=7)
     assert type(found) is kind
-    assert found.retryable == (kind is MergeError)
+    assert found.retryable == (kind is not TargetRefusedError)
     assert is_of_the_machine(found) == ("No space" in text)
     assert ": 2" not in str(found), "no value of a row"
     assert failure_of(found, table="other", batch_number=8) is found
