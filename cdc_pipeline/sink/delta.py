@@ -29,6 +29,7 @@ from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import check_answers, register
 from cdc_pipeline.sink.conflicts import again_on_conflict
 from cdc_pipeline.sink.content import forget, is_of_load
+from cdc_pipeline.sink.delta_commit import forget_logs
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, TableLog, read_table_log
 from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.executors import lack_of_executors
@@ -109,7 +110,8 @@ class DeltaSink:
         with writer_lock(self.paths.lock, on_lost=self.spark.cancel) as check:
             self._lock_check = check
             try:
-                undo_unsynced(self.paths)
+                if undo_unsynced(self.paths) and self.spark.started:
+                    forget_logs(self.spark.session())
                 yield
             except OSError as error:
                 if not str(error.filename or "").startswith(str(self.paths.lake)):

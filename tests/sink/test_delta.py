@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -311,3 +312,24 @@ def test_k11_keys_swap_through_a_third(sink: DeltaSink) -> None:
     applied(sink, 1, (schema, [insert(id=1, total=100), insert(id=2, total=200)], 1))
     applied(sink, 2, (schema, [moved(1, 0, 100), moved(2, 1, 200), moved(0, 2, 100)], 10))
     assert rows_of(sink, "shop.orders", "id", "total") == [(1, 200), (2, 100)]
+
+
+def test_k21_old_log_files_go_after_the_cut_that_has_their_checkpoint(open_sink: Callable[..., DeltaSink]) -> None:
+    """Delta would remove them as it writes the checkpoint, which no disk has by then."""
+    seen: list[tuple[bool, bool]] = []
+
+    def look(joint: str) -> None:
+        log = sink.paths.table("shop.orders") / "_delta_log"
+        if joint == "before_cut":
+            seen.append(((log / f"{0:020d}.json").exists(), bool(list(log.glob("*.checkpoint.parquet")))))
+
+    sink = open_sink(on_joint=look)
+    applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 10))
+    path = sink.paths.table("shop.orders")
+    run_sql(sink, f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.checkpointInterval' = '3')")
+    for file in (path / "_delta_log").glob("*.json"):
+        os.utime(file, (0, 0))
+    applied(sink, 2, (ORDERS, [insert(id=2, total=2)], 20))
+    assert seen == [(True, False), (True, True)]
+    assert sorted(file.name for file in (path / "_delta_log").glob("*.json")) == [f"{3:020d}.json"]
+    assert sink.count("shop.orders") == 2
