@@ -28,11 +28,13 @@ from cdc_pipeline.schema.history_ddl import (
     resolved_column,
     told_charset,
 )
+from cdc_pipeline.schema.published import without_literals
 from cdc_pipeline.schema.scene import RELOAD, TYPE_WIDENING, KnownTable, Scene, TableChange
 from cdc_pipeline.schema.statement import Statement
 from cdc_pipeline.schema.target_edit import Refused, TargetEdit
 from cdc_pipeline.schema.types import check_column_names, delta_type
 from cdc_pipeline.schema.value_changes import Effect, ValueChange, is_lossless, keeps_text, value_change
+from cdc_pipeline.table_names import table_name
 
 _A = ActionKind
 
@@ -137,8 +139,8 @@ class _Alter:
         except Refused as refused:
             raise self._scene.unsupported(refused.what, self._table, next_step=refused.next_step) from None
         known = edit.result()
-        check_column_names(".".join(self._table), (column.name for column in known.columns))
-        check_column_names(".".join(self._table), (column.name for column in known.target_columns))
+        check_column_names(table_name(*self._table), (column.name for column in known.columns))
+        check_column_names(table_name(*self._table), (column.name for column in known.target_columns))
         steps = edit.steps(seq=str(self._scene.place.seq))
         change = TableChange(self._table, known, steps, inexact=reading.partition_rows)
         if known.shared and any(step.kind in ("fill_columns", "check_rows") for step in change.steps):
@@ -253,8 +255,8 @@ class _Alter:
     def _ahead(self, what: str) -> SchemaError:
         return SchemaError(
             what,
-            table=".".join(self._table),
-            got=self._scene.shown,
+            table=table_name(*self._table),
+            got=self._scene.shown(),
             next_step="the lake is ahead of the journal: check the start position, or load the table anew",
         )
 
@@ -278,8 +280,9 @@ class _Alter:
             )
 
     def _refused(self, action: Action, what: str) -> UnsupportedDdlError:
-        text = action.text if len(action.text) <= 200 else action.text[:200] + " ..."
-        return self._scene.unsupported(f"{what}: {text}", self._table)
+        scene = self._scene
+        text = without_literals(action.text, modes=scene.modes, is_mariadb=scene.is_mariadb, max_chars=200)
+        return scene.unsupported(what if text is None else f"{what}: {text}", self._table)
 
     def _unreadable(self, action: Action, what: str) -> Exception:
         refused = self._refused(action, what)

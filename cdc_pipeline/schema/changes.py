@@ -18,12 +18,13 @@ from dataclasses import replace
 from typing import Final, Unpack
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
-from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedEventError
+from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
 from cdc_pipeline.schema.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.ddl import classify, first_word
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.scene import (
     RELOAD,
+    Arrival,
     CreateTarget,
     Decision,
     KnownTable,
@@ -38,6 +39,7 @@ from cdc_pipeline.schema.statement import Statement, StatementKind
 from cdc_pipeline.schema.table_changes import create, dropped, dropped_database, renamed, shadow_changed, truncated
 from cdc_pipeline.schema.told_by_rows import is_told_by_rows
 from cdc_pipeline.schema.types import TargetColumn, target_columns
+from cdc_pipeline.table_names import table_name
 
 __all__ = [
     "CreateTarget",
@@ -142,7 +144,7 @@ def _decide(scene: Scene, statement: Statement) -> Decision:
         raise UnsupportedEventError(
             f"{statement.verb} stands in the log in a form that no supported server writes",
             expected=_NAMED.get(kind, "the event XA_PREPARE"),
-            got=scene.shown,
+            got=scene.shown(),
             next_step="start the capture after this transaction",
         )
     if kind in _SESSION_KINDS:
@@ -207,10 +209,10 @@ def _dml(scene: Scene, statement: Statement) -> Decision:
         return scene.decided(statement, "ignored", "rows of tables that are not captured")
     raise UnsupportedEventError(
         f"the journal holds {statement.verb} as a statement instead of rows",
-        table=".".join(touched[0]) if touched else None,
+        table=table_name(*touched[0]) if touched else None,
         setting="binlog_format",
         expected="binlog_format=ROW in every session",
-        got=scene.shown,
+        got=scene.shown(),
         next_step="SET GLOBAL binlog_format = 'ROW', end the sessions that are older, start the capture after this "
         "statement, and load the tables that it changed",
     )
@@ -224,6 +226,7 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
     known = scene.known(*table) if scene.captured(*table) else None
     changes: list[TableChange] = []
     reasons: list[str] = []
+    arrivals: tuple[Arrival, ...] = ()
     policy = ""
     moved = {name for pair in statement.renames for name in pair}
     for other in scene.touched(statement):
@@ -243,8 +246,14 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
         return replace(decision, changes=tuple(changes))
     try:
         alteration = read_alteration(scene, statement, known)
-    except Unreadable as unreadable:
-        return _by_catalog(scene, statement, known, unreadable)
+    except (Unreadable, UnsupportedDdlError) as error:
+        if statement.renames and not known.follows and scene.policy_of(table).rename_table == "by_name":
+            # What it did to the rows matters to the new name alone, whose target cannot take them over.
+            left = renamed(scene, statement)
+            return replace(left, changes=tuple(change for change in left.changes if not change.is_carried))
+        if isinstance(error, Unreadable):
+            return _by_catalog(scene, statement, known, error)
+        raise
     change = alteration.change
     reasons.insert(0, alteration.reason)
     policies = [part for part in (alteration.policy, policy) if part]
@@ -252,17 +261,24 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
         moved_to = renamed(scene, statement)
         reasons.append(moved_to.ddl.reason)
         policies.append(moved_to.ddl.policy)
-        names = {moving.table: moving for moving in moved_to.changes}
-        if table in names:
-            moving = names[table]
-            change = replace(change, name=moving.name, known=replace(change.known, gone=moving.known.gone))
+        arrivals = moved_to.arrivals
+        for moving in moved_to.changes:
+            if moving.is_carried or moving.name[1]:
+                change = replace(change, name=moving.name, is_carried=moving.is_carried)
+            elif any(other.is_carried for other in moved_to.changes):
+                changes.append(moving)  # the name that is left
+            else:  # the table is altered under a name that nothing captures
+                change, reasons[0] = moving, ""
     if change.steps or change.inexact or change.known != known or change.name[1]:
         changes.insert(0, change)
-    applied = bool(change.steps) or bool(change.name[1])
+    applied = any(change.steps or change.name[1] for change in changes)
     decision = scene.decided(
-        statement, "applied" if applied else "recorded", "; ".join(reasons), policy=", ".join(filter(None, policies))
+        statement,
+        "applied" if applied else "recorded",
+        "; ".join(filter(None, reasons)),
+        policy=", ".join(filter(None, policies)),
     )
-    return replace(decision, changes=tuple(changes))
+    return replace(decision, changes=tuple(changes), arrivals=arrivals)
 
 
 # A column that is dropped and added again looks the same, and is empty.

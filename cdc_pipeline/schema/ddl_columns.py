@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column
-from cdc_pipeline.schema.ddl_tokens import TokenKind, TokenReader
+from cdc_pipeline.schema.ddl_tokens import Token, TokenKind, TokenReader, respelled
 from cdc_pipeline.schema.ddl_types import bytes_of_text, charset_of_collation, read_type, take_compressed
 
 _NOW: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
@@ -51,7 +51,7 @@ class ColumnDefinition:
 
     Attributes:
         name: column name.
-        sql_type: the type as it is written, with sign and charset.
+        sql_type: the type as it is written, with sign and charset; `?` for the labels of ENUM and SET.
         declared: the type's name in upper case.
         column: kind, sign, sizes, charset and labels, for `schema.types.delta_type`.
         is_char: CHAR(n), whose values have no trailing blanks.
@@ -95,11 +95,11 @@ def column_definition(tokens: TokenReader, *, table_charset: str = "") -> Column
     name = tokens.name()
     if name is None:
         return None
-    start = tokens.peek().start
+    start = tokens.index
     declared = read_type(tokens)
     if declared is None:
         return None
-    sql_type = tokens.sql[start : tokens.peek().start].strip().rstrip(",);").strip()
+    sql_type = "".join(respelled(tokens.sql, tokens.read[start : tokens.index], _without_label))
     definition = ColumnDefinition(name, sql_type, declared.declared, declared.column, is_char=declared.is_char)
     if declared.declared == "SERIAL":
         definition = replace(definition, auto_increment=True, unique=True)
@@ -300,3 +300,7 @@ def read_literal(tokens: TokenReader) -> Literal | None:
         return Literal(LiteralKind.BITS, token.text)
     text = tokens.string()
     return None if text is None else Literal(LiteralKind.STRING, text)
+
+
+def _without_label(token: Token) -> str | None:
+    return "?" if token.kind in (TokenKind.STRING, TokenKind.QUOTED) else None

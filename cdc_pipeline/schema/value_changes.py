@@ -21,6 +21,7 @@ from typing import Final
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl_columns import ColumnDefinition
 from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.spark_text import text_literal
 from cdc_pipeline.schema.types import DECIMAL_PRECISION_MAX, delta_type
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -274,14 +275,8 @@ def _holds_labels(column: Column, old: Column) -> bool:
 
 
 def _in_labels(labels: tuple[str, ...]) -> tuple[str, str]:
-    listed = ", ".join(_literal(label) for label in labels)
+    listed = ", ".join(text_literal(label) for label in labels)
     return f"{{c}} IN ({listed})", "values became other labels"
-
-
-def _literal(text: str) -> str:
-    """A Spark SQL literal; a brace is never one, since ``{c}`` stands for the column."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("{", "\\u007b")
-    return f"'{escaped}'"
 
 
 def _labels(old: Column, new: Column) -> ValueChange:
@@ -294,7 +289,7 @@ def _labels(old: Column, new: Column) -> ValueChange:
         return ValueChange(Effect.SAME)
     if not removed:
         return ValueChange(Effect.SAME)
-    listed = ", ".join(_literal(label) for label in removed)
+    listed = ", ".join(text_literal(label) for label in removed)
     return ValueChange(Effect.SAME, checks=((f"{{c}} NOT IN ({listed})", "values with a removed label became others"),))
 
 

@@ -28,9 +28,10 @@ from cdc_pipeline.schema.catalog import Catalog, catalog
 from cdc_pipeline.schema.ddl import classify
 from cdc_pipeline.schema.history_ddl import TOUCHING
 from cdc_pipeline.schema.statement import StatementKind
-from cdc_pipeline.schema.types import quoted_table
+from cdc_pipeline.schema.types import quoted_name
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 from cdc_pipeline.source.server import ServerConnection, StatementError
+from cdc_pipeline.table_names import split_table_name
 
 READS_MAX: Final = 5
 # A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
@@ -40,7 +41,7 @@ _ALL: Final = ("", "")  # of statements that may concern any table
 
 def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool]) -> Catalog:
     """Columns, keys and charsets of the captured tables that the account can see, as they are now."""
-    names = [cast(tuple[str, str], tuple(name.split(".", 1))) for name in server.tables()]
+    names = list(map(split_table_name, server.tables()))
     databases = sorted({database for database, table in names if captured(database, table)})
     if not databases:
         return Catalog()
@@ -142,7 +143,7 @@ def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -
         if database and table:
             # Gone, renamed, or no SELECT on it: then the catalog shows that as well. Or its DDL goes on.
             with contextlib.suppress(StatementError):
-                server.query(f"SELECT 1 FROM {quoted_table(f'{database}.{table}')} LIMIT 0")  # noqa: S608
+                server.query(f"SELECT 1 FROM {quoted_name(database)}.{quoted_name(table)} LIMIT 0")  # noqa: S608
 
 
 def _look_through(

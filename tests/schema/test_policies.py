@@ -252,13 +252,23 @@ def test_a_dropped_table_begins_anew() -> None:
         said("CREATE TABLE t (k INT PRIMARY KEY)")
 
 
-def test_a_target_follows_its_table() -> None:
-    change = changed("RENAME TABLE t TO x1, x1 TO zz")
-    assert (change.table, change.new_name) == (("d", "t"), ("d", "zz"))
-    change = changed("ALTER TABLE t ADD q INT, RENAME TO v")
+def test_a_target_follows_its_table_where_the_policy_says_so() -> None:
+    change = changed("RENAME TABLE t TO x1, x1 TO zz", rename_table="follow")
+    assert (change.table, change.new_name, change.is_carried) == (("d", "t"), ("d", "zz"), False)
+    change = changed("ALTER TABLE t ADD q INT, RENAME TO v", rename_table="follow")
     assert (shown(change), change.new_name) == (["add q int"], ("d", "v"))
-    with pytest.raises(UnsupportedDdlError, match="not captured"):
-        said("RENAME TABLE t TO zz, x TO t")
+
+
+def test_k28_rows_go_with_the_name_and_the_change_goes_with_the_rows() -> None:
+    carried, left = said("ALTER TABLE t ADD q INT, RENAME TO v").changes
+    assert (shown(carried), carried.new_name, carried.is_carried) == (["add q int"], ("d", "v"), True)
+    assert (shown(left), left.known.gone, left.is_carried) == ([], True, False)
+    _, removed = said("RENAME TABLE t TO v", drop_table="apply").changes
+    assert (shown(removed), removed.known.gone) == (["remove drop_table 77 5 g:1"], True)
+    (only,) = said("RENAME TABLE t TO zz", drop_table="stop").changes
+    assert (shown(only), only.known.gone) == ([], True)
+    (uncertain,) = said("ALTER TABLE t ADD q DATETIME NOT NULL DEFAULT NOW(), RENAME TO v").changes
+    assert (shown(uncertain), uncertain.known.gone) == ([], True)
 
 
 def shadow_after(*statements: str, name: str = "d._t_gho") -> dict[str, Shadow]:
