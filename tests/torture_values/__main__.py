@@ -44,7 +44,8 @@ def main() -> int:
                 for _ in campaign.run():
                     progress.advance(task)
                     while told[flavor] < len(campaign.report.findings):
-                        progress.console.print(f"{flavor}: {campaign.report.findings[told[flavor]]}", markup=False)
+                        line = f"{flavor}: {campaign.report.findings[told[flavor]]}"
+                        progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
                         told[flavor] += 1
                 for _ in campaign.run_charsets():
                     progress.update(task, description=f"{flavor}, charsets")
