@@ -41,7 +41,7 @@ def test_added_columns_and_their_values() -> None:
         AddColumn(name="c", delta_type="int"),
         AddColumn(name="d", delta_type="string"),
         FillColumns(
-            values=(("c", "int", "CAST('0' AS int)"), ("d", "string", r"'it\'s'")), defaults=("c", "d"), seq="0"
+            values=(("c", "int", "CAST('0' AS int)"), ("d", "string", r"'it\u0027s'")), defaults=("c", "d"), seq="0"
         ),
     )
     assert [column.name for column in change.known.columns] == ["a", "b", "c", "d"]
