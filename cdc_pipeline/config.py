@@ -14,7 +14,7 @@ import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 import yaml
 from pydantic import (
@@ -44,12 +44,21 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class TlsConfig(Section):
-    """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for."""
+    """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for.
 
-    mode: Literal["off", "preferred", "verify_ca", "verify"] = "verify"
+    `verify_ca` needs a `ca_file`: the system's authorities sign anybody's certificate, and the name is not checked.
+    """
+
+    mode: Literal["off", "preferred", "required", "verify_ca", "verify"] = "verify"
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _authority(self) -> TlsConfig:
+        if self.mode == "verify_ca" and self.ca_file is None:
+            raise ValueError("verify_ca needs ca_file, the certificate of the server's own authority; or use verify")
+        return self
 
 
 class PositionConfig(Section):
@@ -97,6 +106,11 @@ class BytesBoundConfig(Section):
     bytes: int = Field(ge=1)
 
 
+# The largest max_allowed_packet, with room for headers: no server sends more at once.
+PACKET_BYTES_MAX: Final = (1 << 30) + (16 << 20)
+UNPACKED_BYTES_MAX: Final = 4 << 30
+
+
 class SecondsBoundConfig(Section):
     """Stop at the first end of a transaction after reading for this long."""
 
@@ -132,6 +146,11 @@ class LiveSourceConfig(Section):
     `fallback_interval_s` is how far before the last position a search by time begins (SPEC P5, P6); `dump_errors_max`
     how many dumps in a row may fail before the address is taken to lead to another server (P5); `archive_directory`
     holds copies of journals that the server may have purged.
+
+    `connect_timeout_s` bounds each answer while a connection is made, `read_timeout_s` each answer to a question about
+    the server and the time in which a dump brings nothing new, `row_timeout_s` how long a SELECT of a table may compute
+    before its next row. `packet_bytes_max` is the largest event or row that is taken from the server, and
+    `unpacked_bytes_max` what one compressed event may unpack to.
     """
 
     kind: Literal["live"]
@@ -144,6 +163,9 @@ class LiveSourceConfig(Section):
     replica_server_id: int | None = Field(default=None, ge=1, le=2**32 - 1)
     connect_timeout_s: float = Field(default=10, gt=0)
     read_timeout_s: float = Field(default=60, gt=0)
+    row_timeout_s: float = Field(default=6 * 3600, gt=0)
+    packet_bytes_max: int = Field(default=PACKET_BYTES_MAX, ge=1 << 24, le=1 << 31)
+    unpacked_bytes_max: int = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
     standby: StandbyConfig | None = None
     fallback_interval_s: float = Field(default=60, ge=0)
     dump_errors_max: int = Field(default=2, ge=0)
@@ -151,10 +173,14 @@ class LiveSourceConfig(Section):
 
 
 class ArchiveSourceConfig(Section):
-    """A directory of journals."""
+    """A directory of journals.
+
+    `unpacked_bytes_max` is what one compressed event may unpack to.
+    """
 
     kind: Literal["archive"]
     directory: Path
+    unpacked_bytes_max: int = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
 
 
 class AcceptConfig(Section):
@@ -171,10 +197,14 @@ class AcceptConfig(Section):
 
 
 class TablesConfig(Section):
-    """Shell patterns over ``schema.table``; system schemas are never captured."""
+    """Shell patterns over ``schema.table``; system schemas are never captured.
+
+    A pattern of `include` that has never matched a table fails the run, unless `allow_empty` says that it may.
+    """
 
     include: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
+    allow_empty: bool = False
 
     shadow_tables: tuple[str, ...] = SHADOW_TABLES
 

@@ -71,6 +71,7 @@ class SinkConfig(RowPolicies):
     `cut_retention` is how long a cut stays readable after the next one (``7 days``, ``36 hours``): the tables' own log
     and file retention (K15). `reader_features` are the Delta features that may be switched on where a table needs them:
     ``all``, or a list of features and of readers that must be able to read the tables (see docs/lake.md). The
+    `batch_timeout_s` is how long the Spark jobs of one batch may take before they are cancelled (K25). The
     `RowPolicies` here hold for all tables whose rules say nothing.
     """
 
@@ -78,6 +79,7 @@ class SinkConfig(RowPolicies):
     storage: StorageConfig = StorageConfig()
     mode: Mode = "mirror"
     merge_threads: int = Field(default=4, ge=1, le=64)
+    batch_timeout_s: float = Field(default=24 * 3600, gt=0)
     reader_features: Literal["all"] | tuple[str, ...] = "all"
     cut_retention: timedelta = timedelta(days=7)
     catalog: CatalogConfig | None = None

@@ -6,8 +6,9 @@ Rules:
 - A payload event (MySQL) keeps its header and fields. The events inside it follow as rows with `parent` set to its row;
   all have its `offset` and `next_offset`, and no checksum.
 - A compressed event of MariaDB becomes one of the plain type, with a new length and a new checksum.
-- A payload is unpacked whole, however large: for a moment twice its size is held. Of several, only as many are unpacked
-  at a time as stay below UNPACKED_BYTES_MAX together.
+- A payload is unpacked whole: for a moment twice its size is held. One that says that it is larger than the limit is
+  refused before memory is taken (K25). Of several, only as many are unpacked at a time as stay below UNPACKED_BYTES_MAX
+  together.
 - Everything before a bad event stands: the chunk ends there, and the error comes with it.
 """
 
@@ -28,7 +29,14 @@ from cdc_pipeline.binlog.event_types import HEADER_BYTES, PACKED_TYPES, STOP_REA
 from cdc_pipeline.binlog.format_description import table_id_bytes
 from cdc_pipeline.binlog.framing_kernel import EVENT_CLASSES, EventClass, Status
 from cdc_pipeline.binlog.payload_kernel import CHILD_CLASSES, count_children, frame_children
-from cdc_pipeline.errors import BinlogError, CdcError, DamagedJournalError, UnknownEventError, UnsupportedEventError
+from cdc_pipeline.errors import (
+    BinlogError,
+    CdcError,
+    DamagedJournalError,
+    SizeLimitError,
+    UnknownEventError,
+    UnsupportedEventError,
+)
 
 _FETCH_AGAIN: Final = "fetch the journal again from its server; what is before this offset is good"
 _WRONG: Final = {
@@ -40,6 +48,7 @@ _WRONG: Final = {
 _HEAD, _AT, _PACKED, _UNPACKED, _ALGORITHM, _IS_SIZED = range(6)
 _CODEC: Final = pa.Codec("zstd")
 UNPACKED_BYTES_MAX: Final = 64 << 20  # of one chunk, if it has more than one compressed event
+EVENT_UNPACKED_BYTES_MAX: Final = 4 << 30  # of one event, unless the caller knows better
 _SMALL_BYTES: Final = 64 << 10  # payloads up to this size are unpacked together
 
 
@@ -70,11 +79,12 @@ class Unpacked:
     error: CdcError | None
 
 
-def unpack(chunk: Chunk, *, whole: bool = False) -> Unpacked:
-    """`chunk` with its compressed events unpacked; cut before it takes more than UNPACKED_BYTES_MAX, unless `whole`.
+def unpack(chunk: Chunk, *, whole: bool = False, event_unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> Unpacked:
+    """Return `chunk` with its compressed events unpacked; cut before it takes more than UNPACKED_BYTES_MAX, unless
+    `whole`. No event may unpack to more than `event_unpacked_bytes_max`.
 
-    The error of the result is a DamagedJournalError, or a BinlogError where the memory does not suffice, or for an
-    event inside a payload an UnknownEventError or UnsupportedEventError.
+    The error of the result is a DamagedJournalError, a SizeLimitError, a BinlogError if the memory does not suffice, or
+    for an event inside a payload an UnknownEventError or UnsupportedEventError.
     """
     events, checksum_bytes = chunk.events, chunk.journal_format.checksum_bytes
     rows = np.flatnonzero(EVENT_CLASSES[events["event_type"]] >= EventClass.PACKED)
@@ -88,6 +98,10 @@ def unpack(chunk: Chunk, *, whole: bool = False) -> Unpacked:
     error: CdcError | None = None
     if status != PackedStatus.OK:
         error = _wrong_fields(chunk, int(rows[done]), PackedStatus(status))
+    large = np.flatnonzero(found[:done, _UNPACKED] > event_unpacked_bytes_max)
+    if len(large):
+        done = int(large[0])
+        error = _over_limit(chunk, int(rows[done]), int(found[done, _UNPACKED]), event_unpacked_bytes_max)
     together = int(np.searchsorted(np.cumsum(found[:done, _UNPACKED]), UNPACKED_BYTES_MAX, side="right"))
     if max(together, 1) < done and not whole:
         done, error = max(together, 1), None
@@ -256,6 +270,19 @@ def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
         offset=int(chunk.events["offset"][row]),
         got=f"{unpacked_bytes} bytes",
         next_step="give the run more memory; if the size cannot be right, fetch the journal again from its server",
+    )
+
+
+def _over_limit(chunk: Chunk, row: int, unpacked_bytes: int, limit_bytes: int) -> SizeLimitError:
+    return SizeLimitError(
+        f"{_subject(chunk, row)} says that it unpacks to more than this pipeline takes",
+        journal=chunk.journal,
+        offset=int(chunk.events["offset"][row]),
+        setting="source.unpacked_bytes_max",
+        expected=f"at most {limit_bytes} bytes",
+        got=f"{unpacked_bytes} bytes",
+        next_step="if a transaction of this size is right, raise the setting, give the run twice as much memory and "
+        "run again; if the size cannot be right, fetch the journal again from its server",
     )
 
 

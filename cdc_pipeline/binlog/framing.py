@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog import format_description, rotate
 from cdc_pipeline.binlog.checksum import CHECKSUM_BYTES
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, JournalFormat
-from cdc_pipeline.binlog.compressed import unpack
+from cdc_pipeline.binlog.compressed import EVENT_UNPACKED_BYTES_MAX, unpack
 from cdc_pipeline.binlog.event_types import FLAG_ARTIFICIAL, HEADER_BYTES, STOP_REASONS, EventType, event_name
 from cdc_pipeline.binlog.framing_kernel import (
     EVENT_BYTES_MAX,
@@ -86,6 +86,7 @@ class EventFramer:
     Args:
         dump: the bytes come from a server.
         prefix_bytes: PREFIX_BYTES of `packets` where they are still in their packets, else 0.
+        unpacked_bytes_max: what one compressed event may unpack to.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class EventFramer:
         journal_format: JournalFormat | None = None,
         dump: bool = False,
         prefix_bytes: int = 0,
+        unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
     ) -> None:
         if not dump and journal_format is None and offset != 4:
             raise BinlogError(
@@ -109,6 +111,7 @@ class EventFramer:
         self.journal_format = journal_format
         self.dump = dump
         self._prefix_bytes = prefix_bytes
+        self._unpacked_bytes_max = unpacked_bytes_max
         self.ignored_events: dict[int, int] = {}
         self.artificial: list[ArtificialEvent] = []
         self._failure: CdcError | None = None
@@ -128,6 +131,7 @@ class EventFramer:
             DamagedJournalError: checksum, length, position or first event wrong.
             UnknownEventError: an unknown type that is not ignorable.
             UnsupportedEventError: a type of STOP_REASONS, or a format that is not known.
+            SizeLimitError: a compressed event that would unpack to more than `unpacked_bytes_max`.
         """
         self._raise_failure()
         self.artificial = []
@@ -205,7 +209,7 @@ class EventFramer:
     def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:
         """The chunk with its compressed events unpacked, and the bytes that it takes of those that were fed."""
         # What a server made up in between is told once: such a chunk is not cut.
-        unpacked = unpack(chunk, whole=bool(self.artificial))
+        unpacked = unpack(chunk, whole=bool(self.artificial), event_unpacked_bytes_max=self._unpacked_bytes_max)
         self._count_ignored(unpacked.ignored)
         if unpacked.events_done == len(chunk.events):
             return unpacked.chunk, len(chunk.data)

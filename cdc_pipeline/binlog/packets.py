@@ -10,6 +10,8 @@ Rules:
   is left in the prefix. Framing, a chunk at a time, decides what that means.
 - Bytes that were handed out (`events`) are never moved or written again, so chunks may keep views of them. Where a
   block's room ends, only what was not consumed is copied to the next.
+- A logical packet that is larger than the limit ends the stream as soon as a header says so, before memory is taken for
+  what it announces (K25).
 - A sequence id out of order ends the stream: bytes were lost. Events before that, and before an end, come first.
 
 Source: MySQL client/server protocol, "MySQL Packets", "EOF_Packet", "ERR_Packet".
@@ -17,6 +19,7 @@ Source: MySQL client/server protocol, "MySQL Packets", "EOF_Packet", "ERR_Packet
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +28,9 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog import packets_kernel as kernel
 from cdc_pipeline.binlog import receiving
 from cdc_pipeline.binlog.block_pool import BlockPool
+from cdc_pipeline.binlog.framing_kernel import EVENT_BYTES_MAX
 from cdc_pipeline.binlog.receiving import Received
-from cdc_pipeline.errors import BinlogError
+from cdc_pipeline.errors import BinlogError, SizeLimitError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,17 @@ class PacketBuffer:
         pool: gives that memory.
         room_bytes: a block is full when it has less room than this.
         next_sequence: sequence id of the first packet; 1 after a command.
+        packet_bytes_max: largest logical packet that is taken; an event is a byte shorter.
     """
 
-    def __init__(self, pool: BlockPool, *, room_bytes: int, next_sequence: int = 1) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        *,
+        room_bytes: int,
+        next_sequence: int = 1,
+        packet_bytes_max: int = EVENT_BYTES_MAX + 1,
+    ) -> None:
         self._pool = pool
         self._room_bytes = room_bytes
         self._data = pool.take()
@@ -61,7 +73,9 @@ class PacketBuffer:
         self._state = np.zeros(kernel.STATE_FIELDS, dtype=np.int64)
         self._state[kernel.SEQUENCE] = next_sequence
         self._state[kernel.HAS_CHECKSUMS] = 1
+        self._state[kernel.LIMIT] = packet_bytes_max
         self._waiting = np.zeros(2, dtype=np.int32)
+        self._now = np.zeros(2, dtype=np.int64)
         self.end: PacketEnd | None = None
 
     @property
@@ -73,6 +87,11 @@ class PacketBuffer:
     def event_bytes(self) -> int:
         """Length of `events`."""
         return int(self._state[kernel.WHOLE]) - self._first
+
+    @property
+    def partial_bytes(self) -> int:
+        """Received bytes of an event that is not whole yet."""
+        return int(self._state[kernel.STOP] - self._state[kernel.WHOLE])
 
     def expect_checksums(self, expected: bool) -> None:
         """Whether computing checksums is worth it; where they are not computed here, framing does."""
@@ -104,6 +123,7 @@ class PacketBuffer:
         Raises:
             BinlogError: a sequence id out of order, or a packet that is neither event, end nor error. `events` are
                 those before it.
+            SizeLimitError: a packet larger than the limit; likewise.
         """
         if self.end is not None:
             return self.end
@@ -111,7 +131,8 @@ class PacketBuffer:
         return self._judge(kernel.walk_packets(self._data, self._state))
 
     def receive(self, descriptor: int, goal_bytes: int, *, timeout_s: float) -> tuple[PacketEnd | None, Received]:
-        """Read a socket that does not block until `events` have `goal_bytes`, or the block is full.
+        """Read a socket that does not block until `events` have `goal_bytes`, the block is full, nothing came for
+        `timeout_s`, or so much time has passed and bytes still come.
 
         Returns:
             (as `commit`, why it returned). After Received.FAILED read by the socket's own means, which tell the error.
@@ -121,8 +142,9 @@ class PacketBuffer:
         """
         self.room()
         goal, timeout_ms = self._first + goal_bytes, int(timeout_s * 1000)
+        late_ns = time.monotonic_ns() + int(timeout_s * 1e9)
         status, received = receiving.receive(
-            descriptor, self._data, goal, self._room_bytes, timeout_ms, self._waiting, self._state
+            descriptor, self._data, goal, self._room_bytes, timeout_ms, late_ns, self._waiting, self._now, self._state
         )
         return self._judge(status), Received(received)
 
@@ -136,6 +158,8 @@ class PacketBuffer:
                 got=int(self._state[kernel.GOT]),
                 next_step="start the run again; it goes on at the last acked position",
             )
+        if status == kernel.TOO_LARGE:
+            raise packet_too_large("an event", int(self._state[kernel.LIMIT]), int(self._state[kernel.GOT]))
         if status == kernel.EMPTY:
             raise _not_understood(b"")
         first = int(self._state[kernel.WHOLE]) + kernel.HEADER_BYTES
@@ -147,6 +171,19 @@ class PacketBuffer:
     def consume(self, count: int) -> None:
         """Give up the first `count` bytes of `events`; whoever holds a view of them keeps them."""
         self._first += count
+
+
+def packet_too_large(what: str, limit_bytes: int, got_bytes: int, *, table: str | None = None) -> SizeLimitError:
+    """Return the error for a logical packet that exceeds `source.packet_bytes_max`."""
+    return SizeLimitError(
+        f"{what} is larger than what this pipeline takes from a server",
+        table=table,
+        setting="source.packet_bytes_max",
+        expected=f"at most {limit_bytes} bytes",
+        got=f"{got_bytes} bytes or more",
+        next_step="no server sends more than its max_allowed_packet, 1 GiB at most, and its headers: check that the "
+        "address leads to your server; if the setting is lower than that, raise it and run again",
+    )
 
 
 def parse_end(payload: bytes) -> PacketEnd:

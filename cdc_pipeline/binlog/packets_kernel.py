@@ -16,6 +16,7 @@ NEED_MORE: Final = 0
 SPECIAL: Final = 1  # a logical packet that is no event: Python reads it
 BAD_SEQUENCE: Final = 2
 EMPTY: Final = 3  # a logical packet without any byte
+TOO_LARGE: Final = 4  # a logical packet of more than state[LIMIT] bytes
 HEADER_BYTES: Final = 4
 PACKET_BYTES_MAX: Final = 0xFFFFFF
 
@@ -26,9 +27,10 @@ NEXT: Final = 2  # where the packet at work ends, which may not have come yet: t
 TOTAL: Final = 3  # payload bytes of the logical packet at work, as far as its headers have come
 IS_LAST: Final = 4  # 1 where the packet at work is the last of its logical packet
 SEQUENCE: Final = 5  # expected sequence id
-GOT: Final = 6  # sequence id that came instead
+GOT: Final = 6  # sequence id that came instead; or the size that is too large, as far as it is known
 HAS_CHECKSUMS: Final = 7  # 1 where events are expected to end with their CRC32
-STATE_FIELDS: Final = 8
+LIMIT: Final = 8  # payload bytes that a logical packet may have
+STATE_FIELDS: Final = 9
 
 
 @njit(cache=True, nogil=True)
@@ -37,7 +39,7 @@ def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
 
     Args:
         data: uint8 (n,), the block; written as the module says.
-        state: int64 (8,), kept from call to call.
+        state: int64 (9,), kept from call to call.
 
     Returns:
         Why it stopped; again and again the same once it is not that more bytes are needed.
@@ -71,9 +73,15 @@ def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
                 return NEED_MORE
             if data[at + HEADER_BYTES] != 0:
                 return SPECIAL
+            if length > state[LIMIT]:
+                state[GOT] = length
+                return TOO_LARGE
             state[TOTAL] = length
             state[NEXT] = at + HEADER_BYTES + length
         else:
+            if state[TOTAL] + length > state[LIMIT]:
+                state[GOT] = state[TOTAL] + length
+                return TOO_LARGE
             for index in range(at, stop - HEADER_BYTES):
                 data[index] = data[index + HEADER_BYTES]
             state[STOP] = stop - HEADER_BYTES

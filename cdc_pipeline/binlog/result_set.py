@@ -4,6 +4,7 @@ Rules:
 - The columns that the server announces are checked before the first row is read.
 - A batch ends at a count of rows or at a count of bytes, whichever comes first; only a row that is longer than the
   latter makes the memory grow, for as long as it is there.
+- A row larger than the limit is refused when a header says so, and columns that no table can have are (K25).
 - Rows are rewritten once (`kernels.result_rows`) and then built by the decoder of the log (`columns.build_columns`).
 
 Source: MySQL client/server protocol, "COM_STMT_EXECUTE Response", "MySQL Packets".
@@ -20,10 +21,12 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.columns import Block, build_columns
 from cdc_pipeline.binlog.decoded import InvalidValue
+from cdc_pipeline.binlog.framing_kernel import EVENT_BYTES_MAX
 from cdc_pipeline.binlog.kernels import result_rows as kernel
-from cdc_pipeline.binlog.packets import PacketEnd, parse_end
+from cdc_pipeline.binlog.packets import PacketEnd, packet_too_large, parse_end
 from cdc_pipeline.binlog.result_columns import ColumnDefinition, ResultPlan, column_count, column_definition
 from cdc_pipeline.binlog.selected import SelectedRows
+from cdc_pipeline.binlog.table_map import COLUMNS_MAX
 from cdc_pipeline.errors import BinlogError, TableChangedError
 
 INPUT_BYTES: Final = 4 << 20
@@ -41,18 +44,31 @@ _NO_PLACES: Final = np.zeros(0, np.int64)
 class ResultSet:
     """One result set as it arrives.
 
+    Args:
+        plan: the columns that are expected.
+        is_mariadb: which kind of server sends.
+        batch_rows, batch_bytes: where a batch ends.
+        packet_bytes_max: the longest row that is taken, as the server sends it.
+
     Attributes:
         end: how it ended, once it did; `code` 0 for a whole result.
     """
 
     def __init__(
-        self, plan: ResultPlan, *, is_mariadb: bool, batch_rows: int = BATCH_ROWS, batch_bytes: int = BATCH_BYTES
+        self,
+        plan: ResultPlan,
+        *,
+        is_mariadb: bool,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+        packet_bytes_max: int = EVENT_BYTES_MAX,
     ) -> None:
         columns = len(plan.schema.columns)
         self.end: PacketEnd | None = None
         self._plan = plan
         self._program = plan.program
         self._is_mariadb = is_mariadb
+        self._packet_bytes_max = packet_bytes_max
         self._data: NDArray[np.uint8] = np.empty(INPUT_BYTES, np.uint8)
         self._stop = 0
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
@@ -94,6 +110,7 @@ class ResultSet:
         Raises:
             TableChangedError: columns or values that are not the schema's.
             BinlogError: packets that are none.
+            SizeLimitError: a row larger than the limit.
         """
         while self._definitions is not None and self.end is None:
             payload = self._next_packet()
@@ -152,6 +169,14 @@ class ResultSet:
             self.end = parse_end(payload)
         elif self._announced < 0:
             self._announced = column_count(payload)
+            if not 1 <= self._announced <= COLUMNS_MAX:
+                raise BinlogError(
+                    "a result of the server has columns that no table can have",
+                    table=self._plan.schema.full_name,
+                    expected=f"1 to {COLUMNS_MAX} columns",
+                    got=self._announced,
+                    next_step="check that the address leads to your server",
+                )
         elif len(self._definitions) < self._announced:
             self._definitions.append(column_definition(payload))
         else:
@@ -164,6 +189,7 @@ class ResultSet:
         at = int(self._state[kernel.S_POSITION])
         sequence = int(self._state[kernel.S_SEQUENCE])
         pieces = []
+        total_bytes = 0
         while True:
             if at + kernel.HEADER_BYTES > self._stop:
                 return None
@@ -171,6 +197,9 @@ class ResultSet:
             if self._data[at + 3] != sequence:
                 self._state[kernel.S_SEQUENCE], self._state[kernel.S_GOT] = sequence, self._data[at + 3]
                 raise self._error(kernel.SEQUENCE)
+            total_bytes += length
+            if total_bytes > self._packet_bytes_max:
+                raise packet_too_large("a row", self._packet_bytes_max, total_bytes, table=self._plan.schema.full_name)
             sequence = (sequence + 1) & 0xFF
             at += kernel.HEADER_BYTES + length
             if at > self._stop:

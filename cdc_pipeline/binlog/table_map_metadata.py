@@ -4,6 +4,7 @@ Rules:
 - It is a run of (type, length, value) fields. A type that is not known here is stepped over: the server calls them all
   optional, and none changes how rows are stored.
 - Bits go from the highest to the lowest in each byte. Lists run over the columns that a field is about, in order.
+- Counts that no table can have are refused before lists are made of them (K25).
 
 Source: MySQL `Table_map_event::Optional_metadata_field_type`; MariaDB writes the same.
 """
@@ -27,6 +28,7 @@ LABEL_DEFAULT_CHARSET: Final = 10
 LABEL_COLUMN_CHARSET: Final = 11
 COLUMN_VISIBILITY: Final = 12
 VECTOR_DIMENSIONALITY: Final = 13
+_LABELS_MAX: Final = 65_535  # of an ENUM, on both servers
 
 
 class Reader:
@@ -123,9 +125,11 @@ def _bits(reader: Reader, count: int) -> list[bool]:
     return [bool(raw[index // 8] >> (7 - index % 8) & 1) for index in range(count)]
 
 
-def _numbers(reader: Reader) -> list[int]:
-    numbers = []
+def _numbers(reader: Reader, count_max: int) -> list[int]:
+    numbers: list[int] = []
     while not reader.at_end:
+        if len(numbers) == count_max:
+            raise ValueError(f"more than {count_max} numbers")
         numbers.append(reader.number())
     return numbers
 
@@ -144,10 +148,13 @@ def _each(reader: Reader, count: int) -> list[int]:
     return [reader.number() for _ in range(count)]
 
 
-def _labels(reader: Reader) -> list[list[bytes]]:
-    columns = []
+def _labels(reader: Reader, count: int) -> list[list[bytes]]:
+    columns: list[list[bytes]] = []
     while not reader.at_end:
-        columns.append([reader.text() for _ in range(reader.number())])
+        labels = reader.number()
+        if len(columns) == count or labels > _LABELS_MAX:
+            raise ValueError(f"{labels} labels of column {len(columns) + 1} of {count}")
+        columns.append([reader.text() for _ in range(labels)])
     return columns
 
 
@@ -175,21 +182,21 @@ def _names(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> N
     metadata.names = [value.text() for _ in range(counts.all)]
 
 
-def _set_labels(metadata: TableMapMetadata, value: Reader, _: ColumnCounts) -> None:
-    metadata.set_labels = _labels(value)
+def _set_labels(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
+    metadata.set_labels = _labels(value, counts.labelled)
 
 
-def _enum_labels(metadata: TableMapMetadata, value: Reader, _: ColumnCounts) -> None:
-    metadata.enum_labels = _labels(value)
+def _enum_labels(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
+    metadata.enum_labels = _labels(value, counts.labelled)
 
 
 def _primary_key(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    metadata.primary_key = _key(_numbers(value), counts)
+    metadata.primary_key = _key(_numbers(value, counts.all), counts)
 
 
 def _primary_key_with_prefix(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
     # Whole values are unique where their prefixes are.
-    metadata.primary_key = _key(_numbers(value)[::2], counts)
+    metadata.primary_key = _key(_numbers(value, 2 * counts.all)[::2], counts)
 
 
 def _key(indexes: list[int], counts: ColumnCounts) -> list[int]:
@@ -202,8 +209,8 @@ def _visibility(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts)
     metadata.visible = _bits(value, counts.all)
 
 
-def _vector(metadata: TableMapMetadata, value: Reader, _: ColumnCounts) -> None:
-    metadata.vector_dimensions = _numbers(value)
+def _vector(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
+    metadata.vector_dimensions = _numbers(value, counts.all)
 
 
 _HANDLERS: Final[dict[int, Callable[[TableMapMetadata, Reader, ColumnCounts], None]]] = {

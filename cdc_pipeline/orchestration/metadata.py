@@ -16,7 +16,7 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from cdc_pipeline.position.cursor import CursorState, Suspension
+from cdc_pipeline.position.cursor import CursorState, Suspension, cursor_document
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.sink.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
 from cdc_pipeline.sink.rescue import RESCUED, RESCUED_COLUMN
@@ -139,7 +139,7 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
     metadata["delta_versions"] = dg.MetadataValue.json(
         {table: target.delta_version for table, target in sorted(cursor.targets.items())}
     )
-    metadata[CURSOR_ENTRY] = dg.MetadataValue.json(cursor.model_dump(mode="json"))
+    metadata[CURSOR_ENTRY] = dg.MetadataValue.json(cursor_document(cursor))
     return metadata
 
 

@@ -26,7 +26,7 @@ from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.limits import executed_before
 from cdc_pipeline.pipeline.parts import build_source
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, LogPlace, SilentObserver, TableReport
-from cdc_pipeline.pipeline.summary import table_reports
+from cdc_pipeline.pipeline.summary import RunSummary, batches_text
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.search import search_by_time
 from cdc_pipeline.position.start import resolve_start
@@ -107,12 +107,12 @@ class Filled:
 
     Attributes:
         last: of the last capture.
-        cuts: all that were published.
+        done: what all captures published.
         parallel: as in `BackfillReport`.
     """
 
     last: CaptureReport
-    cuts: tuple[Cut, ...]
+    done: RunSummary
     parallel: ParallelReport | None
 
 
@@ -124,20 +124,20 @@ def fill(
     Raises:
         CdcError: what a capture raises.
     """
-    run, cursors, in_parallel, cuts = side.run_config(record), side.cursors(), None, CutsObserver(observer)
+    run, cursors, in_parallel, counting = side.run_config(record), side.cursors(), None, CountingObserver(observer)
     if parallel is not None:
         in_parallel = fill_in_parallel(
-            run, tables=side.tables, cursors=cursors, observer=cuts, run_id=run_id, parallel=parallel
+            run, tables=side.tables, cursors=cursors, observer=counting, run_id=run_id, parallel=parallel
         )
-    last = capture(run, cursors=cursors, observer=cuts, run_id=run_id)
-    return Filled(last, tuple(cuts.cuts), in_parallel)
+    last = capture(run, cursors=cursors, observer=counting, run_id=run_id)
+    return Filled(last, counting.done, in_parallel)
 
 
-class CutsObserver:
-    """Passes on what it is told, and keeps the cuts."""
+class CountingObserver:
+    """Pass on what it is told, and count the cuts."""
 
     def __init__(self, observer: CaptureObserver) -> None:
-        self.cuts: list[Cut] = []
+        self.done = RunSummary()
         self.planned = observer.planned
         self.progressed = observer.progressed
         self.reached = observer.reached
@@ -145,7 +145,7 @@ class CutsObserver:
 
     def published(self, cut: Cut) -> None:
         """See `CaptureObserver`."""
-        self.cuts.append(cut)
+        self.done.add(cut)
         self._published(cut)
 
 
@@ -195,24 +195,22 @@ def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillRe
     assert cursor is not None  # a capture that ends well leaves one
     at = LogPlace.of(cursor.position)
     partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
-    changed = table_reports(list(filled.cuts))
-    rows = sum(one.rows_inserted + one.rows_updated + one.rows_deleted for one in changed.values())
-    batches = f"{len(filled.cuts):,} batch" + ("" if len(filled.cuts) == 1 else "es")
-    reason = f"{rows:,} row changes in {batches}" if filled.cuts else report.reason
+    done = filled.done
+    reason = f"{done.rows:,} row changes in {batches_text(done.batches)}" if done.batches else report.reason
     seen = {name for target in cursor.targets.values() for name in (*target.source_names, *(target.origin or ()))}
     unseen = [name for name in record.tables if name not in seen]
     side.finish(BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us()))
     return BackfillReport(
         source=side.main.name,
-        outcome="applied" if filled.cuts else report.outcome,
+        outcome="applied" if done.batches else report.outcome,
         reason=f"{reason}; no change of {', '.join(unseen)} is in the range" if unseen else reason,
         lake=side.path,
         tables=record.tables,
         start=record.start,
         end=at,
         partial=partial,
-        tables_changed=changed,
-        batches=len(filled.cuts),
+        tables_changed=done.tables(),
+        batches=done.batches,
         capture=report,
         parallel=filled.parallel,
     )

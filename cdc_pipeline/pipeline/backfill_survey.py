@@ -98,6 +98,7 @@ def survey(look: Look, *, config: PipelineConfig, followed: tuple[str, ...] = ()
             offset=look.start,
             journal_format=head.journal_format if look.start > 4 else None,
             stop_offset=look.stop,
+            unpacked_bytes_max=config.source.unpacked_bytes_max,
         ):
             surveyor.add(chunk)
     except CdcError as error:

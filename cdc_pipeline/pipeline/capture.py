@@ -35,16 +35,18 @@ from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.schemas import schemas_of
 from cdc_pipeline.pipeline.stages import Stages
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, counted
-from cdc_pipeline.pipeline.summary import reason_of, table_reports, whole_interval
+from cdc_pipeline.pipeline.summary import RunSummary, reason_of, whole_interval
 from cdc_pipeline.pipeline.suspension import publish_standing, standing_plan, suspended_error
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.pipeline.unmatched import nothing_matched
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
 from cdc_pipeline.position.start import StartDecision
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.sink.file_failures import files_failing
+from cdc_pipeline.sink.manifest import Cut, Interval, Note
 from cdc_pipeline.sink.suspending import suspension
 from cdc_pipeline.sink.xa import oldest_begin
 from cdc_pipeline.source.protocol import Source
@@ -72,6 +74,7 @@ def capture(
     Raises:
         LockError: another capture of this source is running.
         TargetSuspendedError: some tables (of `tables`) stand still; everything else is done.
+        NothingMatchedError: patterns of tables have never matched one; everything else is done.
         CdcError: everything else, with the way out; what came before the error is merged and acked to the last whole
             transaction.
     """
@@ -85,7 +88,7 @@ def capture(
     started = (time.monotonic(), time.process_time())
     sink = build_sink(config, on_joint=observer.reached)
     dump_errors = build_dump_errors(config)
-    with sink.lock(), counted(dump_errors):
+    with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors):
         source = build_source(config)
         try:
             run = _Run(config, sink=sink, source=source, cursors=cursors, observer=observer, run_id=run_id)
@@ -103,6 +106,7 @@ def capture(
             run.catch_up()
             report = run.report(resolved, started)
             run.check_suspended()
+            run.check_matched(resolved)
             return report
         finally:
             source.close()
@@ -134,14 +138,11 @@ class _Run:
         self._cut: Cut | None = None
         self._reconciled = Reconciled(None, "", False)
         self._recovered: Cut | None = None
-        self._cuts: list[Cut] = []
-        self._idle: list[Interval] = []
-        self._idle_ddl: list[DdlDecision] = []
-        self._idle_notes: list[Note] = []
+        self._done = RunSummary()  # of the main capture
         self._unfinished = 0
         self._limit_reached = False
         self._cursor: CursorState | None = None
-        self._standing: list[Cut] = []  # of batches that moved no cursor
+        self._standing = RunSummary()  # of batches that moved no cursor
         self._suspended_before: set[str] = set()  # by earlier runs: what this run suspends needs a look first
 
     def recover(self) -> None:
@@ -226,11 +227,11 @@ class _Run:
             ],
             run_id=self._run_id,
         )
+        self._standing.add(made)
         self._stand(made)
 
     def _stand(self, cut: Cut) -> None:
         """Take over a cut that moved no cursor."""
-        self._standing.append(cut)
         self._cut, self._cursor = cut, cut.cursor
         reason = f"{self._reconciled.reason}; batch {cut.batch_number} moved no cursor"
         self._reconciled = Reconciled(cut.cursor, reason, False)
@@ -253,8 +254,9 @@ class _Run:
         try:
             catching_up.run(tables)
         finally:
-            for cut in catching_up.cuts:
-                self._stand(cut)
+            self._standing.join(catching_up.done)
+            if catching_up.done.latest is not None:
+                self._stand(catching_up.done.latest)
 
     def catch_up_chosen(self, tables: Sequence[str], started: tuple[float, float]) -> CaptureReport:
         """A run of chosen tables: each is brought to where the cursor stands.
@@ -303,6 +305,15 @@ class _Run:
         found = {name: held for name, held in self._cursor.suspended.items() if tables is None or name in tables}
         if found:
             raise suspended_error(found, cursor=self._cursor)
+
+    def check_matched(self, resolved: ResolvedRun) -> None:
+        """Raises:
+        NothingMatchedError: the log was read to its end, and patterns have never matched a table.
+        """
+        if resolved.log_end is not None and resolved.end.order >= resolved.log_end.order and not self._limit_reached:
+            error = nothing_matched(self._config, resolved.known, self._cursor)
+            if error is not None:
+                raise error
 
     def read_of(self, server: ChosenServer) -> Source:
         """The source to read; to be called before the first question to it."""
@@ -353,14 +364,11 @@ class _Run:
         try:
             stages.run()
         finally:
-            self._cuts = committer.cuts
-            self._idle = committer.idle_intervals
-            self._idle_ddl = committer.idle_ddl
-            self._idle_notes = committer.idle_notes
+            self._done = committer.done
             self._unfinished = len(stages.reader.dropped)
             self._limit_reached = stages.reader.limit_reached
             self._cursor = committer.cursor
-            self._cut = committer.cuts[-1] if committer.cuts else self._cut
+            self._cut = committer.done.latest or self._cut
 
     def hold_start(self, resolved: ResolvedRun) -> None:
         """Nothing to read. A first run keeps its start all the same: `latest` must not move on until the next run. So
@@ -411,20 +419,25 @@ class _Run:
         }
 
     def report(self, resolved: ResolvedRun, started: tuple[float, float]) -> CaptureReport:
-        cuts = ([self._recovered] if self._recovered is not None else []) + self._cuts + self._standing
-        interval = whole_interval([cut.interval for cut in self._cuts] + self._idle, resolved)
+        interval = whole_interval(self._done.interval, resolved)
+        done = RunSummary()
+        if self._recovered is not None:
+            done.add(self._recovered)
+        done.join(self._done)
+        done.join(self._standing)
         return CaptureReport(
             source=self._config.name,
-            outcome="applied" if cuts else "nothing_new",
-            reason=reason_of(cuts, interval, resolved, limit_reached=self._limit_reached),
+            outcome="applied" if done.batches else "nothing_new",
+            reason=reason_of(done, interval, resolved, limit_reached=self._limit_reached),
             plan=resolved.plan,
             interval=interval,
             recovered_batch=self._recovered.batch_number if self._recovered is not None else None,
-            batches=len(cuts),
-            tables=table_reports(cuts),
+            batches=done.batches,
+            tables=done.tables(),
             unfinished_transactions=self._unfinished,
-            ddl=(*(decision for cut in cuts for decision in cut.ddl), *self._idle_ddl),
-            notes=(*(note for cut in cuts for note in cut.notes), *self._idle_notes),
+            ddl=tuple(done.ddl),
+            notes=tuple(done.notes),
+            entries_omitted=done.entries_omitted,
             suspended=self._cursor.suspended if self._cursor is not None else {},
             quarantine=quarantined(self._cut),
             cursor=self._cursor,

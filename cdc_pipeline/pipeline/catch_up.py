@@ -20,6 +20,7 @@ from typing import ClassVar
 from cdc_pipeline.config import GtidConfig, PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
+    ContentUnknownError,
     JournalMissingError,
     LakeStateError,
     OverlapUndecidedError,
@@ -35,6 +36,7 @@ from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.stages import Stages
 from cdc_pipeline.pipeline.starting import start_rules
+from cdc_pipeline.pipeline.summary import RunSummary
 from cdc_pipeline.pipeline.suspension import publish_standing, standing, standing_plan
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
@@ -62,7 +64,7 @@ class CatchUp:
     """Catches up suspended targets, one after the other.
 
     Attributes:
-        cuts: what was published.
+        done: what was published.
         cut, cursor: the last cut, and the cursor, as they stand now.
     """
 
@@ -78,7 +80,7 @@ class CatchUp:
         cursor: CursorState,
         run_id: str,
     ) -> None:
-        self.cuts: list[Cut] = []
+        self.done = RunSummary()
         self.cut = cut
         self.cursor = cursor
         self._config = config
@@ -110,6 +112,8 @@ class CatchUp:
     def _catch_up(self, name: str, held: Suspension) -> None:
         if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
             return  # only a person can decide
+        if held.error == ContentUnknownError.__name__:
+            return  # only a load brings the rows
         self._sink.check_target(self.cut, name)
         source = build_source(self._server)
         try:
@@ -150,8 +154,11 @@ class CatchUp:
         if held.epoch == cursor.epoch:
             there = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
             there_at = cursor.model_copy(
-                update={**there, "journal_created_s": held.journal_created_s, "timestamp_s": 0, "event_server_id": 0}
-            )
+                update={
+                    **there, "journal_created_s": held.journal_created_s, "timestamp_s": 0, "event_server_id": 0,
+                    "last_event": None,
+                }
+            )  # fmt: skip
             rules = start_rules(self._config, cut=self.cut, dump_errors=DumpErrors())
             decision = resolve_start(cursor=there_at, start=self._config.start, source=source, rules=rules)
             if decision.epoch_grows:
@@ -198,8 +205,8 @@ class CatchUp:
         try:
             stages.run()
         finally:
-            for cut in stages.committer.cuts:
-                self._take(cut)
+            self.done.join(stages.committer.done)
+            self._go_on_from(stages.committer.done.latest)
 
     def _remains(self, name: str, error: CdcError) -> None:
         """The target stays suspended where it stands now; a new cause is recorded."""
@@ -219,22 +226,22 @@ class CatchUp:
             self._publish({name: made})
 
     def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
-        self._take(
-            publish_standing(
-                sink=self._sink,
-                cursors=self._cursors,
-                observer=self._observer,
-                cut=self.cut,
-                cursor=self.cursor,
-                suspended=suspended,
-                notes=notes,
-                run_id=self._run_id,
-            )
+        made = publish_standing(
+            sink=self._sink,
+            cursors=self._cursors,
+            observer=self._observer,
+            cut=self.cut,
+            cursor=self.cursor,
+            suspended=suspended,
+            notes=notes,
+            run_id=self._run_id,
         )
+        self.done.add(made)
+        self._go_on_from(made)
 
-    def _take(self, cut: Cut) -> None:
-        self.cuts.append(cut)
-        self.cut, self.cursor = cut, cut.cursor
+    def _go_on_from(self, cut: Cut | None) -> None:
+        if cut is not None:
+            self.cut, self.cursor = cut, cut.cursor
 
 
 def _waiting(cursor: CursorState) -> dict[str, str]:

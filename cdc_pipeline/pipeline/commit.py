@@ -24,11 +24,13 @@ from cdc_pipeline.pipeline.place import Place
 from cdc_pipeline.pipeline.quarantine import BadRows
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.schemas import Schemas
+from cdc_pipeline.pipeline.summary import RunSummary
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.pipeline.transaction_names import TransactionNames
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.changes import TableChange
+from cdc_pipeline.sink.content import carried_content
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note, RecordedSource
 from cdc_pipeline.sink.mode_columns import keeps_every_change
@@ -47,9 +49,7 @@ class Committer:
         start_reasons: why the run started where it did, kept in the metadata of each cursor.
 
     Attributes:
-        cuts: the cuts that this run published.
-        idle_intervals: intervals at the run's end that changed no target.
-        idle_ddl, idle_notes: decisions of those intervals.
+        done: what was published, and the intervals at the run's end that changed no target.
         cursor: the latest cursor; None before the first.
         hold_until_us: no cut is published and no cursor moved before a transaction with a later commit time (K7).
         history: written before the record or cursor that it belongs to; None where the log has GTIDs.
@@ -76,10 +76,7 @@ class Committer:
         epoch: int | None = None,
         start_reasons: tuple[str, ...] = (),
     ) -> None:
-        self.cuts: list[Cut] = []
-        self.idle_intervals: list[Interval] = []
-        self.idle_ddl: list[DdlDecision] = []
-        self.idle_notes: list[Note] = []
+        self.done = RunSummary()
         self.cursor = cursor
         self.hold_until_us: int | None = None
         self.history: HistoryWriter | None = None
@@ -155,6 +152,27 @@ class Committer:
         """The batch does to the target what a DDL means for it."""
         before = change.before or change.known
         self._batch().change(plan_of(target), before.target_columns, change.steps)
+
+    def carry(self, target: Target) -> None:
+        """The batch puts the rows of another target in the place of this one's (K28).
+
+        Raises:
+            LakeStateError: the log of the other one's table cannot be read.
+        """
+        carried = target.carried
+        assert carried is not None
+        self._in_doubt = True
+        content = carried_content(
+            self._sink.paths,
+            carried.origin,
+            self._sink.last_cut(),
+            app_id=carried.app_id,
+            version=carried.version,
+            keeps_rows=carried.keeps_rows,
+        )
+        self._created.add(target.name)
+        self._batch().replace(plan_of(target), content, before=carried.columns, steps=carried.steps)
+        self._in_doubt = False
 
     def decided(self, decision: DdlDecision) -> None:
         """Keep a decision for the batch's record."""
@@ -326,7 +344,7 @@ class Committer:
     def publish(self, cut: Cut) -> None:
         """The steps after a cut: cursor, ack, clean-up. Also for a batch that an earlier run had recorded."""
         self._targets.committed(cut)
-        self.cuts.append(cut)
+        self.done.add(cut)
         self.cursor = cut.cursor
         self._observer.published(cut)
         self._observer.reached("before_cursor")
@@ -343,11 +361,9 @@ class Committer:
             return
         self._save_history()
         interval = self._place.take_interval()
-        self.idle_intervals.append(interval)
         ddl, self._ddl = tuple(self._ddl), []
-        self.idle_ddl.extend(ddl)
         notes, self._notes = tuple(self._notes), []
-        self.idle_notes.extend(notes)
+        self.done.moved(interval, ddl, notes)
         self.cursor = self._cursor_at(self.cursor.batch_number if self.cursor is not None else 0, ())
         self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl, notes, start_reasons=self._start_reasons))
         self._ack()
@@ -407,6 +423,7 @@ def cursor_state(
         event_server_id=at.server_id,
         gtid_set=at.gtid_set,
         journal_created_s=at.journal_created_s,
+        last_event=at.last_event,
         open_xa=open_xa,
         targets=targets or {},
         shadows=shadows or {},

@@ -36,6 +36,7 @@ from cdc_pipeline.pipeline.suspension import check_finished
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.same_log import check_same_log
 from cdc_pipeline.position.start import resolve_start
 from cdc_pipeline.sink.cursor_set import record_cursor_set
 from cdc_pipeline.sink.delta import DeltaSink
@@ -267,6 +268,7 @@ def _renumbered(old: CursorState, source: Source) -> str:
         return f"the source is another server: {identity} in place of {old.identity}"
     end = source.end_position()
     try:
+        check_same_log(source, old.position, pipeline_name=old.source)
         source.validate_position(old.position)
     except JournalMissingError as error:
         if old.position.order[0] > end.order[0]:

@@ -28,7 +28,7 @@ def build_source(config: PipelineConfig) -> Source:
     if isinstance(config.source, ArchiveSourceConfig):
         from cdc_pipeline.source.archive import ArchiveSource
 
-        return ArchiveSource(config.source.directory)
+        return ArchiveSource(config.source.directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
     from cdc_pipeline.source.live import LiveSource
 
     live = LiveSource(config.source, pipeline_name=config.name)
@@ -36,7 +36,7 @@ def build_source(config: PipelineConfig) -> Source:
         return live
     from cdc_pipeline.source.archive_then_live import ArchiveThenLive
 
-    return ArchiveThenLive(live, config.source.archive_directory)
+    return ArchiveThenLive(live, config.source.archive_directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
 
 
 class _FileOptions(TypedDict):

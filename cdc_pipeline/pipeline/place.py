@@ -14,7 +14,8 @@ from cdc_pipeline.binlog.event_types import event_name
 from cdc_pipeline.binlog.framing import unknown_types
 from cdc_pipeline.binlog.gtid import executed
 from cdc_pipeline.position.gtid_sets import parse_gtid_set
-from cdc_pipeline.position.position import Flavor, Position
+from cdc_pipeline.position.position import Flavor, LoggedEvent, Position
+from cdc_pipeline.position.same_log import last_logged_event
 from cdc_pipeline.sink.manifest import Interval
 
 
@@ -41,6 +42,7 @@ class Place:
         self._gtids = parse_gtid_set(start.gtid_set, flavor)
         self._open_gtids: dict[str, list[NDArray[np.int64]]] = {}
         self.batch_start = start
+        self._last_event: tuple[str, LoggedEvent | None] = (start.journal, start.last_event)
         self._counts: dict[str, int] = {}
         self._ignorable: Counter[str] = Counter()
 
@@ -82,11 +84,28 @@ class Place:
             # A dump by GTID set begins with marks of a journal from before the start: they are no step back.
             if len(rows) or at.order > self.position.order:
                 self.position = at
+        self._remember_event(slices)
 
     def reach(self, end: Position) -> None:
         """Move to the end that was read up to: a GTID dump leaves out what the start's set holds already."""
         if self.position.order < end.order:
-            self.position = end
+            before, self.position = self.position, end
+            if before.journal == end.journal:  # what the server left out does not change what stands before it
+                created_s = end.journal_created_s or before.journal_created_s
+                self.position = replace(end, journal_created_s=created_s, last_event=before.last_event)
+
+    def _remember_event(self, slices: Sequence[EventSlice]) -> None:
+        """Give the position the last event before it (K24), also one of an earlier call."""
+        journal, offset = self.position.journal, self.position.offset
+        if journal != self._last_event[0]:
+            self._last_event = (journal, None)
+        for piece in reversed(slices):
+            if piece.chunk.journal == journal and int(piece.events["next_offset"][-1]) <= offset:
+                found = last_logged_event(piece)
+                if found is not None:
+                    self._last_event = (journal, found)
+                    break
+        self.position = replace(self.position, last_event=self._last_event[1])
 
     def drop_open(self) -> None:
         """Forget the GTID of a transaction that never ended."""

@@ -111,7 +111,7 @@ class CapturePlan(_Plain):
     # Delta features that readers must know, of the tables that are known: those that they have, or will get.
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
-    unseen: tuple[str, ...] = ()  # included by name; neither the server shows them nor the lake has them
+    unseen: tuple[str, ...] = ()  # patterns that match no table of the server or the lake
     needs_load: dict[str, str] = Field(default_factory=dict)  # why, by target: `cdc-pipeline snapshot` loads them
     loads: tuple[LoadStatus, ...] = ()  # that are under way, or wait to be gone on with
     warnings: tuple[str, ...] = ()  # changes of captured tables that the source does not log: cascades
@@ -174,6 +174,7 @@ class CaptureReport(_Plain):
     ddl: tuple[DdlDecision, ...] = ()
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there after the run, by source table
     notes: tuple[Note, ...] = ()  # recorded decisions that are no DDL: acceptances, suspensions, gaps
+    entries_omitted: int = 0  # of `ddl` and `notes`, which hold the first thousand each; the cuts hold all (K25)
     suspended: dict[str, Suspension] = Field(default_factory=dict)  # targets that stand still after the run (K4)
     cursor: CursorState | None = None
     cursor_reason: str = ""  # how the cursor was found at the start, and what was done about a disagreement (K3)

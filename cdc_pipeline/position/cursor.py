@@ -17,7 +17,7 @@ from typing import Any, Literal, Protocol
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from cdc_pipeline.errors import CursorError
-from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
+from cdc_pipeline.position.position import Flavor, LoggedEvent, Position, ServerIdentity
 
 CURSOR_VERSION = 2
 
@@ -129,7 +129,10 @@ class OpenXa(_Plain):
 
 
 class CursorState(_Plain):
-    """A consumer's acked state after batch `batch_number`."""
+    """A consumer's acked state after batch `batch_number`.
+
+    `last_event` proves at the next run that the log is still the same (K24); None in cursors of earlier versions.
+    """
 
     version: Literal[1, 2] = 2
     source: str
@@ -145,6 +148,7 @@ class CursorState(_Plain):
     event_server_id: int = 0
     gtid_set: str = ""
     journal_created_s: int = 0
+    last_event: LoggedEvent | None = None
     open_xa: tuple[OpenXa, ...] = ()
     targets: dict[str, TargetState] = Field(default_factory=dict)
     # Shadow tables of online schema changes that are under way (`schema/shadows.py`), as JSON texts by name.
@@ -173,7 +177,17 @@ class CursorState(_Plain):
             server_id=self.event_server_id,
             gtid_set=self.gtid_set,
             journal_created_s=self.journal_created_s,
+            last_event=self.last_event,
         )
+
+
+def cursor_document(cursor: CursorState) -> dict[str, Any]:
+    """Return a cursor as plain JSON values. What there is one of for each table leaves its defaults out (K25)."""
+    document = cursor.model_dump(mode="json", exclude={"targets"})
+    document["targets"] = {
+        name: state.model_dump(mode="json", exclude_defaults=True) for name, state in cursor.targets.items()
+    }
+    return document
 
 
 class CursorEntry(_Plain):

@@ -7,7 +7,7 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cdc_pipeline.binlog.seq import journal_number
@@ -45,6 +45,21 @@ class ServerIdentity:
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """An event of a journal, by which the journal is recognised (K24).
+
+    Attributes:
+        offset: of its first byte in the journal.
+        size_bytes: its length there, checksum included.
+        crc32: of its bytes without the checksum.
+    """
+
+    offset: int
+    size_bytes: int
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """A byte position between two events.
 
@@ -57,6 +72,8 @@ class Position:
         included: whether the event at the position itself is still to be delivered (SPEC S6).
         journal_created_s: timestamp of the journal's format description event; 0 where unknown. Two journals of one
             name with different creation times are different journals (the log was reset).
+        last_event: the last event that was read before it in this journal, if that is known (`position.same_log`). It
+            proves the place and is no part of it: positions are compared without it.
     """
 
     journal: str
@@ -66,6 +83,7 @@ class Position:
     gtid_set: str = ""
     included: bool = True
     journal_created_s: int = 0
+    last_event: LoggedEvent | None = field(default=None, compare=False)
 
     @property
     def order(self) -> tuple[int, int]:

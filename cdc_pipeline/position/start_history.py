@@ -9,8 +9,8 @@ Rules:
   the log has not rotated.
 - A cursor has a GTID set only while its source uses GTIDs. Transactions without one that come later are in no set, so a
   set kept through such a time would lose them once GTIDs are used again.
-- A cursor ahead of its own server's log, or of a journal that was created at another time, is an error and never reads
-  as "nothing new" (pitfall 1): after RESET the same GTIDs are given to other transactions.
+- A cursor ahead of its own server's log, or of a log that is another one by now, is an error and never reads as
+  "nothing new" (pitfall 1, K24; `same_log`): after RESET the same GTIDs are given to other transactions.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from cdc_pipeline.position.executed import complete, head_set
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.position.locate import locate_gtid_set
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
+from cdc_pipeline.position.same_log import begin_again, check_same_log
 from cdc_pipeline.position.search import search_by_time
 from cdc_pipeline.position.start_question import Question
 from cdc_pipeline.position.start_types import FIRST_OFFSET, SECOND_US, StartDecision, StartSource, read_by_offset
@@ -40,9 +41,9 @@ def stay(question: Question) -> StartDecision:
     if position.gtid_set and not question.uses_gtids:
         position = read_by_offset(position)
         notes = ("the server does not use GTIDs any more: the cursor's set is left behind",)
+    check_same_log(source, position, pipeline_name=cursor.source)
     source.validate_position(position)
     if not by_offset:
-        _check_same_log(question)
         _check_nothing_is_passed_over(question)
     return StartDecision(position, (*_stands(question), *notes, _what_is_new(question)), by_offset=by_offset)
 
@@ -51,6 +52,7 @@ def complete_cursor(question: Question) -> StartDecision:
     """A server that has begun to use GTIDs: go on by offset, with the executed set completed."""
     source, wanted = question.source, read_by_offset(question.cursor.position)
     check_not_ahead(question)
+    check_same_log(source, wanted, pipeline_name=question.cursor.source)
     source.validate_position(wanted)
     position, notes = complete(source, wanted)
     return StartDecision(position, (*_stands(question), *notes, _what_is_new(question)))
@@ -172,8 +174,7 @@ def check_not_ahead(question: Question) -> None:
         offset=position.offset,
         expected=f"a log that ends at {position} or later" + (f" and holds {missing}" if missing else ""),
         got=f"a log that ends at {end}",
-        next_step="wait if this is a replica that lags; if the log was reset (RESET, restore, new instance), wipe the "
-        "cursor and the lake of this source and load it anew",
+        next_step=f"wait if this is a replica that lags; {begin_again(cursor.source)}",
     )
 
 
@@ -212,28 +213,6 @@ def name_of(identity: ServerIdentity) -> str:
     """A server for people."""
     where = f" at {identity.address}" if identity.address else ""
     return f"{identity} (server id {identity.server_id}){where}"
-
-
-def _check_same_log(question: Question) -> None:
-    """Raise if the cursor's journal is another one by now: after RESET the server gives the same GTIDs again.
-
-    Raises:
-        SourceIdentityError: the journal of that name was created at another time.
-    """
-    cursor, source = question.cursor, question.source
-    if not cursor.journal_created_s or cursor.journal not in {info.journal for info in source.journals()}:
-        return
-    created_s = source.journal_created_s(cursor.journal)
-    if created_s == cursor.journal_created_s:
-        return
-    raise SourceIdentityError(
-        f"the cursor's journal is another one on {name_of(question.identity)}: its log was reset",
-        journal=cursor.journal,
-        offset=cursor.offset,
-        expected=f"a journal created at {cursor.journal_created_s} (seconds since 1970)",
-        got=f"one created at {created_s}",
-        next_step="wipe the cursor and the lake of this source and load it anew",
-    )
 
 
 def _stands(question: Question) -> tuple[str, ...]:

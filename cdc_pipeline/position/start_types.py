@@ -24,6 +24,9 @@ class ListedJournal(Protocol):
     @property
     def journal(self) -> str: ...
 
+    @property
+    def size_bytes(self) -> int: ...
+
 
 class StartSource(Protocol):
     """What the rules ask of a source; `source.protocol.Source` has it all."""

@@ -138,10 +138,7 @@ def _constant(definition: ColumnDefinition, literal: Literal, modes: SqlModes) -
 
 
 def _unfit(definition: ColumnDefinition, literal: Literal) -> Backfill:
-    shown = literal.text if len(literal.text) <= 40 else literal.text[:40] + "..."
-    return Backfill(
-        refused=f"the server converts the default {shown!r} ({literal.kind.value}) to {definition.sql_type}"
-    )
+    return Backfill(refused=f"the server converts the default, a {literal.kind.value}, to {definition.sql_type}")
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -165,7 +162,7 @@ def _number_of(literal: Literal) -> Decimal | None:
 def _number(definition: ColumnDefinition, value: Decimal) -> Backfill:
     """A number as its type holds it exactly; refused where it would be rounded or lies outside."""
     column = definition.column
-    refused = Backfill(refused=f"{definition.sql_type} does not hold {value} as it is")
+    refused = Backfill(refused=f"{definition.sql_type} does not hold the default as it is")
     if column.unsigned and value < 0:
         return refused
     spark = delta_type(column)

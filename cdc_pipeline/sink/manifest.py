@@ -5,6 +5,8 @@ Rules:
   named by the batch number; the cut of batch n is cut n.
 - A record holds everything that is needed to finish its batch without the source.
 - A cut carries all that the cursor does.
+- What DDL and configuration alone change of a table (`TableFacts`: columns, key, mode ...) is kept once for all cuts,
+  and a cut refers to it (`sink/table_facts.py`, K25).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ __all__ = [
     "RecordedSource",
     "RecordedTarget",
     "StagedFile",
+    "TableFacts",
     "TargetColumn",
 ]
 
@@ -202,6 +205,8 @@ class RecordedContent(_Plain):
         restarts: of a changelog: the target does not hold every change up to `seq`, so that the rows there begin it
             anew.
         rescued_ever, given: as in `CutTable`, of the side table.
+        renamed_from: no side table but another target of the source, whose table has taken the name of this one by
+            RENAME (K28); "" otherwise. The batch may do `schema_steps` to the rows after that.
     """
 
     path: str
@@ -217,6 +222,7 @@ class RecordedContent(_Plain):
     restarts: bool = False
     rescued_ever: dict[str, int] = Field(default_factory=dict)
     given: tuple[GivenValue, ...] = ()
+    renamed_from: str = ""
 
 
 class RecordedTarget(_Plain):
@@ -256,7 +262,8 @@ class RecordedTarget(_Plain):
     rescued_rows: int = 0  # rows with such values
     # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may be one.
     rows_gone: int = 0
-    content: RecordedContent | None = None  # the batch replaces all of the target by it; there are no rows or steps
+    # The batch replaces all of the target by it; there are no rows, and no steps unless a RENAME brought it.
+    content: RecordedContent | None = None
     restores: int = -1  # the batch puts the rows of this Delta version back (`sink/foreign.py`); no rows or steps
 
 
@@ -293,25 +300,36 @@ class BatchRecord(_Plain):
     notes: tuple[Note, ...] = ()
 
 
-class CutTable(_Plain):
-    """One target in a cut."""
+class TableFacts(_Plain):
+    """What only DDL and configuration change of a target."""
+
+    mode: Mode = "mirror"
+    columns: tuple[TargetColumn, ...] = ()
+    key: tuple[str, ...] = ()
+    key_reason: str = ""
+    sources: dict[str, RecordedSource] = Field(default_factory=dict)  # as in `RecordedTarget`
+    rescues: bool = False  # as in `RecordedTarget`
+    given: tuple[GivenValue, ...] = ()  # of a changelog
+    shape: RecordedShape | None = None
+
+
+class CutTable(TableFacts):
+    """One target in a cut.
+
+    Attributes:
+        facts: reference of the cut's file to the fields of `TableFacts`; "" if they are in the file itself, as in cuts
+            of version 2.
+    """
 
     delta_version: int
     transaction_version: int = -1  # Delta's transaction id of the target's app_id at this version; -1: none yet
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
-    mode: Mode = "mirror"
-    columns: tuple[TargetColumn, ...] = ()
-    key: tuple[str, ...] = ()
-    key_reason: str = ""
-    sources: dict[str, RecordedSource] = Field(default_factory=dict)  # as in `RecordedTarget`
-    rescues: bool = False  # these three as in `RecordedTarget`
-    rescued: dict[str, int] = Field(default_factory=dict)
+    rescued: dict[str, int] = Field(default_factory=dict)  # these two as in `RecordedTarget`
     rescued_rows: int = 0
     rescued_ever: dict[str, int] = Field(default_factory=dict)  # over all batches so far
-    given: tuple[GivenValue, ...] = ()  # of a changelog
-    shape: RecordedShape | None = None
+    facts: str = ""
 
     def sources_of(self, name: str) -> dict[str, RecordedSource]:
         """The source tables of the target `name`, by name."""
@@ -324,9 +342,9 @@ class CutTable(_Plain):
 
 
 class Cut(_Plain):
-    """All targets of a source at one transaction end of the source."""
+    """All targets of a source at one transaction end of the source. Version 3 has references to `TableFacts`."""
 
-    version: Literal[1, 2] = 2
+    version: Literal[1, 2, 3] = 3
     source: str
     batch_number: int
     kind: BatchKind = "batch"

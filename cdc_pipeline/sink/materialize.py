@@ -4,6 +4,7 @@ Rules:
 - The copy is a lake of its own: plain tables at ``<to>/<schema>/<table>`` and the cut's manifest, so that
   `cdc_pipeline.read` reads it like any other.
 - A table is copied in one commit, the manifest is written last: a copy without it is not whole, and is gone on with.
+- The manifest names only what is durable (K21).
 - Suspended tables are left out, and named in the manifest as they are in the cut.
 """
 
@@ -21,13 +22,15 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.cuts import check_readable, paths_of
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
-from cdc_pipeline.sink.lake import LakePaths, put_if_absent
+from cdc_pipeline.sink.durability import Commits, make_durable
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark import SparkProvider, new_session
 from cdc_pipeline.sink.sql import properties_sql, table_at
 from cdc_pipeline.sink.storage_settings import spark_storage
+from cdc_pipeline.sink.table_facts import put_cut
 from cdc_pipeline.storage_config import LakeUri, parse_uri
 
 if TYPE_CHECKING:
@@ -63,6 +66,7 @@ def materialize(
     Raises:
         TableNotInCutError: a version of the cut was removed.
         LakeStateError: something else lies in the way.
+        MergeError: the disk does not take the files.
     """
     copy = paths_of(_with_settings(paths.lake, to), paths.source)
     names = [name for name in cut.tables if name not in cut.cursor.suspended]
@@ -72,10 +76,15 @@ def materialize(
     for name in names:
         on_table(name)
         versions[name] = _copied(spark, paths, copy, cut, name)
+    new = {name: Commits(copy.table(name), -1, version) for name, version in versions.items()}
+    for error in make_durable(new, lake=copy.lake).values():
+        raise error
     made = cut.model_copy(
         update={
             "tables": {
-                name: cut.tables[name].model_copy(update={"delta_version": version, "transaction_version": -1})
+                name: cut.tables[name].model_copy(
+                    update={"delta_version": version, "transaction_version": -1, "facts": ""}
+                )
                 for name, version in versions.items()
             },
             "cursor": cut.cursor.model_copy(
@@ -90,9 +99,10 @@ def materialize(
             ),
         }
     )
-    if not put_if_absent(copy.cut(cut.batch_number), state.dump(made)):
+    if not put_cut(copy, made):
         there = state.read_cut(copy, cut.batch_number)
-        if there != made:
+        tables = {name: table.model_copy(update={"facts": ""}) for name, table in there.tables.items()}
+        if there.model_copy(update={"tables": tables}) != made:
             raise _in_the_way(f"{copy.cut(cut.batch_number)} is of another copy", "")
     return copy
 

@@ -132,9 +132,9 @@ class SparkProvider:
             raise RuntimeSetupError(
                 "Spark does not start",
                 got=root_cause(error, hidden=[text for name, text in settings.items() if is_secret(name, text)]),
-                next_step="mend what is said here (sink.spark in the configuration, JAVA_HOME), then run "
+                next_step="fix what is said here (sink.spark in the configuration, JAVA_HOME), then run "
                 "`cdc-pipeline doctor`; `python -m cdc_pipeline.sink.jars` fetches Spark's jars again",
-            ) from error
+            ) from None
         _set_sql(session)
         if not self._is_guest:
             session.sparkContext.setLogLevel("ERROR")

@@ -22,6 +22,7 @@ from cdc_pipeline.sink.delta_log import is_maintenance, is_of_batch, read_commit
 from cdc_pipeline.sink.lake import LakePaths, list_numbers, read_json
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable
 from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.table_facts import with_facts
 from cdc_pipeline.sink.tables import check_owner
 from cdc_pipeline.sink.transactions import STEPS_PER_BATCH
 
@@ -42,7 +43,7 @@ def read_cut(paths: LakePaths, number: int) -> Cut:
     Raises:
         LakeStateError: it is not there or cannot be understood.
     """
-    return _read(Cut, paths.cut(number), paths.source, number)
+    return with_facts(paths, _read(Cut, paths.cut(number), paths.source, number))
 
 
 def read_record(paths: LakePaths, number: int) -> BatchRecord:
@@ -202,5 +203,5 @@ def _read(kind: type[_Document], path: Path, source: str, number: int) -> _Docum
 
 
 def dump(document: BaseModel) -> str:
-    """JSON text of a cut or record."""
+    """Return the JSON text of a record; cuts are written by `table_facts.put_cut`."""
     return document.model_dump_json(indent=1)

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import CdcError, MergeError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.mode_columns import END_COLUMN, SEQ_COLUMN
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
@@ -136,13 +137,12 @@ def compare(
     except CdcError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise MergeError(
             "Spark could not compare the table with its source",
             table=sides.target.table,
-            got=f"{type(error).__name__}: {' '.join(lines[:3])[:600]}",
+            got=said_by(error),
             next_step="nothing was changed: verify again",
-        ) from error
+        ) from None
 
 
 def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path]) -> int:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cdc_pipeline.binlog.byte_buffer import DEFAULT_CHUNK_BYTES
 from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.compressed import EVENT_UNPACKED_BYTES_MAX
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import JournalMissingError, SourceIdentityError
@@ -41,10 +42,18 @@ class ArchiveSource:
     Args:
         directory: holds ``<base>.NNNNNN`` files of one log; other files are passed over.
         chunk_bytes: how much is read at a time.
+        unpacked_bytes_max: what one compressed event may unpack to.
     """
 
-    def __init__(self, directory: Path, *, chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
+    ) -> None:
         self.directory = directory
+        self._unpacked_bytes_max = unpacked_bytes_max
         self._chunk_bytes = chunk_bytes
         self._closed = threading.Event()
         self._heads: dict[tuple[str, int], JournalHead] = {}
@@ -92,7 +101,9 @@ class ArchiveSource:
         size_bytes = file.stat().st_size
         scanned = self._scans.get((file.name, size_bytes))
         if scanned is None:
-            scanned = self._scans[file.name, size_bytes] = scan(file, self._head(file))
+            scanned = self._scans[file.name, size_bytes] = scan(
+                file, self._head(file), unpacked_bytes_max=self._unpacked_bytes_max
+            )
         if scanned.failure is not None:
             return replace(scanned.end, offset=max(size_bytes, scanned.end.offset), gtid_set="")
         return scanned.end
@@ -150,7 +161,11 @@ class ArchiveSource:
 
     def ends_closed(self, position: Position) -> bool:
         last_type = -1
-        for chunk in read_journal(self._file(position.journal), stop_offset=position.offset):
+        for chunk in read_journal(
+            self._file(position.journal),
+            stop_offset=position.offset,
+            unpacked_bytes_max=self._unpacked_bytes_max,
+        ):
             last_type = int(chunk.events["event_type"][-1])
         return last_type in (EventType.ROTATE, EventType.STOP)
 
@@ -167,6 +182,7 @@ class ArchiveSource:
             journal_format=head.journal_format if offset > 4 else None,
             chunk_bytes=self._chunk_bytes,
             stop_offset=stop_offset,
+            unpacked_bytes_max=self._unpacked_bytes_max,
         ):
             if self._closed.is_set():
                 return

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog import gtid
+from cdc_pipeline.binlog.compressed import EVENT_UNPACKED_BYTES_MAX
 from cdc_pipeline.binlog.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.position.gtid_sets import parse_gtid_set
@@ -37,7 +38,7 @@ def flavor_of(head: JournalHead) -> Flavor:
     return "mariadb" if head.journal_format.is_mariadb else "mysql"
 
 
-def scan(file: Path, head: JournalHead) -> JournalScan:
+def scan(file: Path, head: JournalHead, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> JournalScan:
     """Read a journal to its end, or to the first thing that is wrong with it."""
     transactions = TransactionPass()
     found: dict[str, list[NDArray[np.int64]]] = {}
@@ -45,7 +46,7 @@ def scan(file: Path, head: JournalHead) -> JournalScan:
     offset, timestamp_s, server_id = 4, 0, 0
     failure: CdcError | None = None
     try:
-        for chunk in read_journal(file):
+        for chunk in read_journal(file, unpacked_bytes_max=unpacked_bytes_max):
             grouped = transactions.step(chunk)
             boundaries = grouped.bounds.boundaries
             whole = int(boundaries[-1]) if len(boundaries) else 0

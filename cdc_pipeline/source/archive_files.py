@@ -20,6 +20,7 @@ import numpy as np
 from cdc_pipeline.binlog import format_description, gtid
 from cdc_pipeline.binlog.byte_buffer import DEFAULT_CHUNK_BYTES, ByteBuffer
 from cdc_pipeline.binlog.chunk import Chunk, JournalFormat
+from cdc_pipeline.binlog.compressed import EVENT_UNPACKED_BYTES_MAX
 from cdc_pipeline.binlog.event_types import ENCRYPTED_MAGIC, HEADER_BYTES, MAGIC, EventType
 from cdc_pipeline.binlog.framing import EventFramer, EventHeader, parse_header
 from cdc_pipeline.binlog.framing_kernel import EVENT_BYTES_MAX, walk_lengths
@@ -138,18 +139,20 @@ def read_journal(
     journal_format: JournalFormat | None = None,
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
     stop_offset: int | None = None,
+    unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
 ) -> Iterator[Chunk]:
     """Chunks of a journal from `offset`, which is an event boundary.
 
     Args:
         journal_format: needed where `offset` is above 4.
         stop_offset: end before this offset; None reads to the end of the file.
+        unpacked_bytes_max: what one compressed event may unpack to.
 
     Raises:
         BinlogError: after everything before it was delivered.
         PositionError: `stop_offset` lies inside an event, or past the end.
     """
-    framer = EventFramer(file.name, offset=offset, journal_format=journal_format)
+    framer = EventFramer(file.name, offset=offset, journal_format=journal_format, unpacked_bytes_max=unpacked_bytes_max)
     buffer = ByteBuffer(chunk_bytes)
     with open_journal(file) as handle:
         handle.seek(offset)

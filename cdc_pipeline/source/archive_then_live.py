@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from cdc_pipeline.binlog.chunk import Chunk, JournalFormat
+from cdc_pipeline.binlog.compressed import EVENT_UNPACKED_BYTES_MAX
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.same_log import begin_again
 from cdc_pipeline.position.start import locate_gtid_set
 from cdc_pipeline.source.archive import ArchiveSource
 from cdc_pipeline.source.archive_ends import preceding_set, scan
@@ -57,12 +59,14 @@ class ArchiveThenLive:
     Args:
         live: the running server.
         directory: copies of its journals, under the names that it gave them.
+        unpacked_bytes_max: what one compressed event of them may unpack to.
     """
 
-    def __init__(self, live: Source, directory: Path) -> None:
+    def __init__(self, live: Source, directory: Path, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> None:
         self.live = live
         self.directory = directory
-        self._archive = ArchiveSource(directory)
+        self._unpacked_bytes_max = unpacked_bytes_max
+        self._archive = ArchiveSource(directory, unpacked_bytes_max=unpacked_bytes_max)
         self._ways: dict[tuple[Position, str], _Way] = {}
 
     @property
@@ -152,7 +156,10 @@ class ArchiveThenLive:
 
         if not isinstance(self.live, LiveSource):
             return self.live.catalog(captured, since=since)
-        return self.live.catalog(captured, since=since, log=lambda live: ArchiveThenLive(live, self.directory))
+        return self.live.catalog(captured, since=since, log=self._over)
+
+    def _over(self, live: Source) -> ArchiveThenLive:
+        return ArchiveThenLive(live, self.directory, unpacked_bytes_max=self._unpacked_bytes_max)
 
     def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
         """Of the server."""
@@ -265,6 +272,7 @@ class ArchiveThenLive:
                 file.name, f"one created at {live.created_s} or before", head.journal_format.created_s
             )
         archived = {file.name: file for file in self._files()}
+        self._check_tails({name: file.stat().st_size for name, file in archived.items()})
         common = [info.journal for info in self.live.journals() if info.journal in archived]
         if common:
             theirs = self._live_format(common[-1])
@@ -278,8 +286,23 @@ class ArchiveThenLive:
         if self.live.end_position().gtid_set:
             self._check_sets(file, head, oldest)
 
+    def _check_tails(self, archived_bytes: dict[str, int]) -> None:
+        """Raise if an archived copy is longer than the server's own journal: the server has lost its end (K24)."""
+        for info in self.live.journals():
+            if archived_bytes.get(info.journal, 0) > info.size_bytes:
+                raise SourceIdentityError(
+                    "the archive holds more of a journal than the server: the server was set back to an earlier state",
+                    journal=info.journal,
+                    offset=info.size_bytes,
+                    setting=_SETTING,
+                    expected=f"at least {archived_bytes[info.journal]} bytes, as in {self.directory}",
+                    got=f"{info.size_bytes} bytes",
+                    next_step=f"take the copies of {info.journal} and later out of the archive; if changes from them "
+                    f"were applied, {begin_again()}",
+                )
+
     def _check_sets(self, file: Path, head: JournalHead, oldest: Position) -> None:
-        scanned = scan(file, head)
+        scanned = scan(file, head, unpacked_bytes_max=self._unpacked_bytes_max)
         if scanned.failure is not None:
             raise scanned.failure
         ours, purged = self._set(scanned.end.gtid_set), self._set(oldest.gtid_set)

@@ -20,6 +20,7 @@ import hashlib
 import re
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final
@@ -239,25 +240,55 @@ class _Stream:
         self._end = end
         self._end_number = journal_number(end.journal)
         self._by_gtid = by_gtid
-        self._framer = EventFramer(start.journal, offset=start.offset, dump=True, prefix_bytes=PREFIX_BYTES)
-        self._packets = PacketBuffer(_POOL, room_bytes=READ_BYTES)
+        self._framer = EventFramer(
+            start.journal,
+            offset=start.offset,
+            dump=True,
+            prefix_bytes=PREFIX_BYTES,
+            unpacked_bytes_max=source.config.unpacked_bytes_max,
+        )
+        self._packets = PacketBuffer(_POOL, room_bytes=READ_BYTES, packet_bytes_max=source.config.packet_bytes_max)
         self._must_check_journal = not by_gtid
         self._next = (start.journal, start.offset)
+        self._furthest = ((0, 0), 0)  # the last place that was passed, and how much of an event had come there
+        self._still_s = 0.0  # of receiving, since then
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, then the error that kept the end from being reached, if one did."""
         most_bytes = READ_BYTES  # the first chunk is small: who wants to see a journal's head waits for little
         stop: PacketEnd | CdcError | str | None = None
         while stop is None:
+            began_s = time.monotonic()
             stop = self._fill(min(most_bytes, self._left_bytes()))
+            took_s = time.monotonic() - began_s
             # Also after a failure: what came before it counts, and the error tells the place after it.
             reached = yield from self._frame()
             if reached:
                 return
+            if stop is None and not self._moves(took_s):
+                stop = f"nothing but heartbeats came for {self._still_s:.0f} s"
             most_bytes = min(2 * most_bytes, CHUNK_BYTES)
         if isinstance(stop, PacketEnd):
             raise self._end_early(stop)
-        raise self._lost(stop) if isinstance(stop, str) else stop
+        if isinstance(stop, str):
+            raise self._lost(stop)
+        stop.journal, stop.offset = self._framer.journal, self._framer.offset  # packets know no journals
+        raise stop
+
+    def _moves(self, took_s: float) -> bool:
+        """Return whether the server has passed a new place, or sent more of an event, within the read timeout.
+
+        A server that only sends heartbeats would keep a run for ever (K25).
+        """
+        place = (journal_number(self._framer.journal), self._passed_offset())
+        partial_bytes = self._packets.partial_bytes
+        if place > self._furthest[0]:
+            self._furthest, self._still_s = (place, partial_bytes), 0.0
+        elif partial_bytes > self._furthest[1]:
+            self._furthest, self._still_s = (self._furthest[0], partial_bytes), 0.0
+        else:
+            self._still_s += took_s
+        return self._still_s < self._source.config.read_timeout_s
 
     def _left_bytes(self) -> int:
         """What is read for at most: a server whose log grows sends on behind the end."""
@@ -271,6 +302,7 @@ class _Stream:
         journal_format = self._framer.journal_format
         packets.expect_checksums(journal_format is None or journal_format.checksum_bytes > 0)
         timeout_s = self._source.config.read_timeout_s
+        late_s = time.monotonic() + timeout_s
         try:
             while True:
                 ended, received = None, Received.FAILED
@@ -288,7 +320,7 @@ class _Stream:
                     return "the server closed the connection"
                 if received is Received.TIMEOUT:
                     raise TimeoutError
-                if packets.event_bytes >= goal_bytes or packets.is_full:
+                if packets.event_bytes >= goal_bytes or packets.is_full or time.monotonic() >= late_s:
                     return None
         except CdcError as error:
             return error

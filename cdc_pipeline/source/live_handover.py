@@ -19,7 +19,7 @@ import contextlib
 import socket
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pymysql
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from cdc_pipeline.config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, PositionError
 from cdc_pipeline.position.position import Flavor
 from cdc_pipeline.source import server_errors
-from cdc_pipeline.source.server import connection_arguments
+from cdc_pipeline.source.server import connection_arguments, open_connection
 
 _DUMP: Final = 0x12
 _DUMP_GTID: Final = 0x1E
@@ -189,7 +189,7 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
     def connect(**settings: Any) -> _HandedOver:
         if opened:
             raise AssertionError("the library must not connect twice")
-        connection = _HandedOver(**settings)
+        connection = cast(_HandedOver, open_connection(config, _HandedOver, **settings))
         connection.own_command = request.own_command(replica.server_id)
         opened.append(connection)
         return connection

@@ -5,7 +5,7 @@ Rules:
   can be in a buffer of its own. From COM_STMT_EXECUTE to the end of its result the socket is ours.
 - A result that is left before its end leaves the connection in the middle of it: it is killed on the server through a
   second connection, then closed, and never used again.
-- Besides `live_handover` only this module knows names of pymysql that begin with an underscore.
+- Besides `live_handover` and `login` only this module knows names of pymysql that begin with an underscore.
 
 Source: MySQL client/server protocol, "Prepared Statements": COM_STMT_PREPARE, COM_STMT_EXECUTE, COM_STMT_CLOSE.
 """
@@ -25,15 +25,14 @@ from cdc_pipeline.binlog.result_set import ResultSet
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.config import LiveSourceConfig
 from cdc_pipeline.source import server_errors
-from cdc_pipeline.source.server import Row, StatementError, connection_arguments
+from cdc_pipeline.source.server import Row, StatementError, open_connection
 
 _PREPARE: Final = 0x16
 _EXECUTE: Final = 0x17
 _CLOSE: Final = 0x19
 _INTERRUPTED: Final = 1317  # a statement was killed; its connection lives on
 
-# A server that sorts or filters sends nothing for long; a peer that is gone is told by TCP (`_watch_peer`).
-_ANSWER_TIMEOUT_S: Final = 6 * 3600
+# A server that sorts or filters sends nothing for long; TCP tells that a peer is gone.
 _KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
 
 
@@ -50,9 +49,7 @@ class RowConnection:
         self.broken = False
         self._config = config
         try:
-            self._connection: Connection[Any] = Connection(
-                **{**connection_arguments(config), "read_timeout": max(config.read_timeout_s, _ANSWER_TIMEOUT_S)}
-            )
+            self._connection: Connection[Any] = open_connection(config)
         except (pymysql.Error, OSError, RuntimeError) as error:
             raise server_errors.connect_error(error, address=self.address, user=config.user) from None
         self._socket: socket.socket = self._connection._sock  # type: ignore[attr-defined]
@@ -60,6 +57,12 @@ class RowConnection:
         for name, value in _KEEPALIVE:
             if hasattr(socket, name):  # not on every system
                 self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def allow_slow_answers(self) -> None:
+        """From now on wait for `row_timeout_s`: the server computes whole tables."""
+        self._connection._read_timeout = max(  # type: ignore[attr-defined]
+            self._config.read_timeout_s, self._config.row_timeout_s
+        )
 
     @property
     def encrypted(self) -> bool:
@@ -78,6 +81,9 @@ class RowConnection:
                 cursor.execute(sql, tuple(arguments) or None)
                 names = [column[0] for column in cursor.description or ()]
                 return names, list(cursor.fetchall())
+        except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
+            self.broken = True
+            raise server_errors.asks_for_file(self.address) from None
         except (pymysql.Error, OSError) as error:
             raise self._failed(error) from None
 
@@ -96,6 +102,9 @@ class RowConnection:
             )
         except (pymysql.Error, OSError) as error:
             raise self._failed(error) from None
+        # Rows are read past pymysql, which would set its own timeout before each answer.
+        self._socket.settimeout(self._connection._read_timeout)  # type: ignore[attr-defined]
+        self._connection._current_timeout = self._connection._read_timeout  # type: ignore[attr-defined]
         try:
             while True:
                 batch = result.take()
@@ -149,7 +158,7 @@ class RowConnection:
         # A server that computes does not notice a closed socket before it sends.
         with (
             contextlib.suppress(pymysql.Error, OSError, RuntimeError),
-            contextlib.closing(Connection(**connection_arguments(self._config))) as other,
+            contextlib.closing(open_connection(self._config)) as other,
         ):
             other.query(f"KILL {self._thread_id:d}")
         self._connection._force_close()  # type: ignore[attr-defined]

@@ -25,6 +25,7 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, encode_mysql_binary, parse_gtid_set
 from cdc_pipeline.position.position import Flavor, Position
+from cdc_pipeline.position.same_log import begin_again
 from cdc_pipeline.source.server import ServerConnection, StatementError
 
 _FIRST_OFFSET = 4
@@ -125,6 +126,40 @@ def validate_gtid_set(server: ServerConnection, position: Position) -> None:
             expected=f"all transactions after {position.gtid_set}",
             got=f"{purged} is in no journal any more",
             next_step=_GAP_STEP,
+        )
+    if isinstance(start, MariadbGtidSet):
+        _check_holds(server, position, start.position())
+
+
+def _check_holds(server: ServerConnection, position: Position, start: MariadbGtidSet) -> None:
+    """Check that the very transactions that `start` names are in the log of a MariaDB server (K24).
+
+    A number stands for a place in its domain, whoever wrote it: a server that went on without the last transactions of
+    another one has the same numbers, and other transactions.
+
+    Raises:
+        SourceIdentityError: the domain has gone on, and the transaction's own server has not come that far in it.
+    """
+    state = _set(server.value("SELECT @@GLOBAL.gtid_binlog_state") or "", "mariadb")
+    # What a replica began after (a restored backup) need not be in its own log.
+    began_after = _set(server.value("SELECT @@GLOBAL.gtid_slave_pos") or "", "mariadb").last
+    reached: dict[int, int] = {}
+    for (domain, _), number in state.last.items():
+        reached[domain] = max(number, reached.get(domain, 0))
+    missing = {
+        key: number
+        for key, number in start.last.items()
+        if state.last.get(key, 0) < number <= reached.get(key[0], 0) and began_after.get(key) != number
+    }
+    if missing:
+        raise SourceIdentityError(
+            f"the log of {server.address} does not hold the last transaction that was read: it went on without it",
+            journal=position.journal,
+            offset=position.offset,
+            setting="gtid_binlog_state",
+            expected=f"{MariadbGtidSet(missing)} in it",
+            got=str(state),
+            next_step=begin_again(),
         )
 
 

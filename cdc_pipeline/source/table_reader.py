@@ -155,8 +155,9 @@ class TableReader:
             )
         connection = self._open()
         result = ResultSet(
-            plan, is_mariadb=self.flavor == "mariadb", batch_rows=batch_rows, batch_bytes=self._batch_bytes
-        )
+            plan, is_mariadb=self.flavor == "mariadb", batch_rows=batch_rows, batch_bytes=self._batch_bytes,
+            packet_bytes_max=self.config.packet_bytes_max,
+        )  # fmt: skip
         self._reading = True
         try:
             if where:
@@ -198,6 +199,7 @@ class TableReader:
                 got=f"error {error.number}: {error.text}",
                 next_step="see the server's documentation of this error",
             ) from None
+        connection.allow_slow_answers()
         self._connection = connection
         return connection
 

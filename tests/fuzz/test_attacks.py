@@ -1,7 +1,7 @@
 """Journals made to do harm: numbers near 2**63, bombs, loops without bytes, lengths behind the end.
 
-All are whole events with right checksums; each ends in a CdcError with journal and offset, or in rows, within seconds
-and within MEMORY_BYTES_MAX.
+All are whole events with right checksums; each ends in a CdcError with journal and offset, or in rows, within
+MEMORY_BYTES_MAX. What loops for ever meets the suite's timeout.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import resource
 import struct
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -31,7 +30,6 @@ from tests.fuzz.runner import address_space_bytes
 from tests.grouping.journal_builder import gtid_body, query_body
 
 MEMORY_BYTES_MAX = 300 << 20
-SECONDS_MAX = 10.0
 GOLDEN = Path(__file__).parents[1] / "golden"
 HUGE = (2**32 - 1, 2**32, 2**60, 2**62, 2**63 - 8, 2**63 - 1, 2**63, 2**64 - 1)
 LONG, SHORT_TEXT, ENUM, SET, STRING, JSON, DOUBLE, FLOAT = 3, 15, 247, 248, 254, 245, 5, 4
@@ -90,7 +88,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    """Kernels are compiled before a time is taken."""
+    """Compile the kernels before memory is limited."""
     for file in sorted(GOLDEN.glob("*.000001")):
         for read in judge.READERS:
             with suppress(CdcError):
@@ -117,7 +115,6 @@ def outcome(folder: Path, data: bytes) -> tuple[list[dict[str, Any]], CdcError |
 
 
 def _outcome(file: Path, data: bytes) -> tuple[list[dict[str, Any]], CdcError | None]:
-    started = time.monotonic()
     for read in judge.READERS:
         try:
             read(file, data)
@@ -130,7 +127,6 @@ def _outcome(file: Path, data: bytes) -> tuple[list[dict[str, Any]], CdcError | 
     except CdcError as error:
         failure = error
         judge.check_error(error)
-    assert time.monotonic() - started < SECONDS_MAX
     return [judge.parse_line(line) for line in lines], failure
 
 

@@ -141,3 +141,16 @@ def test_p5_an_archive_whose_last_copy_is_not_whole_is_refused(log: Log) -> None
     source.validate_position(log.start)
     with pytest.raises(DamagedJournalError, match="no GTIDs"):
         list(proved(source, log.start, source.end_position()))
+
+
+def test_k24_an_archive_that_holds_more_of_a_journal_than_the_server_stops_by_name(log: Log) -> None:
+    """A server that lost the end of its log in a power cut, after the archive had been given it."""
+    log.keep(1, 2, 3, 4, 5, 6)
+    log.source().validate_position(log.start)
+    copy = log.archive / log.all_files[4].name
+    longer = copy.read_bytes() + b"x"
+    copy.write_bytes(longer)
+    with pytest.raises(SourceIdentityError, match="set back to an earlier state") as caught:
+        log.source().validate_position(log.start)
+    assert caught.value.journal == copy.name
+    assert str(len(longer)) in str(caught.value.expected)

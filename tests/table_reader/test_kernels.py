@@ -15,7 +15,7 @@ from cdc_pipeline.binlog.kernels import result_rows as kernel
 from cdc_pipeline.binlog.result_columns import ResultPlan, column_definition, result_plan
 from cdc_pipeline.binlog.result_set import KEPT_BYTES, ResultSet
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.errors import BinlogError, CdcError, TableChangedError
+from cdc_pipeline.errors import BinlogError, CdcError, SizeLimitError, TableChangedError
 
 # -- what a server sends, in plain Python -----------------------------------------------------------------------------
 
@@ -327,6 +327,27 @@ def test_rows_around_the_packets_size(size: int) -> None:
     assert [row["b"] for batch in batches for row in batch.rows.to_pylist()] == contents
     assert len(result._data) <= KEPT_BYTES
     assert len(result._out) == 1 << 20
+
+
+def test_k25_f18_a_row_larger_than_the_limit_stops_at_its_header() -> None:
+    size = 0xFFFFFF + 100
+    data = stream(TWO, [two(1, b"a"), two(2, b"x" * size)])
+    row_bytes = len(binary_row(two(2, b"x" * size)))
+    batches, _ = read(table(NUMBER, BYTES), data, packet_bytes_max=row_bytes)
+    assert sum(len(batch) for batch in batches) == 2
+    second = len(data) - len(packet(EOF_PACKET, 0)) - (row_bytes - 0xFFFFFF) - 4  # header of the row's second packet
+    endless = data[:second] + b"\xff\xff\xff" + data[second + 3 :]
+    with pytest.raises(SizeLimitError) as caught:
+        read(table(NUMBER, BYTES), endless, packet_bytes_max=row_bytes)
+    assert caught.value.setting == "source.packet_bytes_max"
+    assert caught.value.table == "d.t"
+    assert caught.value.got == f"{2 * 0xFFFFFF} bytes or more"
+
+
+@pytest.mark.parametrize("count", [b"\0", b"\xfc\x01\x10", b"\xfe" + bytes(7) + b"\x7f"])
+def test_k25_a_result_of_columns_that_no_table_has_stops_before_their_definitions(count: bytes) -> None:
+    with pytest.raises(BinlogError, match="columns that no table can have"):
+        read(table(NUMBER, BYTES), packet(count, 1))
 
 
 def test_an_error_in_the_middle_keeps_the_rows_before_it() -> None:

@@ -43,7 +43,7 @@ def _end(context: Context) -> Iterator[Told]:
 
     context.source  # noqa: B018  (its check has passed)
     last = journal_files(context.archive_config.directory)[-1]
-    found = scan(last, read_head(last))
+    found = scan(last, read_head(last), unpacked_bytes_max=context.archive_config.unpacked_bytes_max)
     if found.failure is not None:
         yield Told.of(found.failure)
     elif found.end.offset < last.stat().st_size:
