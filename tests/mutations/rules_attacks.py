@@ -407,6 +407,22 @@ _JVM: Final = "sink/test_jvm.py::"
 _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
+        "a secret of the settings is no argument of the JVM",
+        "sink/spark.py",
+        "for name, value in settings.items() if not is_secret(name, value)}",
+        "for name, value in settings.items()}",
+        _JVM + "test_k26_secrets_are_no_arguments_and_are_given_to_spark",
+    ),
+    Mutation(
+        "K26",
+        "a secret that only arguments can carry is refused",
+        "spark_config.py",
+        "if _OF_START.fullmatch(name) and is_secret(name, text):",
+        "if False:",
+        _JVM + "test_k26_a_secret_that_only_arguments_can_carry_is_refused",
+    ),
+    Mutation(
+        "K26",
         "clear text is sent over checked TLS alone",
         "source/login.py",
         "(name in _CLEAR_TEXT and _is_verified(connection))",
