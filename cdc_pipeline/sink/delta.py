@@ -215,12 +215,7 @@ class DeltaSink:
             return self.read_cut(number)
         previous = self.read_cut(number - 1) if number > 1 else None
         failing = dict(given_up or {})
-        with time_limit(self._config.batch_timeout_s, self.spark.cancel) as is_late:
-            logs, failures, merged = self._apply(record, without=failing)
-        if is_late():
-            for failure in failures.values():
-                if isinstance(failure, MergeError):
-                    failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
+        logs, failures, merged = self._apply(record, without=failing)
         if failures:
             failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
         self._on_joint("before_cut")
@@ -282,7 +277,10 @@ class DeltaSink:
         merged = False
         session = self.spark.session()
         properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
-        with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
+        with (
+            time_limit(self._config.batch_timeout_s, self.spark.cancel) as is_late,
+            ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads,
+        ):
             fixed = self._config.spark.settings
             running = {
                 threads.submit(
@@ -306,6 +304,10 @@ class DeltaSink:
                 logs[running[done].table] = done.result()
                 merged = True
                 self._on_joint("between_merges")
+        if is_late():
+            for failure in failures.values():
+                if isinstance(failure, MergeError):
+                    failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
         return logs, failures, merged
 
     def _suspendable(
