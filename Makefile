@@ -55,6 +55,11 @@ torture-load: setup ## loads under constant writes and DDL, killed at random: TO
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.load.torture $(TORTURE_ARGS)
 
+.PHONY: torture-secrets
+torture-secrets: setup ## passwords, salts, masked values and literals through every command and failure, then searched for: SEED=1
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.torture_secrets --seed $(SEED) $(TORTURE_ARGS)
+
 .PHONY: readers
 readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT
 	@$(BIN)/python -m tests.servers.install mysql

@@ -36,7 +36,7 @@ from cdc_pipeline.sink_config import MaintenanceConfig as MaintenanceConfig
 from cdc_pipeline.sink_config import SinkConfig as SinkConfig
 from cdc_pipeline.sink_config import SparkConfig as SparkConfig
 from cdc_pipeline.snapshot_config import SnapshotConfig as SnapshotConfig
-from cdc_pipeline.storage_config import LakeUri
+from cdc_pipeline.storage_config import LakeUri, check_lake_path
 from cdc_pipeline.target_config import Section, TargetRule, checked_patterns
 
 SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
@@ -44,12 +44,21 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class TlsConfig(Section):
-    """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for."""
+    """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for.
 
-    mode: Literal["off", "preferred", "verify_ca", "verify"] = "verify"
+    `verify_ca` needs a `ca_file`: the system's authorities sign anybody's certificate, and the name is not checked.
+    """
+
+    mode: Literal["off", "preferred", "required", "verify_ca", "verify"] = "verify"
     ca_file: Path | None = None
     certificate_file: Path | None = None
     key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _authority(self) -> TlsConfig:
+        if self.mode == "verify_ca" and self.ca_file is None:
+            raise ValueError("verify_ca needs ca_file, the certificate of the server's own authority; or use verify")
+        return self
 
 
 class PositionConfig(Section):
@@ -188,10 +197,14 @@ class AcceptConfig(Section):
 
 
 class TablesConfig(Section):
-    """Shell patterns over ``schema.table``; system schemas are never captured."""
+    """Shell patterns over ``schema.table``; system schemas are never captured.
+
+    A pattern of `include` that has never matched a table fails the run, unless `allow_empty` says that it may.
+    """
 
     include: tuple[str, ...] = ("*.*",)
     exclude: tuple[str, ...] = ()
+    allow_empty: bool = False
 
     shadow_tables: tuple[str, ...] = SHADOW_TABLES
 
@@ -345,7 +358,12 @@ def load_config(file: Path) -> PipelineConfig:
         raise ConfigMistakes(file, mistakes) from None
     if mistakes:
         raise ConfigMistakes(file, mistakes)
-    return _absolute_paths(config, file.resolve().parent)
+    config = _absolute_paths(config, file.resolve().parent)
+    try:
+        check_lake_path(str(config.sink.lake_path))
+    except ValueError as error:
+        raise ConfigMistakes(file, [Mistake(path="sink.lake_path", message=str(error))]) from None
+    return config
 
 
 def list_config_files(jobs_directory: Path) -> list[Path]:
@@ -376,7 +394,7 @@ def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake]) -> An
 _UNION_BRANCHES = {
     "live", "archive", "PositionConfig", "TimeConfig", "GtidConfig", "TransactionsBoundConfig", "GtidBoundConfig",
     "TimeBoundConfig", "BytesBoundConfig", "SecondsBoundConfig",
-    "literal['earliest','latest']", "literal['end_of_log']",
+    "literal['earliest','latest']", "literal['end_of_log']", "[key]",
 }  # fmt: skip
 _EITHER = {
     "start": "expected 'earliest', 'latest', {journal: ..., offset: ...}, {time: ...} with or without a journal, or "

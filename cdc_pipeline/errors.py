@@ -5,6 +5,7 @@ Rules:
   what was expected and what was got, and the next step to take.
 - `retryable` is a property of the class: True where the same run, started again unchanged, can succeed. That of
   suspended targets alone depends on their causes.
+- `needs_reload` likewise: True if only a load of the table can help, and reading the log again cannot.
 - Messages never hold secrets: no passwords, no connection strings, no row values of masked columns.
 """
 
@@ -28,6 +29,7 @@ class CdcError(Exception):
     """
 
     retryable: bool = False
+    needs_reload: bool = False
 
     def __init__(
         self,
@@ -95,6 +97,10 @@ class ConfigError(CdcError):
     """The configuration is wrong. Exit code 2."""
 
 
+class NothingMatchedError(ConfigError):
+    """Patterns of tables have never matched one; everything else of the run is done."""
+
+
 class RuntimeSetupError(CdcError):
     """Java, Delta's jars or another part of this machine is missing or damaged."""
 
@@ -116,6 +122,10 @@ class ServerUnreachableError(SourceError):
     """No connection, or the connection broke."""
 
     retryable = True
+
+
+class InsecureLoginError(SourceError):
+    """The server asks for the password in a way that would give it away (K26). It was not sent."""
 
 
 class TableReadError(SourceError):
@@ -273,6 +283,21 @@ class OverlapUndecidedError(SchemaError):
     Attributes:
         targets: names of those targets.
     """
+
+    def __init__(self, what: str, *, targets: tuple[str, ...], **rest: Any) -> None:
+        super().__init__(what, **rest)
+        self.targets = targets
+
+
+class ContentUnknownError(SchemaError):
+    """A table has taken a captured name by RENAME, and the pipeline does not have its rows in the form that the name's
+    target needs (K28).
+
+    Attributes:
+        targets: names of the targets that still hold the rows of the table before it.
+    """
+
+    needs_reload = True
 
     def __init__(self, what: str, *, targets: tuple[str, ...], **rest: Any) -> None:
         super().__init__(what, **rest)

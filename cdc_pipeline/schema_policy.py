@@ -28,11 +28,14 @@ class SchemaChangePolicy(BaseModel):
         widen: apply: the column's type grows where the new one holds all values of the old (type widening).
         incompatible: stop. new_column: a column ``c__v2`` gets the values from then on. rewrite: existing values are
             converted where the result is certain, else the table stops.
+        generated_columns: of a table of which it is not known whether it has any (its CREATE TABLE is not in the
+            journals, and there is no server to ask). stop: a change of a column's type stops. none: it has none.
         convert_charset: record: a conversion that loses nothing is recorded, another one stops. stop: any stops.
         change_key: certain: the same columns in another order. apply: any key of columns whose values stay. stop.
         truncate: apply: the rows go as the target's mode tells it. keep: they stay.
         drop_table: keep: the target stays as it is. apply: its rows go as the mode tells it.
-        rename_table: follow: the target goes on with its table under the new name. keep: it stays as it is.
+        rename_table: by_name: each name's target takes over the rows of the table that has the name now. follow: the
+            target goes on with its table under the new name, and keeps its own name. keep: it stays as it is. stop.
         swap: follow: a swap by gh-ost or pt-online-schema-change changes the target by what was made of the shadow.
         partition_rows: stop, or keep: rows that partitions took along stay in the target.
         unreadable: catalog: a text that cannot be read is passed where the catalog proves that no column changed.
@@ -44,11 +47,12 @@ class SchemaChangePolicy(BaseModel):
     rename_column: Literal["apply", "new_column", "stop"] = "apply"
     widen: Literal["apply", "stop"] = "apply"
     incompatible: Literal["stop", "new_column", "rewrite"] = "stop"
+    generated_columns: Literal["stop", "none"] = "stop"
     convert_charset: Literal["record", "stop"] = "record"
     change_key: Literal["certain", "apply", "stop"] = "certain"
     truncate: Literal["apply", "keep", "stop"] = "apply"
     drop_table: Literal["keep", "apply", "stop"] = "keep"
-    rename_table: Literal["follow", "keep", "stop"] = "follow"
+    rename_table: Literal["by_name", "follow", "keep", "stop"] = "by_name"
     swap: Literal["follow", "stop"] = "follow"
     partition_rows: Literal["stop", "keep"] = "stop"
     unreadable: Literal["catalog", "stop"] = "catalog"

@@ -10,7 +10,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
-from cdc_pipeline.storage_config import LakeUri, StorageConfig, parse_uri
+from cdc_pipeline.spark_config import SparkConfig as SparkConfig
+from cdc_pipeline.storage_config import LakeUri, StorageConfig, check_lake_path, parse_uri
 from cdc_pipeline.target_config import Mode, RowPolicies, Section
 
 _DURATION = re.compile(r"(\d{1,6}) *(minute|hour|day|week)s?")
@@ -33,19 +34,6 @@ READER_PRESETS: Final = {
 }
 
 
-class SparkConfig(Section):
-    """The Spark session that merges. Settings are passed as they are and win over the project's own."""
-
-    master: str = "local[*]"
-    driver_memory: str = "2g"
-    settings: dict[str, str] = Field(default_factory=dict)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether executors are threads of the driver: with `local` and `local[...]`, no other master."""
-        return self.master == "local" or self.master.startswith("local[")
-
-
 class CatalogConfig(Section):
     """Registration of the tables in the catalog of the Spark session, under names made of the target's.
 
@@ -65,9 +53,11 @@ class CatalogConfig(Section):
 
 def _lake_path(value: object) -> object:
     if isinstance(value, Path | LakeUri):
+        check_lake_path(str(value))
         return value
     if not isinstance(value, str) or not value:
         raise ValueError("expected a path, or an address such as s3a://bucket/folder")
+    check_lake_path(value)
     return parse_uri(value) or Path(value)
 
 

@@ -124,6 +124,18 @@ class LakeUri:
         return PurePosixPath(*self.parts[len(other.parts) :])
 
 
+def check_lake_path(text: str) -> None:
+    """Refuse a path with characters that Hadoop reads as a pattern or an escape, or that no terminal shows.
+
+    Raises:
+        ValueError: it has one.
+    """
+    odd = sorted({character for character in text if character in "%?*[]{}\\" or not character.isprintable()})
+    if odd:
+        shown = " ".join(ascii(character) for character in odd)
+        raise ValueError(f"a lake's path cannot hold {shown}: it means something else to Hadoop; choose another folder")
+
+
 def parse_uri(text: str) -> LakeUri | None:
     """The address that `text` is; None for a path of the local disk.
 

@@ -21,15 +21,16 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, m
 
 from cdc_pipeline.expressions import read_expression
 from cdc_pipeline.schema_policy import SchemaChangePolicy
+from cdc_pipeline.table_names import TablePattern, split_table_name, table_name
 
 Mode = Literal["mirror", "soft_delete", "history", "changelog"]
 Keyless = Literal["changelog", "row_hash", "stop"]
 
-TABLE_PATTERN: Final = re.compile(r"[^.\s]+\.[^.\s]+")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_BOTH_NAMES: Final = "{schema}.{table}"
 _DEFAULT_NAMES: Final[dict[str, str]] = {
-    "mirror": "{schema}.{table}",
-    "soft_delete": "{schema}.{table}",
+    "mirror": _BOTH_NAMES,
+    "soft_delete": _BOTH_NAMES,
     "history": "{schema}.{table}_history",
     "changelog": "{schema}.{table}_changelog",
 }
@@ -154,7 +155,7 @@ class TargetRule(RowPolicies):
     mode: Mode = "mirror"
     name: str = ""
     shard_column: str | None = None
-    shard_value: str = "{schema}.{table}"
+    shard_value: str = _BOTH_NAMES
     key: tuple[str, ...] = ()
     keyless: Keyless = "changelog"
     track: tuple[str, ...] = ()
@@ -280,10 +281,13 @@ class TargetRule(RowPolicies):
 
     def target_name(self, schema: str, table: str) -> str:
         """Name ``schema.table`` of the target of a source table."""
-        return _filled(self.name or _DEFAULT_NAMES[self.mode], schema, table)
+        parts = split_table_name(self.name or _DEFAULT_NAMES[self.mode])
+        return table_name(*(_filled(part, schema, table) for part in parts))
 
     def shard_of(self, schema: str, table: str) -> str:
         """What the shard column holds in rows of a source table."""
+        if self.shard_value == _BOTH_NAMES:
+            return table_name(schema, table)
         return _filled(self.shard_value, schema, table)
 
     def mask_of(self, name: str) -> Mask | None:
@@ -299,8 +303,7 @@ class TargetRule(RowPolicies):
 def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
     """`value`, if each is a pattern over ``schema.table``. Raises ValueError."""
     for pattern in value:
-        if not TABLE_PATTERN.fullmatch(pattern):
-            raise ValueError(f"{pattern!r} is not a pattern such as shop.orders or shop.*")
+        TablePattern.parse(pattern)
     return value
 
 

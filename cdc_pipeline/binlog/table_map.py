@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from cdc_pipeline import table_names
 from cdc_pipeline.binlog.charsets import decode_text
 from cdc_pipeline.binlog.collations import BINARY_COLLATION, CHARACTER_BYTES_MAX, CHARSET_BY_COLLATION
 from cdc_pipeline.binlog.columns_wire import COMPRESSED, OLD_TEMPORAL, WireType, type_name
@@ -130,14 +131,14 @@ def parse(
         return _parse(raw, name, is_mariadb, known)
     except CdcError as error:
         error.journal, error.offset = journal, offset
-        error.table = None if name is None else f"{name.database}.{name.table}"
+        error.table = None if name is None else table_names.table_name(name.database, name.table)
         raise
     except ValueError as error:
         raise DamagedJournalError(
             "a table map ends too early or contradicts itself",
             journal=journal,
             offset=offset,
-            table=None if name is None else f"{name.database}.{name.table}",
+            table=None if name is None else table_names.table_name(name.database, name.table),
             got=error,
             next_step="fetch the journal again from its server",
         ) from None

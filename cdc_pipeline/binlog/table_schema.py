@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from cdc_pipeline.table_names import table_name
+
 
 class Kind(StrEnum):
     """Logical kind of a column, decided from the wire type, its metadata and the optional metadata."""
@@ -106,7 +108,7 @@ class TableSchema:
     @property
     def full_name(self) -> str:
         """``schema.table``."""
-        return f"{self.database}.{self.table}"
+        return table_name(self.database, self.table)
 
     @cached_property
     def column_names(self) -> tuple[str, ...]:

@@ -65,6 +65,10 @@ class LazyGroup(click.Group):
                 raise
             from cdc_pipeline.cli.output import show_error
 
+            if isinstance(error, OSError):
+                from cdc_pipeline.sink.file_failures import file_failure
+
+                error = file_failure(error) or error
             show_error(error, as_json=settings.as_json)
             if not isinstance(error, CdcError):
                 click.echo("an error without a name of its own: `cdc-pipeline --debug ...` shows its origin", err=True)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
-from cdc_pipeline.cli.output import emit_json
+from cdc_pipeline.cli.output import emit_json, note
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -259,7 +260,7 @@ def _write_files(settings: Settings, inspection: Inspection, chunks: Iterable[Fi
             raise click.exceptions.Exit(1)
         return
     for name, rows in files.files.items():
-        click.echo(f"{output / name}  {rows:,} rows")
+        click.echo(printable(f"{output / name}  {rows:,} rows"))
     if failure is not None:
         raise failure
 
@@ -280,7 +281,7 @@ def _note_bare(table: str, missing: tuple[str, ...]) -> None:
     from cdc_pipeline.pipeline.bare_table_maps import MEANINGS
 
     said = "; ".join(MEANINGS[what] for what in missing)
-    click.echo(f"note: the journal does not tell everything of {table}: {said}", err=True)
+    note(f"note: the journal does not tell everything of {table}: {said}")
 
 
 def _note_rest(inspection: Inspection) -> None:

@@ -8,6 +8,7 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.printable import printable
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -93,7 +94,7 @@ def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | Non
         return
     click.echo(f"-- cut {found.batch_number} of {source}, at {found.cursor.position}")
     for name in sorted(found.cursor.suspended):
-        click.echo(f"-- suspended, and left out: {' '.join(name.split())}")
+        click.echo(f"-- suspended, and left out: {printable(name)}")
     for statement in statements:
         click.echo(f"{statement};")
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results
+from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, styled
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
     from cdc_pipeline.pipeline.doctor.diagnosis import Area, Diagnosis, Finding
 
@@ -104,9 +105,9 @@ def _show(made: Diagnosis, *, show_all: bool, shown: Sequence[str] = ()) -> None
             troubled = {finding.check for finding in of_area if finding.severity != "ok"}
             names = [name for name in fine if name not in troubled and name not in shown]
             if names:
-                rows.add_row("[green]✓[/]", "", f"[dim]fine: {', '.join(names)}[/]")
+                rows.add_row(styled(("✓", "green")), "", styled((f"fine: {', '.join(names)}", "dim")))
         if rows.row_count:
-            out.print(f"\n[bold]{area}[/]")
+            out.print(styled("\n", (area, "bold")))
             out.print(rows)
     out.print()
     out.print(_summary(made), soft_wrap=True)
@@ -139,12 +140,10 @@ def _add(rows: Table, finding: Finding) -> None:
     rows.add_row(Text(sign, style=color), Text(finding.check, style=color), text)
 
 
-def _summary(made: Diagnosis) -> str:
+def _summary(made: Diagnosis) -> Text:
     counts = {severity: len(made.of(severity)) for severity in ("error", "warning", "note", "ok")}
-    parts = [
-        f"[{_SIGNS[severity][1]}]{count_of(count, severity)}[/]"
-        for severity, count in counts.items()
-        if count and severity != "ok"
-    ]
-    fine = f"{counts['ok']} fine"
-    return f"{made.source}: {', '.join([*parts, fine])}; examined in {made.seconds:.1f} s"
+    parts: list[str | tuple[str, str]] = []
+    for severity, count in counts.items():
+        if count and severity != "ok":
+            parts += [(count_of(count, severity), _SIGNS[severity][1]), ", "]
+    return styled(f"{made.source}: ", *parts, f"{counts['ok']} fine; examined in {made.seconds:.1f} s")

@@ -14,35 +14,61 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.foreign_words import said_by
+from cdc_pipeline.printable import printable, printable_lines
 
 _WIDTH_IN_FILES: Final = 160
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from cdc_pipeline.pipeline.load_state import LoadStatus
     from cdc_pipeline.position.cursor import OpenXa
 
 
 def emit_json(document: object) -> None:
-    """Write `document` as the one JSON document of this command."""
-    click.echo(json.dumps(document, indent=2, ensure_ascii=False, default=str))
+    """Write `document` as the one JSON document of this command.
+
+    Within strings what a terminal would obey is written as JSON's own escape: the document is the same.
+    """
+    lines = json.dumps(document, indent=2, ensure_ascii=False, default=str).split("\n")
+    click.echo("\n".join(line if printable(line) == line else json_escaped(line) for line in lines))
+
+
+def json_escaped(line: str) -> str:
+    """A line of a JSON document with everything escaped in it that is not plainly visible."""
+    return "".join(one if printable(one) == one else json.dumps(one)[1:-1] for one in line)
+
+
+def note(text: str) -> None:
+    """Write one line to standard error, as it can be shown."""
+    click.echo(printable(text), err=True)
 
 
 def results() -> Console:
     """Console for what was asked for."""
-    from rich.console import Console
+    from cdc_pipeline.cli.terminal import PlainConsole
 
     # Into a file or a pipe lines are not folded at the width of a terminal that is not there.
-    return Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else _WIDTH_IN_FILES)
+    return PlainConsole(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDTH_IN_FILES)
 
 
 def notes(stream: TextIO | None = None) -> Console:
     """Console for progress, notes and errors."""
-    from rich.console import Console
+    from cdc_pipeline.cli.terminal import PlainConsole
 
-    return Console(file=stream or sys.stderr, highlight=False)
+    return PlainConsole(file=stream or sys.stderr)
+
+
+def styled(*parts: str | tuple[str, str]) -> Text:
+    """Return a text of parts, each plain or with a style: ``styled(("shop", "bold"), ": ready")``."""
+    from rich.text import Text
+
+    return Text.assemble(
+        *(printable_lines(one) if isinstance(one, str) else (printable_lines(one[0]), one[1]) for one in parts)
+    )
 
 
 def xa_line(xa: OpenXa) -> str:
@@ -108,7 +134,7 @@ def by_reason(reasons: Mapping[str, str]) -> list[tuple[str, list[str]]]:
 def error_document(error: BaseException) -> dict[str, object]:
     """An error as plain values; every mistake of a configuration file on its own."""
     if not isinstance(error, CdcError):
-        return {"error": type(error).__name__, "what": str(error) or type(error).__name__}
+        return {"error": type(error).__name__, "what": said_by(error)}
     document = error.as_dict()
     mistakes = getattr(error, "mistakes", None)
     if mistakes is not None:
@@ -125,7 +151,7 @@ def show_error(error: BaseException, *, as_json: bool) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
-    text = str(error) if isinstance(error, CdcError) else str(error) or type(error).__name__
+    text = printable_lines(str(error) if isinstance(error, CdcError) else said_by(error))
     console, name = notes(), type(error).__name__
     if max(map(len, text.splitlines())) <= console.width - 4:
         console.print(Panel(Text(text), title=name, title_align="left", border_style="red"))

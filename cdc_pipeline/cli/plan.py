@@ -65,7 +65,7 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
         none = "the account sees none that tables.include names: GRANT SELECT on them, or correct it"
     rows.add_row("tables", listed(plan.tables) or none)
     if plan.unseen:
-        why = "not seen: misspelt in tables.include, not created yet, or the account lacks SELECT on it"
+        why = "matches no table: misspelt in tables.include, not created yet, or the account lacks SELECT on it"
         rows.add_row("", f"{listed(plan.unseen)}: {why}")
     for number, line in enumerate(feature_lines(plan.features)):
         rows.add_row("features" if number == 0 else "", line)

@@ -27,10 +27,10 @@ class Bars:
     def __init__(self, stream: TextIO, *columns: ProgressColumn) -> None:
         self._console = notes(stream)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             *columns,
-            TextColumn("{task.fields[counts]}"),
+            TextColumn("{task.fields[counts]}", markup=False),
             TimeElapsedColumn(),
             console=self._console,
             transient=True,

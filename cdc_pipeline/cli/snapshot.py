@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, table
+from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results, styled, table
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _show(settings: Settings, report: LoadReport) -> None:
         emit_json(report.model_dump(mode="json"))
         return
     out = results()
-    out.print(f"[bold]{report.source}[/]: {report.reason}", soft_wrap=True)
+    out.print(styled((report.source, "bold"), f": {report.reason}"), soft_wrap=True)
     for load_id in report.resumed:
         out.print(f"  the load {load_id} went on where it was stopped")
     for name, why in report.restarted.items():
@@ -105,9 +105,9 @@ def _show_repair(settings: Settings, report: RepairReport) -> None:
     if settings.as_json:
         emit_json(report.model_dump(mode="json"))
         return
-    results().print(
-        f"[bold]{report.source}[/]: {report.table}: {count_of(report.rows_written, 'row')} written, "
-        f"{count_of(report.rows_deleted, 'row')} deleted in {count_of(report.rounds, 'round')}"
-        + (f", {count_of(report.rows_left, 'row')} left as the log has them" if report.rows_left else ""),
-        soft_wrap=True,
+    left = f", {count_of(report.rows_left, 'row')} left as the log has them" if report.rows_left else ""
+    done = (
+        f": {report.table}: {count_of(report.rows_written, 'row')} written, "
+        f"{count_of(report.rows_deleted, 'row')} deleted in {count_of(report.rounds, 'round')}{left}"
     )
+    results().print(styled((report.source, "bold"), done), soft_wrap=True)

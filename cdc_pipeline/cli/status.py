@@ -15,6 +15,7 @@ from cdc_pipeline.cli.output import (
     load_line,
     results,
     show_error,
+    styled,
     table,
     xa_line,
 )
@@ -72,7 +73,7 @@ def _show(status: SourceStatus) -> None:
     from cdc_pipeline.sink.suspending import way_out
 
     out = results()
-    out.print(f"[bold]{status.source}[/]: {status.state.replace('_', ' ')} ({status.reason})", soft_wrap=True)
+    out.print(styled((status.source, "bold"), f": {status.state.replace('_', ' ')} ({status.reason})"), soft_wrap=True)
     if status.unfinished_batch is not None:
         out.print(f"  batch {status.unfinished_batch} is recorded and unfinished: the next run finishes it first")
     if not status.journal:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cdc_pipeline.cli.output import emit_json, notes, results
+from cdc_pipeline.cli.output import count_of, emit_json, notes, results, styled
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.config import ConfigMistakes, Mistake, load_config
+from cdc_pipeline.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdc_pipeline.config import PipelineConfig
 
 
 @click.command("validate")
@@ -17,9 +25,13 @@ from cdc_pipeline.config import ConfigMistakes, Mistake, load_config
 def command(settings: Settings, *, sources: tuple[str, ...]) -> None:
     """Check the configuration of SOURCE, or of every source.
 
-    All mistakes are shown, each with its path in the file. Exit code 2 if there are any.
+    All mistakes are shown, each with its path in the file. Exit code 2 if there are any. Targets that are known by now
+    are compared with those of all other files: a table of a lake is kept by one source.
     """
     found = {source: _mistakes(settings, source) for source in (sources or settings.source_names())}
+    for source, mistakes in _shared_targets(settings).items():
+        if not found.get(source, True):
+            found[source] = mistakes
     if settings.as_json:
         emit_json({source: _document(settings, source, mistakes) for source, mistakes in found.items()})
     else:
@@ -42,6 +54,40 @@ def _mistakes(settings: Settings, source: str) -> list[Mistake]:
     return []
 
 
+def _shared_targets(settings: Settings) -> dict[str, list[Mistake]]:
+    """Targets that two sources of one lake keep, as a mistake of each; files with other mistakes are left out."""
+    configs = {}
+    for source in settings.source_names():
+        with suppress(ConfigMistakes):
+            configs[source] = load_config(settings.file_of(source))
+    lakes = Counter(str(config.sink.lake_path) for config in configs.values())
+    keepers: dict[tuple[str, str], list[str]] = {}
+    for source, config in configs.items():
+        if lakes[str(config.sink.lake_path)] > 1:
+            for target in _known_targets(config):
+                keepers.setdefault((str(config.sink.lake_path), target), []).append(source)
+    found: dict[str, list[Mistake]] = {}
+    for (lake, target), sources in keepers.items():
+        for source in sources if len(sources) > 1 else ():
+            others = ", ".join(other for other in sources if other != source)
+            message = (
+                f"{target} in {lake} is a target of {others}, too: use another lake, another `name` in a rule under "
+                "targets, or tables.exclude"
+            )
+            found.setdefault(source, []).append(Mistake(path="tables.include", message=message))
+    return found
+
+
+def _known_targets(config: PipelineConfig) -> Collection[str]:
+    """Targets of tables that are named exactly, or in the newest cut of a lake on a disk."""
+    from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
+
+    try:
+        return known_tables(config, newest_cut(config) if isinstance(config.sink.lake_path, Path) else None)
+    except CdcError:
+        return ()  # `plan` and `run` say what is wrong with the rules
+
+
 def _document(settings: Settings, source: str, mistakes: list[Mistake]) -> dict[str, Any]:
     return {
         "file": str(settings.file_of(source)),
@@ -55,9 +101,9 @@ def _show(settings: Settings, found: dict[str, list[Mistake]]) -> None:
     for source, mistakes in found.items():
         file = settings.file_of(source)
         if not mistakes:
-            out.print(f"[green]✓[/] {file}", soft_wrap=True)
+            out.print(styled(("✓", "green"), f" {file}"), soft_wrap=True)
             continue
-        out.print(f"[red]✗[/] {file}: {len(mistakes)} mistake{'s' if len(mistakes) != 1 else ''}", soft_wrap=True)
+        out.print(styled(("✗", "red"), f" {file}: {count_of(len(mistakes), 'mistake')}"), soft_wrap=True)
         for mistake in mistakes:
             out.print(f"    {mistake.path}: {mistake.message}", markup=False, soft_wrap=True)
     if not found:

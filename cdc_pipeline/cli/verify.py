@@ -124,8 +124,11 @@ def _execute(settings: Settings, source: str, asked: Asked) -> VerifyReport:
 
 
 def _shows(status: Status) -> Callable[[Step], None]:
+    from rich.text import Text
+
     def show(step: Step) -> None:
-        status.update(f"{step.target}: {step.what} {count_of(step.rows, 'row') if step.rows else ''}")
+        rows = f" {count_of(step.rows, 'row')}" if step.rows else ""
+        status.update(Text(f"{step.target}: {step.what}{rows}"))
 
     return show
 

@@ -22,6 +22,7 @@ from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
+from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.observers import Observers, current_listener
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCounter
@@ -199,6 +200,9 @@ def _run(
     except CdcError as error:
         listener.error = error
         raise _failure(error, retry_number=context.op_execution_context.retry_number, wait_s=retry_wait_s) from error
+    except Exception as error:
+        listener.error = error
+        raise unexpected(error) from None
     except BaseException as error:
         listener.error = error
         raise

@@ -20,10 +20,12 @@ import dagster as dg
 from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
+from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.intervals import check_intervals_join
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import CdcTranslator
+from cdc_pipeline.sink.file_failures import files_failing
 from cdc_pipeline.sink.manifest import Cut
 
 _VERIFIED: Final = ("count", "checksum")
@@ -72,11 +74,10 @@ def _table_checks(
     *,
     translator: CdcTranslator,
 ) -> dg.AssetChecksDefinition:
-    @dg.multi_asset_check(
+    @dg.op(
         name=f"verify_{pipeline.name}",
-        specs=specs,
-        can_subset=True,
         description=f"Compares tables of {pipeline.name} with the source, and looks at what is in them.",
+        **_ports(specs),
     )
     def verify_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         if context.run.asset_selection:
@@ -86,11 +87,34 @@ def _table_checks(
         for check in sorted(context.selected_asset_check_keys):
             wanted.setdefault(check.name, []).append(table_of[check.asset_key])
         keys = {table: key for key, table in table_of.items()}
-        with _failures_told():
+        with _failures_told(pipeline):
             for name, table, passed, text, values in _table_results(context, pipeline, wanted, translator=translator):
                 yield _result(name, keys[table], passed=passed, text=text, values=values)
 
-    return verify_step
+    return _checks(verify_step, specs)
+
+
+def _ports(specs: Sequence[dg.AssetCheckSpec]) -> dict[str, Any]:
+    """Numbered inputs and outputs of a step of checks: by default Dagster makes their names from the tables', which
+    fails for most characters, and gives `a-b` and `a_b` the same one."""
+    return {
+        "ins": {f"asset_{number}": dg.In(dg.Nothing) for number in range(len(_assets(specs)))},
+        "out": {f"check_{number}": dg.Out(None, is_required=False) for number in range(len(specs))},
+    }
+
+
+def _checks(step: dg.OpDefinition, specs: Sequence[dg.AssetCheckSpec]) -> dg.AssetChecksDefinition:
+    made: dg.AssetChecksDefinition = dg.AssetChecksDefinition.create(
+        node_def=step,
+        keys_by_input_name={f"asset_{number}": key for number, key in enumerate(_assets(specs))},
+        check_specs_by_output_name={f"check_{number}": spec for number, spec in enumerate(specs)},
+        can_subset=True,
+    )
+    return made
+
+
+def _assets(specs: Sequence[dg.AssetCheckSpec]) -> list[dg.AssetKey]:
+    return list(dict.fromkeys(spec.asset_key for spec in specs))
 
 
 def _table_results(
@@ -130,11 +154,12 @@ def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_li
     key = translator.cursor_key(pipeline.name)
     names = ("intervals_join", "lag", "retention") if is_live else ("intervals_join",)
 
-    @dg.multi_asset_check(
+    specs = [_spec(name, key) for name in names]
+
+    @dg.op(
         name=f"check_cursor_of_{pipeline.name}",
-        specs=[_spec(name, key) for name in names],
-        can_subset=True,
         description=f"Looks at how {pipeline.name} is followed: no gap, how far behind, and what the source may purge.",
+        **_ports(specs),
     )
     def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         from cdc_pipeline.pipeline.checks import CheckResult, check_lag, check_retention
@@ -145,7 +170,7 @@ def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_li
             "lag": lambda: check_lag(pipeline, build_sink(pipeline), cursor),
             "retention": lambda: check_retention(pipeline, cursor),
         }
-        with _failures_told():
+        with _failures_told(pipeline):
             for name in sorted(check.name for check in context.selected_asset_check_keys):
                 if name == "intervals_join":
                     joined = check_intervals_join(context.instance, key)
@@ -154,7 +179,7 @@ def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_li
                     result = checks[name]()
                     yield _result(name, key, passed=result.passed, text=result.text, values=dict(result.values))
 
-    return cursor_step
+    return _checks(cursor_step, specs)
 
 
 def _cursors(
@@ -172,12 +197,15 @@ def _cursors(
 
 
 @contextmanager
-def _failures_told() -> Iterator[None]:
+def _failures_told(pipeline: PipelineConfig) -> Iterator[None]:
     """An error of the pipeline's own fails the step with its words."""
     try:
-        yield
+        with files_failing(pipeline.sink.lake_path):
+            yield
     except CdcError as error:
         raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
+    except Exception as error:
+        raise unexpected(error) from None
 
 
 def _result(

@@ -17,6 +17,7 @@ from cdc_pipeline.orchestration.capture_asset import pool_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
 from cdc_pipeline.orchestration.execute import LoadedSource
+from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG
 
@@ -53,6 +54,9 @@ def execute_cursor_change(
         except CdcError as error:
             caught.append(error)
             raise dg.Failure(description=str(error), allow_retries=False) from error
+        except Exception as error:
+            caught.append(error)
+            raise unexpected(error) from None
         except BaseException as error:
             caught.append(error)
             raise

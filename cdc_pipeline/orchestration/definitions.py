@@ -1,17 +1,21 @@
 """Dagster's definitions of all pipelines of a jobs directory.
 
 Rules:
-- Loading reads files only (see the package's rules). A wrong YAML file fails the load with all mistakes of all files.
+- Loading reads files only (see the package's rules).
+- A source whose definitions cannot be made takes no other's with it: an asset and a job under its names say what is
+  wrong, and running them fails with it (`broken.py`). The command line, which loads one source, raises the error.
 - One job per source, in process: its one step needs no process of its own, and an idle run stays cheap.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
@@ -24,7 +28,8 @@ from cdc_pipeline.config import (
     list_config_files,
     load_config,
 )
-from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.orchestration.broken import build_broken
 from cdc_pipeline.orchestration.capture_asset import Capture, ObserverFactory, build_assets, step_name
 from cdc_pipeline.orchestration.check_assets import build_checks
 from cdc_pipeline.orchestration.load_asset import Load, build_load, load_description
@@ -33,6 +38,7 @@ from cdc_pipeline.orchestration.recorder import RowCounter
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
 
+_log = logging.getLogger(__name__)
 _only_source: ContextVar[Loading | None] = ContextVar("cdc_only_source", default=None)
 
 
@@ -76,63 +82,78 @@ def build_definitions(
         retry_wait_s: pause before a retry.
 
     Raises:
-        ConfigMistakes: everything that is wrong with a file; with several wrong files a ConfigError that lists all.
+        ConfigError: the directory is missing.
+        CdcError: inside `only_source`, what is wrong with that source; otherwise its definitions say it.
     """
     translator = translator or CdcTranslator()
     loading = _only_source.get()
     if loading is not None:
         loading.translator = translator
-    assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
-    jobs, upkeep_jobs, schedules, checks = [], [], [], []
-    for config in load_configs(Path(jobs_directory)):
-        asset, upstream = build_assets(
-            config,
-            translator=translator,
-            capture=capture,
-            observer_factory=observer_factory,
-            row_counter=row_counter,
-            retry_wait_s=retry_wait_s,
-        )
-        job = dg.define_asset_job(
-            translator.job_name(config.name),
-            selection=dg.AssetSelection.assets(asset).without_checks(),
-            description=_job_description(config),
+    found = []
+    for file in _config_files(Path(jobs_directory)):
+        try:
+            config = load_checked(file)
+            assets, upstream = build_assets(
+                config,
+                translator=translator,
+                capture=capture,
+                observer_factory=observer_factory,
+                row_counter=row_counter,
+                retry_wait_s=retry_wait_s,
+            )
+            found.append(_of_source(config, assets, upstream, translator=translator, load=load))
+        except Exception as error:
+            if loading is not None:
+                raise
+            is_unexpected = not isinstance(error, CdcError)
+            _log.error("the definitions of %s cannot be made: %s", file, error, exc_info=is_unexpected)
+            found.append(build_broken(file, error, translator=translator))
+    return dg.Definitions.merge(*found, dg.Definitions(executor=dg.in_process_executor))
+
+
+def _of_source(
+    config: PipelineConfig,
+    capture_assets: dg.AssetsDefinition,
+    upstream: list[dg.AssetSpec],
+    *,
+    translator: CdcTranslator,
+    load: Load | None,
+) -> dg.Definitions:
+    """Assets, checks, jobs and schedules of one source."""
+    assets: list[dg.AssetsDefinition | dg.AssetSpec] = [capture_assets, *upstream]
+    job = dg.define_asset_job(
+        translator.job_name(config.name),
+        selection=dg.AssetSelection.assets(capture_assets).without_checks(),
+        description=_job_description(config),
+        executor_def=dg.in_process_executor,
+        tags={SOURCE_TAG: config.name},
+    )
+    jobs: list[Any] = [job]
+    schedules = [] if config.schedule is None else [_schedule(config, job_name=translator.job_name(config.name))]
+    load_asset = build_load(config, translator=translator, load=load)
+    if load_asset is not None:
+        assets.append(load_asset)
+        load_job = dg.define_asset_job(
+            translator.snapshot_job_name(config.name),
+            selection=dg.AssetSelection.assets(load_asset),
+            description=load_description(config.name),
             executor_def=dg.in_process_executor,
             tags={SOURCE_TAG: config.name},
         )
-        assets += [asset, *upstream]
-        checks += build_checks(config, translator=translator)
-        jobs.append(job)
-        if config.schedule is not None:
-            schedules.append(_schedule(config, job_name=translator.job_name(config.name)))
-        load_asset = build_load(config, translator=translator, load=load)
-        if load_asset is not None:
-            assets.append(load_asset)
-            load_job = dg.define_asset_job(
-                translator.snapshot_job_name(config.name),
-                selection=dg.AssetSelection.assets(load_asset),
-                description=load_description(config.name),
-                executor_def=dg.in_process_executor,
-                tags={SOURCE_TAG: config.name},
-            )
-            jobs.append(load_job)
-        upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
-        upkeep_jobs += [upkeep] if upkeep is not None else []
-        schedules += [upkeep_schedule] if upkeep_schedule is not None else []
+        jobs.append(load_job)
+    upkeep, upkeep_schedule = build_maintenance(config, translator=translator)
+    jobs += [upkeep] if upkeep is not None else []
+    schedules += [upkeep_schedule] if upkeep_schedule is not None else []
     return dg.Definitions(
-        assets=assets,
-        asset_checks=checks,
-        jobs=[*jobs, *upkeep_jobs],
-        schedules=schedules,
-        executor=dg.in_process_executor,
+        assets=assets, asset_checks=build_checks(config, translator=translator), jobs=jobs, schedules=schedules
     )
 
 
-def load_configs(jobs_directory: Path) -> list[PipelineConfig]:
-    """All pipelines of a directory, checked, schedules included.
+def _config_files(jobs_directory: Path) -> list[Path]:
+    """The files to load: of one source inside `only_source`.
 
     Raises:
-        ConfigError: the directory is missing, or one or more files have mistakes: all of them.
+        ConfigError: the directory is missing.
     """
     if not jobs_directory.is_dir():
         raise ConfigError(
@@ -141,21 +162,7 @@ def load_configs(jobs_directory: Path) -> list[PipelineConfig]:
             next_step="create it, or name another one with --jobs or CDC_PIPELINE_JOBS",
         )
     only = _only_source.get()
-    configs, wrong = [], []
-    for file in list_config_files(jobs_directory):
-        if only is not None and file.stem != only.source:
-            continue
-        try:
-            configs.append(load_checked(file))
-        except ConfigMistakes as error:
-            wrong.append(error)
-    if len(wrong) == 1:
-        raise wrong[0]
-    if wrong:
-        raise ConfigError(
-            "\n".join(error.what for error in wrong), next_step="mend the files and run `cdc-pipeline validate`"
-        )
-    return configs
+    return [file for file in list_config_files(jobs_directory) if only is None or file.stem == only.source]
 
 
 def load_checked(file: Path) -> PipelineConfig:

@@ -7,8 +7,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
-
 from pydantic import ValidationError
 
 from cdc_pipeline.config import PipelineConfig
@@ -17,8 +15,7 @@ from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.sink.lake import LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
-
-_WILDCARD = re.compile(r"[*?\[]")
+from cdc_pipeline.table_names import split_table_name
 
 
 def newest_cut(config: PipelineConfig) -> Cut | None:
@@ -43,12 +40,13 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
 
 def known_tables(config: PipelineConfig, cut: Cut | None) -> dict[str, tuple[str, ...]]:
     """The targets of the captured tables that are known now: name of each, and of its source tables, sorted."""
-    names = {pattern for pattern in config.tables.include if not _WILDCARD.search(pattern)}
+    tables = TableFilter(config.tables)
+    names = set(tables.exact_names)
     for state in cut.cursor.targets.values() if cut is not None else ():
         names.update(state.source_names)
     found: dict[str, list[str]] = {}
     routes = Routes(config)
-    for source in TableFilter(config.tables).captured_names(list(names)):
-        for route in routes.of(*source.split(".", 1)):
+    for source in tables.captured_names(list(names)):
+        for route in routes.of(*split_table_name(source)):
             found.setdefault(route.target, []).append(source)
     return {target: tuple(sources) for target, sources in sorted(found.items())}

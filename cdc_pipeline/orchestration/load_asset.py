@@ -21,16 +21,16 @@ from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
+from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.load_observer import LoadRecorder
+from cdc_pipeline.orchestration.names import dagster_name, plain_name
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.pipeline.load_observer import LoadObserver
 from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
 from cdc_pipeline.position.cursor import CursorStore
-
-# Dagster keeps these for lists and ranges of partitions; no load by partition for tables with such names.
-_NO_PARTITION = ("...", ",", "[", "]", "\n")
+from cdc_pipeline.sink.file_failures import files_failing
 
 
 class Load(Protocol):
@@ -85,7 +85,7 @@ def build_load(
         kinds={translator.source_kind(pipeline, newest_cut(pipeline)), "deltalake"},
         owners=translator.owners(pipeline.name),
         skippable=True,
-        partitions_def=dg.StaticPartitionsDefinition(sources),
+        partitions_def=dg.StaticPartitionsDefinition([dagster_name(table) for table in sources]),
         tags={SOURCE_TAG: pipeline.name},
     )
 
@@ -104,7 +104,7 @@ def build_load(
             asset_context,
             pipeline,
             translator=translator,
-            tables=sorted(asset_context.partition_keys),
+            tables=sorted(map(plain_name, asset_context.partition_keys)),
             restart=config.restart,
             load=load,
         )
@@ -135,7 +135,7 @@ def _loadable(pipeline: PipelineConfig) -> list[str]:
         return []
     of_targets = known_tables(pipeline, newest_cut(pipeline)).values()
     names = {source for sources in of_targets for source in sources}
-    return sorted(name for name in names if not any(part in name for part in _NO_PARTITION))
+    return sorted(names)
 
 
 def _run(
@@ -155,29 +155,32 @@ def _run(
         load = real_load
     context.log.info(f"loads {', '.join(tables)}")
     try:
-        report = load(
-            pipeline,
-            cursors=DagsterCursorStore(
-                context.instance,
-                asset_key=translator.cursor_key(pipeline.name),
-                source=pipeline.name,
-                writer=recorder.write_cursor,
-            ),
-            tables=tables,
-            restart=restart,
-            observer=LoadRecorder(context, recorder, asset_key=translator.snapshot_key(pipeline.name)),
-            run_id=context.run.run_id,
-        )
+        with files_failing(pipeline.sink.lake_path):
+            report = load(
+                pipeline,
+                cursors=DagsterCursorStore(
+                    context.instance,
+                    asset_key=translator.cursor_key(pipeline.name),
+                    source=pipeline.name,
+                    writer=recorder.write_cursor,
+                ),
+                tables=tables,
+                restart=restart,
+                observer=LoadRecorder(context, recorder, asset_key=translator.snapshot_key(pipeline.name)),
+                run_id=context.run.run_id,
+            )
     except CdcError as error:
         metadata = {name: v if isinstance(v, int | bool) else str(v) for name, v in error.as_dict().items()}
         raise dg.Failure(description=str(error), metadata=metadata, allow_retries=error.retryable) from error
+    except Exception as error:
+        raise unexpected(error) from None
     wanted = set(tables)
     for target, loaded in report.targets.items():
         for table in sorted(wanted.intersection(loaded.sources)):
             context.log_event(
                 dg.AssetMaterialization(
                     translator.snapshot_key(pipeline.name),
-                    partition=table,
+                    partition=dagster_name(table),
                     description=f"cut {loaded.cut}: {loaded.rows:,} rows of {target}",
                     metadata=_metadata(target, loaded),
                 )

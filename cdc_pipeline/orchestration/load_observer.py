@@ -13,6 +13,7 @@ from typing import Final
 
 import dagster as dg
 
+from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.pipeline.load_state import LoadState, Progress
 from cdc_pipeline.pipeline.report import CapturePlan
@@ -70,7 +71,7 @@ class LoadRecorder:
             self._context.log_event(
                 dg.AssetObservation(
                     self._asset_key,
-                    partition=name,
+                    partition=dagster_name(name),
                     description=f"{name}: {table.rows:,} rows read" + ("" if table.is_done else " so far"),
                     metadata={
                         "load_id": state.load_id,

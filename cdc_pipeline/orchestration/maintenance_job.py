@@ -13,8 +13,10 @@ import dagster as dg
 
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
 from cdc_pipeline.sink.cuts import paths_of
+from cdc_pipeline.sink.file_failures import files_failing
 from cdc_pipeline.sink.maintenance import TableMaintenance, maintain
 
 
@@ -44,11 +46,14 @@ def build_maintenance(
             )
 
         try:
-            report = maintain(
-                paths_of(pipeline.sink.lake_path, pipeline.name), pipeline.sink, settings, on_table=observed
-            )
+            with files_failing(pipeline.sink.lake_path):
+                report = maintain(
+                    paths_of(pipeline.sink.lake_path, pipeline.name), pipeline.sink, settings, on_table=observed
+                )
         except CdcError as error:
             raise dg.Failure(description=str(error), allow_retries=error.retryable) from error
+        except Exception as error:
+            raise unexpected(error) from None
         context.add_output_metadata(
             {
                 "tables": len(report.tables),

@@ -2,6 +2,7 @@
 
 Rules:
 - Keys depend on the names of source, schema and table alone: the same table has the same key in definitions and events.
+  Names that Dagster cannot carry are escaped by `dagster_name`, one-to-one.
 - The kinds of keys never meet: ``[source, "source", schema, table]``, ``[source, schema, table]``, ``[source,
   "cursor"]`` and ``[source, "snapshot"]``.
 - Changing a cursor's key loses nothing: the next run finds no cursor and rebuilds it from the lake's last cut (K3).
@@ -22,9 +23,11 @@ from cdc_pipeline.orchestration.metadata import (
     cursor_event_metadata,
     table_event_metadata,
 )
+from cdc_pipeline.orchestration.names import dagster_name, markdown
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.table_names import split_table_name
 
 # Tags by which the command line finds a source's assets among all definitions of a project.
 SOURCE_TAG = "cdc/source"
@@ -32,15 +35,15 @@ ROLE_TAG = "cdc/role"
 
 
 class CdcTranslator:
-    """Keys, groups and metadata of a pipeline's assets. `table` is always ``schema.table``."""
+    """Keys, groups and metadata of a pipeline's assets. `table` is always ``schema.table`` (see `table_names`)."""
 
     def source_table_key(self, source: str, table: str) -> dg.AssetKey:
         """Key of a table in the database."""
-        return dg.AssetKey([source, "source", *table.split(".", 1)])
+        return dg.AssetKey([source, "source", *map(dagster_name, split_table_name(table))])
 
     def table_key(self, source: str, table: str) -> dg.AssetKey:
         """Key of a Delta table."""
-        return dg.AssetKey([source, *table.split(".", 1)])
+        return dg.AssetKey([source, *map(dagster_name, split_table_name(table))])
 
     def cursor_key(self, source: str) -> dg.AssetKey:
         """Key of the source's cursor."""
@@ -86,7 +89,7 @@ class CdcTranslator:
         """The upstream table, external to Dagster."""
         return dg.AssetSpec(
             self.source_table_key(config.name, table),
-            description=f"{table} in {_origin(config)}.",
+            description=f"{markdown(table)} in {_origin(config)}.",
             group_name=self.source_group_name(config.name),
             kinds={self.source_kind(config, cut)},
             # No "dagster/table_name": with the Delta table's own it would make both one storage.
@@ -113,7 +116,7 @@ class CdcTranslator:
         return dg.AssetSpec(
             self.table_key(config.name, table),
             deps=[self.source_table_key(config.name, source) for source in sources or (table,)],
-            description=f"{', '.join(sources or (table,))} from {_origin(config)}, kept as a {mode}.",
+            description=f"{markdown(', '.join(sources or (table,)))} from {_origin(config)}, kept as a {mode}.",
             group_name=self.group_name(config.name),
             kinds={"deltalake", "spark"},
             metadata=metadata,

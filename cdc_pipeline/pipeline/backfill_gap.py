@@ -43,6 +43,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, Note
 from cdc_pipeline.sink.seq_range import rows_between
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.table_names import split_table_name
 
 GAP_FILLED_NOTE: Final = "gap_filled"
 
@@ -151,7 +152,7 @@ class _Gap:
 
     def _changelogs(self) -> list[str]:
         cut = self._locked.cut
-        routes = Routes(self._config).of(*self._table.split(".", 1))
+        routes = Routes(self._config).of(*split_table_name(self._table))
         tables = {} if cut is None else cut.tables
         names = [
             route.target for route in routes if route.target in tables and tables[route.target].mode == "changelog"

@@ -14,7 +14,6 @@ Rules:
 from __future__ import annotations
 
 import hashlib
-import re
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,6 +39,7 @@ from cdc_pipeline.sink.lake import STATE_FOLDER, LakePaths, put_if_absent, read_
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.storage_config import LakeUri, StorageConfig, parse_uri
+from cdc_pipeline.table_names import exact_pattern, split_table_name
 
 _CURSOR_FOLDER: Final = "backfill_cursor"
 M = TypeVar("M", bound=BaseModel)
@@ -244,7 +244,7 @@ def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, 
         ConfigError: none, or one that the pipeline does not capture.
     """
     captured = TableFilter(config.tables).captured
-    unknown = [name for name in tables if "." not in name or not captured(*name.split(".", 1))]
+    unknown = [name for name in tables if "." not in name or not captured(*split_table_name(name))]
     if unknown or not tables:
         raise ConfigError(
             f"no such table is captured: {', '.join(unknown)}" if unknown else "no table is chosen",
@@ -282,7 +282,7 @@ def _side_config(
 
 def chosen_only(config: PipelineConfig, tables: Sequence[str]) -> PipelineConfig:
     """The configuration with some of its source tables alone."""
-    chosen = config.tables.model_copy(update={"include": tuple(map(_exactly, tables))})
+    chosen = config.tables.model_copy(update={"include": tuple(map(exact_pattern, tables)), "allow_empty": True})
     return config.model_copy(update={"tables": chosen})
 
 
@@ -293,11 +293,6 @@ def _lake_path(path: str | Path) -> Path | LakeUri:
         return parse_uri(path) or Path(path).expanduser().resolve()
     except ValueError as error:
         raise ConfigError("--into is no place for a lake", setting="into", expected=str(error), got=path) from None
-
-
-def _exactly(name: str) -> str:
-    """A shell pattern that matches `name` alone."""
-    return re.sub(r"[*?[]", lambda match: f"[{match[0]}]", name)
 
 
 def _replica_id(name: str) -> int:

@@ -39,6 +39,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.journal_tasks import run_tasks
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.source.archive import ArchiveSource, journal_files
+from cdc_pipeline.table_names import split_table_name
 
 _REASONS_KEPT: Final = 20
 
@@ -169,7 +170,7 @@ class _Parallel:
             return "the range is not between two places of the journals"
         routes = Routes(self._config)
         for name in tables:
-            for route in routes.of(*name.split(".", 1)):
+            for route in routes.of(*split_table_name(name)):
                 if any(mask.kind == "hash" for mask in route.rule.masks.values()):
                     return f"{name} has hashed columns: their salt does not leave this process"
         return ""

@@ -39,11 +39,13 @@ from cdc_pipeline.pipeline.summary import RunSummary, reason_of, whole_interval
 from cdc_pipeline.pipeline.suspension import publish_standing, standing_plan, suspended_error
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.pipeline.unmatched import nothing_matched
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
 from cdc_pipeline.position.start import StartDecision
 from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.file_failures import files_failing
 from cdc_pipeline.sink.manifest import Cut, Interval, Note
 from cdc_pipeline.sink.suspending import suspension
 from cdc_pipeline.sink.xa import oldest_begin
@@ -72,6 +74,7 @@ def capture(
     Raises:
         LockError: another capture of this source is running.
         TargetSuspendedError: some tables (of `tables`) stand still; everything else is done.
+        NothingMatchedError: patterns of tables have never matched one; everything else is done.
         CdcError: everything else, with the way out; what came before the error is merged and acked to the last whole
             transaction.
     """
@@ -85,7 +88,7 @@ def capture(
     started = (time.monotonic(), time.process_time())
     sink = build_sink(config, on_joint=observer.reached)
     dump_errors = build_dump_errors(config)
-    with sink.lock(), counted(dump_errors):
+    with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors):
         source = build_source(config)
         try:
             run = _Run(config, sink=sink, source=source, cursors=cursors, observer=observer, run_id=run_id)
@@ -103,6 +106,7 @@ def capture(
             run.catch_up()
             report = run.report(resolved, started)
             run.check_suspended()
+            run.check_matched(resolved)
             return report
         finally:
             source.close()
@@ -301,6 +305,15 @@ class _Run:
         found = {name: held for name, held in self._cursor.suspended.items() if tables is None or name in tables}
         if found:
             raise suspended_error(found, cursor=self._cursor)
+
+    def check_matched(self, resolved: ResolvedRun) -> None:
+        """Raises:
+        NothingMatchedError: the log was read to its end, and patterns have never matched a table.
+        """
+        if resolved.log_end is not None and resolved.end.order >= resolved.log_end.order and not self._limit_reached:
+            error = nothing_matched(self._config, resolved.known, self._cursor)
+            if error is not None:
+                raise error
 
     def read_of(self, server: ChosenServer) -> Source:
         """The source to read; to be called before the first question to it."""

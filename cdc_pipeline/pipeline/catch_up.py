@@ -20,6 +20,7 @@ from typing import ClassVar
 from cdc_pipeline.config import GtidConfig, PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
+    ContentUnknownError,
     JournalMissingError,
     LakeStateError,
     OverlapUndecidedError,
@@ -111,6 +112,8 @@ class CatchUp:
     def _catch_up(self, name: str, held: Suspension) -> None:
         if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
             return  # only a person can decide
+        if held.error == ContentUnknownError.__name__:
+            return  # only a load brings the rows
         self._sink.check_target(self.cut, name)
         source = build_source(self._server)
         try:

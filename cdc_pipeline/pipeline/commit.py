@@ -30,6 +30,7 @@ from cdc_pipeline.pipeline.transaction_names import TransactionNames
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.changes import TableChange
+from cdc_pipeline.sink.content import carried_content
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note, RecordedSource
 from cdc_pipeline.sink.mode_columns import keeps_every_change
@@ -151,6 +152,27 @@ class Committer:
         """The batch does to the target what a DDL means for it."""
         before = change.before or change.known
         self._batch().change(plan_of(target), before.target_columns, change.steps)
+
+    def carry(self, target: Target) -> None:
+        """The batch puts the rows of another target in the place of this one's (K28).
+
+        Raises:
+            LakeStateError: the log of the other one's table cannot be read.
+        """
+        carried = target.carried
+        assert carried is not None
+        self._in_doubt = True
+        content = carried_content(
+            self._sink.paths,
+            carried.origin,
+            self._sink.last_cut(),
+            app_id=carried.app_id,
+            version=carried.version,
+            keeps_rows=carried.keeps_rows,
+        )
+        self._created.add(target.name)
+        self._batch().replace(plan_of(target), content, before=carried.columns, steps=carried.steps)
+        self._in_doubt = False
 
     def decided(self, decision: DdlDecision) -> None:
         """Keep a decision for the batch's record."""

@@ -252,7 +252,10 @@ def _cause(value: InvalidValue, schema: TableSchema) -> tuple[str, str]:
     name = schema.columns[value.column].name
     if value.reason == NO_DOCUMENT:
         return "IncompleteRowsError", f"column {name} changed by {value.reason}"
-    return "UnrepresentableValueError", f"column {name} holds {value.text!r} in the {value.image} image: {value.reason}"
+    return (
+        "UnrepresentableValueError",
+        f"column {name} cannot hold its value in the {value.image} image: {value.reason}",
+    )
 
 
 def decoder_of(
@@ -383,7 +386,7 @@ def _unrepresentable(
             table=decoded.schema.full_name,
             setting="binlog_row_image",
             expected="the document before the change in the before image (FULL), or whole documents after it",
-            got=f"{value.text}{more}",
+            got=f"differences alone{more}",
             next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options = '', end the"
             " sessions that are older, and start after them",
         )
@@ -393,7 +396,7 @@ def _unrepresentable(
         offset=offset,
         table=decoded.schema.full_name,
         expected=f"a value of {column.kind}",
-        got=f"{value.text!r} in the {value.image} image{more}",
+        got=f"another one in the {value.image} image{more}",
         next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined (on_bad_row: "
         "quarantine); or correct the value at the source and start after it, or exclude the table",
     )

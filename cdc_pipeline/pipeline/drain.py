@@ -23,7 +23,7 @@ from cdc_pipeline.binlog.gtid import gtid_texts
 from cdc_pipeline.binlog.query import Query, parse_query
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError, IncompleteRowsError, StagingError
+from cdc_pipeline.errors import CdcError, IncompleteRowsError, StagingError, UnsupportedDdlError
 from cdc_pipeline.pipeline.commit import Committer
 from cdc_pipeline.pipeline.controls import ControlReader, Stated
 from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder, prepared_groups
@@ -287,6 +287,7 @@ class Drain:
             if alone:
                 self._committer.commit()  # which may suspend a target
                 query, decision = self._decision(piece, row)
+            self._check_not_parked(decision)
             self._take_over(piece, row, query, decision)
         except CdcError as error:
             if not self._suspends(error):
@@ -297,6 +298,22 @@ class Drain:
         self._advance([piece], DecodedRun((), 0, 0 if decision.ignored else 1))
         if alone:
             self._committer.commit()
+
+    def _check_not_parked(self, decision: Decision) -> None:
+        """Raises:
+        UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for XA COMMIT (K8, K28).
+        """
+        for table in dict.fromkeys(old for old, _ in decision.statement.renames):
+            source = ".".join(table)
+            if self._xa.holds_rows_of(source) and not self._targets.is_suspended(*table):
+                raise UnsupportedDdlError(
+                    "a table is renamed while a prepared XA transaction that changed it is open",
+                    table=source,
+                    journal=decision.ddl.journal,
+                    offset=decision.ddl.offset,
+                    next_step="commit or roll back the XA transaction at the source, and load the table under the name "
+                    "that it has now",
+                )
 
     def _decide_statements(self, run: Sequence[EventSlice]) -> list[Stated]:
         """Decisions of the statements that did not have to stand alone: savepoints, XA, DDL of other tables ..."""
@@ -332,7 +349,10 @@ class Drain:
     def _take_over(self, piece: EventSlice, row: int, query: Query, decision: Decision) -> None:
         saved = self._targets.snapshot()
         try:
-            self._targets.decided(decision)
+            self._targets.decided(decision, may_carry=not self._committer.is_held)
+            for error in self._targets.unknown_contents:
+                if not self._suspends(error):
+                    raise error
         except CdcError:
             self._targets.restore(saved)
             raise
@@ -351,11 +371,15 @@ class Drain:
                 if target.is_new:
                     self._committer.create(target)
         for change in decision.changes:
+            if change.is_carried:
+                continue
             target = self._targets.named(change.known.name)
             if change.replaces:
                 self._committer.create(target)
             else:
                 self._committer.change(target, change)
+        for target in self._targets.carried():
+            self._committer.carry(target)
         if decision.ignored:
             left = any(self._targets.is_suspended(*table) for table in decision.statement.tables)
             self._place.count("statements_suspended" if left else "statements_ignored", 1)

@@ -25,6 +25,7 @@ from cdc_pipeline.sink.features import allowed, excluded, features_of_table
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.table_names import split_table_name
 
 _NAMED_MAX = 5
 
@@ -46,7 +47,7 @@ def with_features(
     found = {name: reader_features(paths.table(name)) for name in (cut.tables if cut is not None else ())}
     warnings = []
     routes = Routes(config)
-    targets = {route.target for name in plan.tables for route in routes.of(*name.split(".", 1))}
+    targets = {route.target for name in plan.tables for route in routes.of(*split_table_name(name))}
     if targets - found.keys():
         check_places(config, plan.tables, paths=paths, ours=ours)
         captures = TableFilter(config.tables).captured
@@ -61,7 +62,7 @@ def with_features(
                 continue  # stops for another reason, which the run tells
         check_columns(config, known)
         for source_name, (columns, key) in known.items():
-            for route in routes.of(*source_name.split(".", 1)):
+            for route in routes.of(*split_table_name(source_name)):
                 name = route.target
                 if name in found:
                     continue

@@ -1,7 +1,8 @@
 """Which targets follow which source tables in a run: routes, renames, suspensions (K4).
 
 Rules:
-- A source table has the targets of its routes, but where a rename has taken a target along, or its name.
+- A source table has the targets of its routes: a name shows its table (K28). The exception are targets that follow a
+  renamed table under their old name, by policy or because an earlier version did so (`TargetState.origin`).
 - A source table is suspended where all of its targets are; in a catching up one target alone follows.
 """
 
@@ -13,10 +14,12 @@ from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.errors import ContentUnknownError
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.pipeline.shaping import check_rows, shape_rows
 from cdc_pipeline.pipeline.target import Target
 from cdc_pipeline.position.cursor import Suspension, TargetState
+from cdc_pipeline.table_names import split_table_name, table_name
 from cdc_pipeline.target_config import TargetRule
 
 
@@ -55,7 +58,7 @@ class FollowedTargets:
 
     def follows(self, database: str, table: str) -> bool:
         """Whether a target follows a table that came to its name by RENAME, captured or not."""
-        return any(not self._stands(name) for name in self._followers.get(f"{database}.{table}", ()))
+        return any(not self._stands(name) for name in self._followers.get(table_name(database, table), ()))
 
     def or_followed(self, captured: Callable[[str, str], bool]) -> Callable[[str, str], bool]:
         """`captured`, or followed now."""
@@ -68,7 +71,7 @@ class FollowedTargets:
     def routes_of(self, database: str, table: str) -> tuple[Route, ...]:
         """The routes of a table, rules included: where the configuration leads, but for targets that a rename has
         moved."""
-        source = f"{database}.{table}"
+        source = table_name(database, table)
         followers = self._followers.get(source)
         if followers:
             return tuple(self._route_of(source, self._targets[name]) for name in followers)
@@ -79,7 +82,7 @@ class FollowedTargets:
 
     def _route_of(self, source: str, target: Target) -> Route:
         origin, leads_to = target.state.origin or (source, target.name)
-        routes = self._routes.of(*origin.split(".", 1))
+        routes = self._routes.of(*split_table_name(origin))
         route = next((route for route in routes if route.target == leads_to), None)
         if route is None:
             return Route(source, target.name, TargetRule(mode=target.mode))
@@ -113,7 +116,7 @@ class FollowedTargets:
     def suspend(self, source: str, suspension: Suspension, *, only: Collection[str] | None = None) -> list[str]:
         """Let the targets of a source table, or some of them, stand still from now on; their names."""
         names = []
-        for route in self.routes_of(*source.split(".", 1)):
+        for route in self.routes_of(*split_table_name(source)):
             name = route.target
             if self._stands(name) or (only is not None and name not in only):
                 continue
@@ -122,6 +125,21 @@ class FollowedTargets:
             if name not in self._targets:
                 self._unmade[name] = self._new_state(route, partial=source not in self._created_in_log)
         return names
+
+    def awaits_load(self, database: str, table: str) -> bool:
+        """Whether all targets of a table stand still because its rows came by a RENAME and are not known (K28)."""
+        routes = self.routes_of(database, table)
+        return bool(routes) and all(self._has_unknown_content(route.target) for route in routes)
+
+    def _has_unknown_content(self, name: str) -> bool:
+        held = self._suspended.get(name)
+        return held is not None and held.error == ContentUnknownError.__name__
+
+    def _resume(self, name: str) -> None:
+        """Let a target follow the source again: what it stood still for does not matter any more."""
+        self._suspended.pop(name, None)
+        self._unmade.pop(name, None)
+        self.news.pop(name, None)
 
     def take_back(self, at: tuple[str, int]) -> None:
         """Let those go on that were suspended since the last cut and stand at `at` (journal, offset)."""
@@ -145,7 +163,7 @@ class FollowedTargets:
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
         sources = () if route.source == route.target else (route.source,)
-        leads_to = {known.target for known in self._routes.of(*route.source.split(".", 1))}
+        leads_to = {known.target for known in self._routes.of(*split_table_name(route.source))}
         origin = None
         if route.target not in leads_to:  # its name was taken along by a renamed table
             origin = route.source, next(name for name in leads_to if route.target.startswith(f"{name}__"))
@@ -176,4 +194,4 @@ class FollowedTargets:
                 check_rows(rows, route, both_images=mode == "changelog")
 
     def _route_to(self, source: str, target: str) -> Route:
-        return next(route for route in self.routes_of(*source.split(".", 1)) if route.target == target)
+        return next(route for route in self.routes_of(*split_table_name(source)) if route.target == target)

@@ -31,6 +31,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.mode_columns import keeps_every_change
 from cdc_pipeline.source.marks import exact_view
 from cdc_pipeline.source.table_reader import TableReader
+from cdc_pipeline.table_names import split_table_name, table_name
 
 TRIES_MAX: Final = 10
 _POLL_S: Final = 0.5
@@ -135,10 +136,10 @@ class LoadBegin:
     def _schemas_at(self, low: Position, chosen: Chosen) -> dict[str, TableSchema] | None:
         """The tables' columns at the low mark; None where a DDL lies behind it."""
         names = set(chosen.sources)
-        placed = self._source.live.catalog(lambda database, table: f"{database}.{table}" in names, since=low)
+        placed = self._source.live.catalog(lambda database, table: table_name(database, table) in names, since=low)
         assert placed is not None
         found = {schema.full_name: schema for schema, _ in placed.catalog.tables.values()}
-        changed = {f"{database}.{table}" for database, table in placed.last_ddl if table}
+        changed = {table_name(database, table) for database, table in placed.last_ddl if table}
         if changed & names:
             return None
         missing = sorted(names - found.keys())
@@ -189,5 +190,5 @@ class LoadBegin:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    database, table = name.split(".", 1)
+    database, table = split_table_name(name)
     return database, table

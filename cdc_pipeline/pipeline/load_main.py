@@ -12,7 +12,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Protocol, TypeVar
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LoadError, TargetSuspendedError
+from cdc_pipeline.errors import (
+    CdcError,
+    ConfigError,
+    LakeStateError,
+    LoadError,
+    NothingMatchedError,
+    TargetSuspendedError,
+)
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.load_observer import LoadObserver
 from cdc_pipeline.pipeline.parts import build_sink
@@ -24,6 +31,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.suspending import suspension
+from cdc_pipeline.table_names import split_table_name
 
 T = TypeVar("T")
 
@@ -125,8 +133,9 @@ class MainLake:
         return self.config.name
 
     def _capture(self) -> None:
-        # Whoever is suspended is loaded now, or is somebody else's: the source goes on without it.
-        with suppress(TargetSuspendedError):
+        # Whoever is suspended is loaded now, or is somebody else's: the source goes on without it. So it does without
+        # tables that a pattern does not find.
+        with suppress(TargetSuspendedError, NothingMatchedError):
             self.patiently(lambda: self._runs.capture(self._observer))
 
     def patiently(self, act: Callable[[], T]) -> T:
@@ -147,7 +156,7 @@ class MainLake:
         if cut is None or cursor is None or error.table is None or isinstance(error, ConfigError):
             return False  # what is configured is wrong whether the target stands still or not
         routes = Routes(self.config)
-        led_to = {route.target for route in routes.of(*error.table.split(".", 1))} if "." in error.table else set()
+        led_to = {route.target for route in routes.of(*split_table_name(error.table))} if "." in error.table else set()
         states = cut.cursor.targets
         mine = {
             name

@@ -126,7 +126,7 @@ class RowPath:
                 "journal": self._place.journal,
                 "offset": self._place.offset,
                 "error": UnrepresentableValueError.__name__,
-                "what": f"column {names[causes[row].column]} holds {causes[row].text!r}: {causes[row].reason}",
+                "what": f"column {names[causes[row].column]} cannot hold its value: {causes[row].reason}",
                 "change": lines[place],
                 "schema": schema,
                 "row": encode_stream(bad.part(place, place + 1)),
@@ -142,7 +142,7 @@ class RowPath:
             f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
             table=rows.schema.full_name,
             expected=f"a value of {column.kind}",
-            got=f"{value.text!r} in a row that was read{more}",
+            got=f"another one in a row that was read{more}",
             next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined "
             "(on_bad_row: quarantine); or correct the value at the source",
         )

@@ -6,12 +6,12 @@ Rules:
 - Its source has a name of its own, so that its dumps never throw those of the main lake out (pitfall 13).
 - Rows that are read carry the seq of the place where the side lake stands: every change from there on is newer. While
   nothing was captured since, each key comes once, and rows of a plain mirror are appended; later they are merged.
-- What a capture of the side lake cannot follow leaves the load: that table begins anew in another one.
+- What a capture of the side lake cannot follow leaves the load: that table begins anew in another one. So does a table
+  that is renamed: of the one that has its name then, other rows were read, or none.
 """
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -40,8 +40,10 @@ from cdc_pipeline.pipeline.suspension import standing
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema_policy import SchemaChangePolicy
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.table_names import exact_pattern, split_table_name
 
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
 
@@ -52,7 +54,9 @@ def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) ->
     if isinstance(source, LiveSourceConfig):
         source = source.model_copy(update={"replica_server_id": None})
     tables = TablesConfig(
-        include=tuple(glob.escape(name) for name in state.sources), shadow_tables=config.tables.shadow_tables
+        allow_empty=True,
+        include=tuple(exact_pattern(name) for name in state.sources),
+        shadow_tables=config.tables.shadow_tables,
     )
     return config.model_copy(
         update={
@@ -63,8 +67,22 @@ def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) ->
             "bound": "end_of_log",
             "schedule": None,
             "maintenance": None,
+            **({} if state.kind == "rebuild" else _leaving_renamed(config)),
         }
     )
+
+
+def _leaving_renamed(config: PipelineConfig) -> dict[str, object]:
+    """Policies by which a renamed table's rows go nowhere; those of a rebuild come from the log alone, and do."""
+
+    def kept(policy: SchemaChangePolicy) -> SchemaChangePolicy:
+        return policy.model_copy(update={"rename_table": "keep"})
+
+    targets = tuple(
+        rule if rule.schema_changes is None else rule.model_copy(update={"schema_changes": kept(rule.schema_changes)})
+        for rule in config.targets
+    )
+    return {"schema_changes": kept(config.schema_changes), "targets": targets}
 
 
 def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
@@ -163,7 +181,7 @@ class SideLake:
 
     def targets_of(self, source: str) -> list[str]:
         """The load's targets that a source table leads to."""
-        routes = Targets(self.config, None).routes_of(*source.split(".", 1))
+        routes = Targets(self.config, None).routes_of(*split_table_name(source))
         return [route.target for route in routes if route.target in self.state.targets]
 
     def is_left(self, source: str) -> bool:

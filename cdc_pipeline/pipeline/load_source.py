@@ -16,6 +16,7 @@ from cdc_pipeline.source.catalog import read_catalog
 from cdc_pipeline.source.live import LiveSource
 from cdc_pipeline.source.marks import wait_committed
 from cdc_pipeline.source.server import ServerConnection, StatementError
+from cdc_pipeline.table_names import split_table_name, table_name
 
 
 class LoadSource:
@@ -61,7 +62,7 @@ class LoadSource:
     def schemas(self, names: Collection[str]) -> dict[str, TableSchema]:
         """The columns of tables as they are now; those that are not there, or not known, are left out."""
         try:
-            found = read_catalog(self.server, lambda database, table: f"{database}.{table}" in names)
+            found = read_catalog(self.server, lambda database, table: table_name(database, table) in names)
             return {schema.full_name: self.with_key(schema) for schema, _ in found.tables.values()}
         except StatementError as error:
             raise self.server.unexpected(error) from None
@@ -100,7 +101,7 @@ class LoadSource:
                 rows = self.server.rows(
                     "SELECT TABLE_ROWS AS table_rows, AVG_ROW_LENGTH AS average FROM information_schema.TABLES "
                     "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
-                    name.split(".", 1),
+                    split_table_name(name),
                 )
             except StatementError as error:
                 raise self.server.unexpected(error) from None

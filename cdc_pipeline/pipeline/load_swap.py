@@ -5,6 +5,8 @@ Rules:
 - The batch holds nothing else: each target's content is replaced in one Delta commit, the cursor stands still.
 - Rows of the loaded tables in quarantine are given up with the content that they were missing in; those that the load
   could not apply are there instead.
+- A target that followed a loaded table under another name (K28) gives it up: its own name has no table any more, as
+  far as the log has told.
 - Not while prepared XA transactions are open whose rows only the side lake has parked.
 """
 
@@ -17,6 +19,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import LoadError
 from cdc_pipeline.pipeline.commit import plan_of
 from cdc_pipeline.pipeline.load_main import Locked
@@ -28,7 +31,7 @@ from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink.content import content_of, replacement
 from cdc_pipeline.sink.manifest import Cut, Note, QuarantineMark
 from cdc_pipeline.sink.quarantine import SCHEMA, Entry, read_entries
-from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
 
 SUPERSEDED = "the table was loaded anew"
 
@@ -70,6 +73,9 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
             sources=there.cursor.targets[name].sources,
         )
     sources = {source for name in names for source in there.cursor.targets[name].source_names}
+    for plan in given_up(side.config, cut, names, sources):
+        batch.change(plan, plan.columns, ())
+        states[plan.table] = states[plan.table].model_copy(update={"sources": tuple(plan.sources), "origin": None})
     marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
     _carry_over(side, there, batch, sources)
     made_cut = commit_standing(
@@ -86,7 +92,15 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
         marks=marks,
     )
     for name in names:
-        held = made_cut.cursor.targets[name].suspended
+        after = made_cut.cursor.targets.get(name)
+        if after is None:  # it was not there before, and could not be made
+            why = next((note.text for note in made_cut.notes if note.table == name), "its table could not be made")
+            raise LoadError(
+                f"the loaded table could not take its target's place: {why}",
+                table=name,
+                next_step=f"look at {main.sink.paths.table(name)}, then run the same command again",
+            )
+        held = after.suspended
         if held is not None:
             raise LoadError(
                 f"the loaded table could not take its target's place: {held.error}: {held.what}",
@@ -94,6 +108,26 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
                 next_step=held.next_step or "run the same command again: it goes on from here",
             )
     return made_cut
+
+
+def given_up(
+    config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]
+) -> list[TargetPlan]:
+    """The plans of targets that follow some source tables after a rename, and are not loaded themselves: their source
+    is the gone table of the name that led to them."""
+    if cut is None:
+        return []
+    targets = Targets(config, cut)
+    found = []
+    for name, state in cut.cursor.targets.items():
+        if state.origin is None or name in names or name not in cut.tables:
+            continue
+        plan = plan_of(targets.named(name))
+        if not any(source in sources and not of.gone for source, of in plan.sources.items()):
+            continue
+        of = next(iter(plan.sources.values()))
+        found.append(replace(plan, sources={state.origin[0]: of.model_copy(update={"gone": True})}))
+    return found
 
 
 def _superseded(main: Locked, sources: Collection[str], *, load_id: str, at_us: int) -> tuple[QuarantineMark, ...]:

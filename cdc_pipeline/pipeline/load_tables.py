@@ -4,7 +4,8 @@ Rules:
 - Needed is a load of every captured table of the source one of whose targets is not in the lake, is partial, or is
   suspended so that catching up cannot mend it.
 - All source tables of a target are loaded together, and all targets of a source table.
-- A target that follows a renamed table keeps its name: a load would make it under the table's own, and is refused.
+- A target that follows a renamed table under its old name (K28) shows the table of its name after a load of that. If
+  the policy wants it to follow (`rename_table: follow`), the load is refused.
 - A load of merged shards is refused while the target holds rows of a shard that the source has no more.
 """
 
@@ -19,6 +20,7 @@ from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.table_names import split_table_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,7 @@ def loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
     """Targets that the source's own tables lead to."""
     routes = Routes(config)
-    return {route.target for name in loadable(config, known) for route in routes.of(*name.split(".", 1))}
+    return {route.target for name in loadable(config, known) for route in routes.of(*split_table_name(name))}
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
@@ -56,19 +58,35 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
     routes = Routes(config)
     found: dict[str, str] = {}
     states = {} if cut is None else cut.cursor.targets
-    moved = {state.origin[1] for state in states.values() if state.origin is not None}
-    followed = {source for state in states.values() if state.origin is not None for source in state.source_names}
+    following = [state for state in states.values() if state.origin is not None and not why_parted(config, state)]
+    moved = {name for state in following for name in (state.table, state.origin[1] if state.origin else "")}
+    followed = {source for state in following for source in state.source_names}
     for source in loadable(config, known):
         if source in followed:
             continue  # by the target that it had before it was renamed
-        for route in routes.of(*source.split(".", 1)):
+        for route in routes.of(*split_table_name(source)):
             state = states.get(route.target)
-            if route.target in moved or (state is not None and state.origin is not None):
+            if route.target in moved:
                 continue
-            why = why_needed(state, source)
+            why = (why_parted(config, state) if state is not None else "") or why_needed(state, source)
             if why:
                 found.setdefault(route.target, why)
     return found
+
+
+def why_parted(config: PipelineConfig, state: TargetState) -> str:
+    """Why a target does not show the table of its name (K28): an earlier version of the program, or a policy that has
+    changed since, let it follow another one; "" if it does, or if the policy wants it so."""
+    if state.origin is None:
+        return ""
+    source, target = state.origin
+    rules = (route.rule for route in Routes(config).of(*source.split(".", 1)) if route.target == target)
+    policy = next((rule.schema_changes for rule in rules), None) or config.schema_changes
+    if policy.rename_table == "follow":
+        return ""
+    return (
+        f"it follows {', '.join(state.source_names)}, which had the name {source} once, and not the table of its name"
+    )
 
 
 def why_needed(state: TargetState | None, source: str = "") -> str:
@@ -103,7 +121,7 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
         LoadError: a target that follows a renamed table.
     """
     routes, names = Routes(config), loadable(config, known)
-    leads = {name: [route.target for route in routes.of(*name.split(".", 1))] for name in names}
+    leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in names}
     if tables is None:
         why = needing(config, cut, known)
         sources = {name for name, targets in leads.items() if why.keys() & set(targets)}
@@ -120,7 +138,7 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
             )
         why = dict.fromkeys((target for name in sources for target in leads[name]), "it was asked for")
     sources, targets = _joined(leads, sources)
-    _check_not_moved(cut, targets, sources)
+    _check_not_moved(config, cut, targets, sources)
     _check_shards(config, cut, sources, targets)
     others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with one that is loaded")
     return Chosen(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
@@ -129,7 +147,7 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
 def apart_from(config: PipelineConfig, chosen: Chosen, sources: Collection[str]) -> list[str]:
     """The chosen targets that would be loaded without any of `sources`."""
     routes = Routes(config)
-    leads = {name: [route.target for route in routes.of(*name.split(".", 1))] for name in chosen.sources}
+    leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in chosen.sources}
     _, targets = _joined(leads, leads.keys() & set(sources))
     return sorted(set(chosen.targets) - targets)
 
@@ -144,12 +162,16 @@ def _joined(leads: Mapping[str, Sequence[str]], sources: set[str]) -> tuple[set[
         sources = grown
 
 
-def _check_not_moved(cut: Cut | None, targets: Collection[str], sources: Collection[str]) -> None:
+def _check_not_moved(
+    config: PipelineConfig, cut: Cut | None, targets: Collection[str], sources: Collection[str]
+) -> None:
     states = {} if cut is None else cut.cursor.targets
     moved = sorted(
         name
         for name, state in states.items()
-        if state.origin is not None and (name in targets or set(state.source_names) & set(sources))
+        if state.origin is not None
+        and not why_parted(config, state)
+        and (name in targets or set(state.source_names) & set(sources))
     )
     if moved:
         raise LoadError(
@@ -166,7 +188,7 @@ def _check_shards(config: PipelineConfig, cut: Cut | None, sources: Collection[s
     routes, states = Routes(config), {} if cut is None else cut.cursor.targets
     for name in sorted(targets):
         rule = next(
-            route.rule for source in sources for route in routes.of(*source.split(".", 1)) if route.target == name
+            route.rule for source in sources for route in routes.of(*split_table_name(source)) if route.target == name
         )
         gone = sorted(set(states[name].source_names) - set(sources)) if name in states else []
         policy = rule.schema_changes or config.schema_changes

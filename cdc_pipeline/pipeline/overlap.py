@@ -38,7 +38,7 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.overlap import Transactions, match_overlap
 from cdc_pipeline.position.overlap_result import OverlapResult
 from cdc_pipeline.position.position import Flavor, Position
-from cdc_pipeline.schema.changes import Decision, KnownTable, RowPlace
+from cdc_pipeline.schema.changes import Decision, KnownTable, RowPlace, TableChange
 from cdc_pipeline.schema.shadows import Shadow
 from cdc_pipeline.schema.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
@@ -312,6 +312,15 @@ class _Before(Targets):
 
     def is_suspended(self, database: str, table: str) -> bool:
         return self._now.is_suspended(database, table)
+
+    def awaits_load(self, database: str, table: str) -> bool:
+        return self._now.awaits_load(database, table)
+
+    def shaped_change(self, change: TableChange) -> TableChange:
+        return change  # compared are columns of the source's table
+
+    def placed(self, decision: Decision) -> Decision:
+        return self._now.placed(decision)
 
 
 def decide_in_overlap(

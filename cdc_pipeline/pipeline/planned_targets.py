@@ -10,6 +10,7 @@ from cdc_pipeline.pipeline.identity import SOURCE_KEY, check_recorded, identity_
 from cdc_pipeline.pipeline.report import PlannedTarget
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.sink.manifest import Cut, CutTable
+from cdc_pipeline.table_names import split_table_name
 from cdc_pipeline.target_config import TargetRule
 
 _LATER = {
@@ -28,7 +29,7 @@ def planned_targets(config: PipelineConfig, captured: Sequence[str], cut: Cut | 
     routes = Routes(config)
     found: dict[str, PlannedTarget] = {}
     for source in captured:
-        for route in routes.of(*source.split(".", 1)):
+        for route in routes.of(*split_table_name(source)):
             table = cut.tables.get(route.target) if cut is not None else None
             if table is None:
                 there = found.get(route.target)
@@ -59,7 +60,7 @@ def _with_key(
     source = target.sources[0]
     if target.key is not None or source not in known:
         return target
-    rule = next(route.rule for route in routes.of(*source.split(".", 1)) if route.target == target.target)
+    rule = next(route.rule for route in routes.of(*split_table_name(source)) if route.target == target.target)
     columns, key = known[source]
     try:
         found = identity_of(rule, source=source, columns=tuple(columns), source_key=key)

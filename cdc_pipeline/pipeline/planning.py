@@ -26,6 +26,7 @@ from cdc_pipeline.pipeline.report import CapturePlan, needed_place, quarantined
 from cdc_pipeline.pipeline.route_checks import check_routes
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, start_rules
 from cdc_pipeline.pipeline.tables import TableFilter
+from cdc_pipeline.pipeline.unmatched import unmatched
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position
@@ -46,6 +47,8 @@ class ResolvedRun:
         ends_anywhere: the end is the user's own and may lie inside a transaction: what is whole before it counts.
         decision: how the start was found, where the decision table found it.
         epoch: of everything that the run reads (K1).
+        known: tables that the source shows; None where it cannot tell.
+        log_end: where the log ended when the run was planned.
     """
 
     plan: CapturePlan
@@ -55,6 +58,8 @@ class ResolvedRun:
     ends_anywhere: bool
     decision: StartDecision | None = None
     epoch: int = 1
+    known: tuple[str, ...] | None = None
+    log_end: Position | None = None
 
     @property
     def read_from(self) -> Position:
@@ -171,7 +176,8 @@ def resolve(
             open_xa=reconciled.cursor.open_xa if reconciled.cursor is not None else (),
             suspended={} if reconciled.cursor is None else reconciled.cursor.suspended,
             quarantine=quarantined(cut),
-            unseen=() if there is None else _unseen(tables, there, cut),
+            # Before its first run nobody knows what an archive holds.
+            unseen=() if there is None and not begun else unmatched(tables, there or (), reconciled.cursor),
             needs_load=needing(config, cut, there or ()) if begun or config.start == "latest" else {},
             loads=tuple(loads_of(config, cut)),
             warnings=source.warnings(captured),
@@ -182,6 +188,8 @@ def resolve(
         ends_anywhere=isinstance(bound, PositionConfig),
         decision=decision,
         epoch=(1 if reconciled.cursor is None else reconciled.cursor.epoch) + decision.epoch_grows,
+        known=None if there is None else tuple(there),
+        log_end=log_end,
     )
 
 
@@ -225,13 +233,6 @@ def _table_names(
     names.update(*(state.source_names for state in (cursor.targets.values() if cursor is not None else ())))
     names.update(*(state.source_names for state in (cut.cursor.targets.values() if cut is not None else ())))
     return tables.captured_names(list(names))
-
-
-def _unseen(tables: TableFilter, there: list[str], cut: Cut | None) -> tuple[str, ...]:
-    """Tables that are included by name and that neither the server shows nor the lake has."""
-    states = cut.cursor.targets.values() if cut is not None else ()
-    known = {*there, *(name for state in states for name in state.source_names)}
-    return tuple(name for name in tables.exact_names if name not in known)
 
 
 def _partial(cursor: CursorState | None) -> tuple[str, ...]:

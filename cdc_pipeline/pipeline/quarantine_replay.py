@@ -34,6 +34,7 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, Note, QuarantineMark
 from cdc_pipeline.sink.quarantine import Entry, read_entries
+from cdc_pipeline.table_names import split_table_name
 
 REPLAYED_NOTE = "quarantine_replayed"
 DISCARDED_NOTE = "quarantine_discarded"
@@ -199,13 +200,15 @@ class _Replay:
 
     def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
         """Why none of the table's rows can be replayed; "" where they can."""
-        database, table = self._table.split(".", 1)
+        database, table = split_table_name(self._table)
         following = self._targets.following(database, table)
         modes = {target.mode for target in following}
         if self._targets.is_suspended(database, table):
             return "the table is suspended: it is caught up first"
         if not following:
             return "the table has no target: its first row that can be applied makes it"
+        if any(target.sources[self._table].gone for target in following):
+            return "the table was dropped or renamed since: discard them, or correct the values at the source"
         if not all(target.key for target in following if target.mode not in _ORDERED):
             return "nothing tells its rows apart: it has no key"
         if not modes.isdisjoint(_ORDERED):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any, cast
@@ -22,6 +21,7 @@ from cdc_pipeline.pipeline.suspension import standing_plan
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.live import LiveSource
+from cdc_pipeline.table_names import exact_pattern
 from cdc_pipeline.transaction.table_maps import TableMaps
 
 
@@ -50,7 +50,7 @@ def changed_keys(
         plan=standing_plan(config, cursor), start=start, end=end, limit=None, ends_anywhere=False, epoch=cursor.epoch
     )
     schemas = schemas_of(config, source=live, run=run, cursor=cursor)
-    selection = Selection(tables=(glob.escape(schema.full_name),))
+    selection = Selection(tables=(exact_pattern(schema.full_name),))
     log = ChangeLog(selection, table_maps=lambda wants: TableMaps(wants, schemas=schemas))
     found: list[pa.RecordBatch] = []
     if start.order < end.order:

@@ -111,7 +111,7 @@ class CapturePlan(_Plain):
     # Delta features that readers must know, of the tables that are known: those that they have, or will get.
     features: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
-    unseen: tuple[str, ...] = ()  # included by name; neither the server shows them nor the lake has them
+    unseen: tuple[str, ...] = ()  # patterns that match no table of the server or the lake
     needs_load: dict[str, str] = Field(default_factory=dict)  # why, by target: `cdc-pipeline snapshot` loads them
     loads: tuple[LoadStatus, ...] = ()  # that are under way, or wait to be gone on with
     warnings: tuple[str, ...] = ()  # changes of captured tables that the source does not log: cascades

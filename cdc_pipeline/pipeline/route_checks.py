@@ -15,14 +15,15 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaError
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaError, SinkError
 from cdc_pipeline.pipeline.masking import mask_of
 from cdc_pipeline.pipeline.routes import Route, Routes
 from cdc_pipeline.pipeline.shaping import ShapedTable, recorded_shape, shape_table
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.delta_log import SOURCE_PROPERTY, read_table_log
+from cdc_pipeline.sink.delta_log import LOG_FOLDER, SOURCE_PROPERTY, read_table_log
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut, RecordedShape
+from cdc_pipeline.table_names import TablePattern, split_table_name
 
 # Columns and key of each source table.
 Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
@@ -42,7 +43,7 @@ def join_shard(
     others = list(sources)
     if route.rule.shard_column is None:
         raise _not_merged(route, others)
-    same = [other for other in others if route.rule.shard_of(*other.split(".", 1)) == route.shard]
+    same = [other for other in others if route.rule.shard_of(*split_table_name(other)) == route.shard]
     if same:
         raise ConfigError(
             f"{route.source} and {same[0]} are the same shard {route.shard!r} of target {route.target}",
@@ -97,7 +98,7 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
         tables: the captured tables that are known, ``schema.table``.
 
     Raises:
-        ConfigError: one or more rules are wrong, with all mistakes.
+        ConfigError: one or more rules are wrong, or targets belong to another source, with all mistakes.
         LakeStateError: the lake cannot be written.
     """
     routes = Routes(config)
@@ -105,7 +106,7 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
     by_target: dict[str, list[Route]] = {}
     for table in sorted(tables):
         try:
-            of_table = routes.of(*table.split(".", 1))
+            of_table = routes.of(*split_table_name(table))
         except ConfigError as error:
             found.append(error)
             continue
@@ -115,9 +116,42 @@ def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | Non
     if cut is not None:
         found += _changed(routes, cut)
         found += _misfits(config, routes, _of_cut(cut, tables))
+    recorded = cut.cursor.targets.keys() if cut is not None else set()
+    found += _of_others(config, by_target.keys() - recorded)
     _raise_all(found)
     if isinstance(config.sink.lake_path, Path):
         _check_writable(config.sink.lake_path)
+
+
+def _of_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
+    """Targets that are not made yet, and whose place another source has taken (K16)."""
+    paths = LakePaths(config.sink.lake_path, config.name)
+    found: list[CdcError] = []
+    for name in sorted(targets):
+        owner = _owner(paths, name)
+        if owner not in ("", config.name):
+            found.append(
+                ConfigError(
+                    f"target {name} belongs to source {owner}: a table of the lake is kept by one source",
+                    table=name,
+                    setting="targets",
+                    expected=f"a target that no other source of the lake {config.sink.lake_path} has",
+                    got=f"the Delta table of {owner}",
+                    next_step="give this source a lake of its own (sink.lake_path), give the target another `name` in "
+                    "a rule under targets, or leave the table out (tables.exclude)",
+                )
+            )
+    return found
+
+
+def _owner(paths: LakePaths, target: str) -> str:
+    """The source that made the Delta table in a target's place; "" if there is none, or none that can be read."""
+    try:
+        place = paths.table(target)
+        there = read_table_log(place) if (place / LOG_FOLDER).is_dir() else None
+    except SinkError:
+        return ""  # the run meets it when it makes the target, and says so
+    return "" if there is None else there.properties.get(SOURCE_PROPERTY, "")
 
 
 def _sharing(routes: list[Route]) -> list[CdcError]:
@@ -150,7 +184,7 @@ def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
         origin = cut.cursor.targets[name].origin
         leads_to, sources = (name, list(table.sources_of(name))) if origin is None else (origin[1], [origin[0]])
         for source in routes.sources_of(leads_to, sources):
-            route = next(route for route in routes.of(*source.split(".", 1)) if route.target == leads_to)
+            route = next(route for route in routes.of(*split_table_name(source)) if route.target == leads_to)
             differs = _differences(table.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape())
             if not differs:
                 continue
@@ -258,7 +292,7 @@ def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> 
             for source, (columns, _) in known.items()
             if any(route.number == number for route in _routes_or_none(routes, source))
         ]
-        if not of_rule or not all(name in known for name in rule.tables):
+        if not of_rule or not all(TablePattern.parse(name).exact in known for name in rule.tables):
             continue
         names = {column.name.lower() for columns in of_rule for column in columns}
         for setting, named in (("masks", rule.masks), ("types", rule.types)):
@@ -277,7 +311,7 @@ def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> 
 
 def _routes_or_none(routes: Routes, source: str) -> tuple[Route, ...]:
     try:
-        return routes.of(*source.split(".", 1))
+        return routes.of(*split_table_name(source))
     except ConfigError:
         return ()
 

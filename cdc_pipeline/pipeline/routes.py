@@ -7,16 +7,15 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from fnmatch import translate
 from functools import lru_cache
 
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.table_names import TablePattern, matches_any, split_table_name, table_name
 from cdc_pipeline.target_config import TargetRule
 
 
@@ -44,7 +43,7 @@ class Route:
     @property
     def shard(self) -> str:
         """What the rule's shard column holds in rows of the source table."""
-        return self.rule.shard_of(*self.source.split(".", 1))
+        return self.rule.shard_of(*split_table_name(self.source))
 
 
 class Routes:
@@ -62,11 +61,11 @@ class Routes:
         Raises:
             ConfigError: two rules give it the same target.
         """
-        name = f"{schema}.{table}"
+        name = table_name(schema, table)
         rules = [
             (number, rule)
             for number, (among, without, rule) in enumerate(self._rules)
-            if _matches(among, name) and not _matches(without, name)
+            if matches_any(among, name) and not matches_any(without, name)
         ] or [(-1, self._default)]
         routes = tuple(Route(name, rule.target_name(schema, table), rule, number) for number, rule in rules)
         names = [route.target for route in routes]
@@ -85,8 +84,8 @@ class Routes:
         return sorted(
             name
             for name in names
-            if self._captured(*name.split(".", 1))
-            and any(route.target == target for route in self.of(*name.split(".", 1)))
+            if self._captured(*split_table_name(name))
+            and any(route.target == target for route in self.of(*split_table_name(name)))
         )
 
     def is_followed(self, state: TargetState) -> bool:
@@ -97,9 +96,5 @@ class Routes:
         return bool(self.sources_of(state.table, state.source_names))
 
 
-def _patterns(patterns: Collection[str]) -> list[re.Pattern[str]]:
-    return [re.compile(translate(pattern)) for pattern in patterns]
-
-
-def _matches(patterns: Collection[re.Pattern[str]], name: str) -> bool:
-    return any(pattern.match(name) for pattern in patterns)
+def _patterns(patterns: Collection[str]) -> tuple[TablePattern, ...]:
+    return tuple(map(TablePattern.parse, patterns))

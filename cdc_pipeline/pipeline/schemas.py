@@ -149,13 +149,18 @@ class Schemas:
         place = Place.of(self._epoch, journal, offset)
         place = Place(place.epoch, place.journal, place.offset - 1)
         version = self._history.at(database, table, place)
-        if (version is None or version.schema is None) and self.ask_catalog():
+        if (version is None or version.schema is None or version.generated is None) and self.ask_catalog():
             version = self._history.at(database, table, place)
         if version is None or version.schema is None:
             return None
         of_database = self._history.at(database, "", place)
         schema = self._as_recorded(version.schema, journal, offset)
-        return TableState(schema, version.charset, "" if of_database is None else of_database.charset)
+        generated = version.generated
+        if generated is None:
+            # A table map does not tell them; the catalog does, if the statement is the table's last one.
+            after = self._version(database, table, journal, offset)
+            generated = None if after is None or after.place <= place else after.generated
+        return TableState(schema, version.charset, "" if of_database is None else of_database.charset, generated)
 
     def after(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
         """The table right behind the statement at a place by the server's catalog; None where no catalog tells that."""
@@ -175,12 +180,16 @@ class Schemas:
         """A table map says what the table is now: where the history says something else, it is corrected."""
         place = Place.of(self._epoch, journal, offset)
         version = self._history.at(schema.database, schema.table, place)
+        generated = None
         if version is not None and version.schema is not None:
             told = self._as_recorded(version.schema, journal, offset)
             if _essence(told) == _essence(schema):
                 return
+            if _essence(_filled(told, schema)) == _essence(schema):
+                generated = version.generated  # no contradiction: the map tells what a DDL's text left open
         charset = "" if version is None else version.charset
-        self._history.add(schema.database, schema.table, Version(place, Origin.TABLE_MAP, schema, charset))
+        corrected = Version(place, Origin.TABLE_MAP, schema, charset, generated=generated)
+        self._history.add(schema.database, schema.table, corrected)
 
     def _version(self, database: str, table: str, journal: str, offset: int) -> Version | None:
         return self._history.at(database, table, Place.of(self._epoch, journal, offset))
@@ -239,8 +248,12 @@ class Schemas:
         place = Place(self._epoch, *self._start.order) if last is None else Place.of(self._epoch, *last)
         version = self._history.at(database, table, place)
         is_told = _is_whole(version) if table else version is not None
+        generated = placed.catalog.generated.get((database, table))
         if not is_told or (last is not None and version is not None and version.place < place):
-            self._history.add(database, table, Version(place, Origin.CATALOG, schema, charset))
+            told = Version(place, Origin.CATALOG, schema, charset, generated=generated)
+            self._history.add(database, table, told)
+        if generated is not None:
+            self._history.know_generated(database, table, place, generated)
 
     # -- kept up ------------------------------------------------------------------------------------------------------
 
@@ -291,6 +304,21 @@ def _oldest(cursor: CursorState) -> Place:
     places += [Place(held.epoch, *held.position.order) for held in cursor.suspended.values()]
     places += [Place.of(xa.epoch, xa.prepared_journal, xa.prepared_offset) for xa in cursor.open_xa]
     return min(places)
+
+
+def _filled(told: TableSchema, schema: TableSchema) -> TableSchema:
+    """Return `told` with what it does not know taken from a table map: charsets, fraction digits."""
+    if len(told.columns) != len(schema.columns):
+        return told
+    columns = tuple(
+        replace(
+            column,
+            charset=column.charset or seen.charset,
+            fraction_digits=seen.fraction_digits if column.fraction_digits < 0 else column.fraction_digits,
+        )
+        for column, seen in zip(told.columns, schema.columns, strict=True)
+    )
+    return replace(told, columns=columns)
 
 
 def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:

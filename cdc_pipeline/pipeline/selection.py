@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -22,9 +22,10 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.gtid_columns import Gtids
 from cdc_pipeline.binlog.seq import journal_number
-from cdc_pipeline.errors import PositionError
+from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.position.gtid_sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
 from cdc_pipeline.schema.statement import Statement, StatementKind
+from cdc_pipeline.table_names import TablePattern
 
 INSERT: Final = "insert"
 UPDATE: Final = "update"
@@ -76,7 +77,7 @@ class Selection:
 
     def wants_table(self, database: str, table: str) -> bool:
         """Whether a table's changes are wanted."""
-        return not self.tables or any(fnmatchcase(f"{database}.{table}", pattern) for pattern in self.tables)
+        return not self.tables or any(pattern.matches(database, table) for pattern in _parsed(self.tables))
 
     def wants_statement(self, statement: Statement) -> bool:
         """Whether a statement is wanted: with patterns, where it names a wanted table, or may concern one."""
@@ -87,7 +88,7 @@ class Selection:
         if statement.tables:
             return any(self.wants_table(*table) for table in statement.tables)
         if statement.database:
-            return any(fnmatchcase(statement.database, pattern.partition(".")[0]) for pattern in self.tables)
+            return any(pattern.schema.match(statement.database) for pattern in _parsed(self.tables))
         # The text of these does not tell their tables.
         return statement.kind in (StatementKind.UNKNOWN, StatementKind.DML)
 
@@ -214,3 +215,14 @@ def place_of(text: str) -> JournalPlace:
     if not separator or not offset.isdigit():
         raise ValueError(text)
     return JournalPlace(journal_number(journal), int(offset))
+
+
+@lru_cache(maxsize=64)
+def _parsed(patterns: tuple[str, ...]) -> tuple[TablePattern, ...]:
+    """Raises:
+    ConfigError: one of them is no pattern of tables.
+    """
+    try:
+        return tuple(map(TablePattern.parse, patterns))
+    except ValueError as error:
+        raise ConfigError(str(error), setting="table", next_step="name tables as schema.table") from None

@@ -88,6 +88,8 @@ def shaped_change(
         if others:
             raise _stop(route, "its table is made anew, and others share the target", "shard_column")
         return change
+    if change.is_carried and (others or route.rule.shard_column):
+        return change  # rows of one of several tables are carried nowhere
     if change.name[1] and route.rule.shard_column:
         raise _stop(route, "a shard is renamed: its rows are known by its name", "shard_value")
     before = change.before or change.known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cdc_pipeline.binlog.query import Query
 from cdc_pipeline.config import PipelineConfig
@@ -17,9 +17,13 @@ from cdc_pipeline.schema.scene import ALL_FEATURES, Surroundings
 from cdc_pipeline.schema.statement import StatementKind
 from cdc_pipeline.schema_policy import SchemaChangePolicy, ShadowNames
 from cdc_pipeline.sink.features import allowed
+from cdc_pipeline.table_names import table_name
 
 if TYPE_CHECKING:
     from cdc_pipeline.pipeline.schemas import Schemas
+
+
+_LEAVING: Final = frozenset({StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE})
 
 
 def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
@@ -60,11 +64,11 @@ class StatementRules:
             statement = classify(sql, database, is_mariadb=self._is_mariadb)
             for old, new in statement.renames:
                 if self._is_read(*old):
-                    self._read_as_captured.add(".".join(new))
+                    self._read_as_captured.add(table_name(*new))
         return isolated
 
     def _is_read(self, database: str, table: str) -> bool:
-        return self._tables.captured(database, table) or f"{database}.{table}" in self._read_as_captured
+        return self._tables.captured(database, table) or table_name(database, table) in self._read_as_captured
 
     def decide(
         self,
@@ -88,8 +92,14 @@ class StatementRules:
         def captured(database: str, table: str) -> bool:
             return self._tables.captured(database, table) or targets.follows(database, table)
 
+        kind = classify(query.sql, query.database, is_mariadb=self._is_mariadb, modes=modes).kind
+
         def concerned(database: str, table: str) -> bool:
-            return captured(database, table) and not targets.is_suspended(database, table)
+            if not captured(database, table):
+                return False
+            # A load cannot bring rows of a table that is gone: then the target is as that of any dropped table (K28).
+            is_over = kind in _LEAVING and targets.awaits_load(database, table)
+            return is_over or not targets.is_suspended(database, table)
 
         def decide_for(number: int, among: Callable[[str, str], bool]) -> Decision:
             def known(database: str, table: str) -> KnownTable | None:
@@ -101,10 +111,16 @@ class StatementRules:
                 rule = None if there is None else targets.rule_of(database, table, there.name)
                 return (None if rule is None else rule.schema_changes) or self._policy
 
+            def masked(database: str, table: str) -> set[str]:
+                rules = (targets.rule_of(database, table, one.name) for one in targets.known_all(database, table))
+                return {name for rule in rules if rule is not None for name in rule.masks}
+
             surroundings: Surroundings = {
                 "policy": policy,
                 "shadow": targets.shadow,
                 "shadowed": self._shadows.table_of,
+                "masked": masked,
+                "is_name_captured": captured,
                 "features": self._features,
                 "place": place or RowPlace(),
             }
@@ -139,4 +155,4 @@ class StatementRules:
             done = {(change.table, change.known.name) for change in decision.changes}
             new = tuple(change for change in more if (change.table, change.known.name) not in done)
             decision = replace(decision, changes=decision.changes + new)
-        return decision
+        return targets.placed(decision)

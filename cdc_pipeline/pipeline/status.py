@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.load_state import LoadStatus, loads_of
-from cdc_pipeline.pipeline.load_tables import load_command, why_needed
+from cdc_pipeline.pipeline.load_tables import load_command, why_needed, why_parted
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import NeededPlace, needed_place, quarantined
-from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
+from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension, TargetState
 from cdc_pipeline.target_config import Mode
 
 
@@ -94,8 +94,8 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
             key_reason=table.key_reason,
             partial=cut.cursor.targets[name].partial,
             suspended=cut.cursor.targets[name].suspended,
-            needs_load=why_needed(cut.cursor.targets[name]),
-            next_step=load_command(config.name, name) if why_needed(cut.cursor.targets[name]) else "",
+            needs_load=why_parted(config, cut.cursor.targets[name]) or why_needed(cut.cursor.targets[name]),
+            next_step=_way_out(config, name, cut.cursor.targets[name]),
             rescued={column: count for column, count in table.rescued_ever.items() if count},
         )
         for name, table in (cut.tables.items() if cut is not None else ())
@@ -126,3 +126,10 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         tables=tables,
         loads=tuple(loads_of(config, cut)),
     )
+
+
+def _way_out(config: PipelineConfig, name: str, state: TargetState) -> str:
+    """The command that loads a target; "" if it needs no load."""
+    if why_parted(config, state):
+        return load_command(config.name, state.origin[0] if state.origin is not None else name)
+    return load_command(config.name, name) if why_needed(state) else ""

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
+    ContentUnknownError,
     IncompleteRowsError,
     LakeStateError,
     OverlapUndecidedError,
@@ -34,6 +35,7 @@ from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchKind, BatchRecord, Cut, Interval, Note, QuarantineMark
 from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.suspending import is_retryable, note_of, suspension, way_out
+from cdc_pipeline.table_names import split_table_name
 
 _OF_ONE_TABLE = (SchemaError, UnrepresentableValueError, IncompleteRowsError, UnknownColumnTypeError)
 
@@ -72,7 +74,7 @@ class Suspender:
         assert error.table is not None
         at = self._committer.stand_still()
         made = suspension(error, batch_number=self._committer.number, at=at, epoch=self._epoch)
-        only = error.targets if isinstance(error, OverlapUndecidedError) else None
+        only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
         for name in self._targets.suspend(error.table, made, only=only):
             self._committer.drop_open(name)
         return True
@@ -80,10 +82,12 @@ class Suspender:
     def _is_of_one_table(self, error: CdcError) -> bool:
         if not isinstance(error, _OF_ONE_TABLE) or error.table is None or "." not in error.table:
             return False
-        database, table = error.table.split(".", 1)
+        database, table = split_table_name(error.table)
         if not self._captured(database, table) or self._targets.is_suspended(database, table):
             return False
-        others = {name for name in self._known if not self._targets.is_suspended(*name.split(".", 1))}
+        if isinstance(error, ContentUnknownError):
+            return True  # the log is whole, and what it does not tell is known: the run goes on even without any table
+        others = {name for name in self._known if not self._targets.is_suspended(*split_table_name(name))}
         if isinstance(error, OverlapUndecidedError) and any(
             target.name not in error.targets for target in self._targets.following(database, table)
         ):

@@ -5,11 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.shadows import Shadow
+from cdc_pipeline.schema.steps import Step
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.manifest import RecordedShape, RecordedSource
 from cdc_pipeline.target_config import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """The rows that a target takes over from another one of the source when their tables are renamed (K28).
+
+    Attributes:
+        origin: name of the target that has them.
+        app_id, version: of its Delta table, as the last cut has it.
+        columns: of that table, before `steps`.
+        steps: what the same statement does to the table besides.
+        keeps_rows: rows that the target held stay, by the rules of its mode.
+    """
+
+    origin: str
+    app_id: str
+    version: int
+    columns: tuple[TargetColumn, ...]
+    steps: tuple[Step, ...] = ()
+    keeps_rows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +48,7 @@ class Target:
         key_reason: why it has this mode and key (`identity`).
         track: of a history, as its rule says.
         rescued: columns of which values were rescued so far; None: the table has no rescue column (`sink/rescue.py`).
+        carried: the rows that the batch at work puts in the place of the target's.
     """
 
     state: TargetState
@@ -40,6 +62,7 @@ class Target:
     key_reason: str = ""
     track: tuple[str, ...] = ()
     rescued: tuple[str, ...] | None = None
+    carried: Carried | None = None
 
     @property
     def name(self) -> str:
@@ -47,4 +70,4 @@ class Target:
         return self.state.table
 
 
-Snapshot = tuple[dict[str, Target], dict[str, Shadow]]
+Snapshot = tuple[dict[str, Target], dict[str, Shadow], dict[str, Suspension], dict[str, TargetState], set[str]]

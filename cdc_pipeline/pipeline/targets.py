@@ -8,6 +8,9 @@ Rules:
   from the table map and labelled partial (K19).
 - A target is exact (K12) from a CREATE TABLE in the log on, where it mirrors that one table as it is; `lose_exactness`
   takes that away for good, and so does every statement that may change rows without row events.
+- A target shows the table of its name (K28): at a RENAME it takes over the rows of the target whose table has the name
+  now, if both are kept by the same rule (`carrying.heir`). If it cannot, it holds rows of another table, and is
+  suspended until it is loaded; a name without a target gets a partial one.
 - A suspended target is not known here: its rows and statements pass it by (K4). Suspended is a table also before it has
   a target. A source table is suspended where all of its targets are.
 """
@@ -22,7 +25,8 @@ from uuid import uuid4
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.errors import ContentUnknownError, SchemaError
+from cdc_pipeline.pipeline.carrying import heir
 from cdc_pipeline.pipeline.followed import FollowedTargets
 from cdc_pipeline.pipeline.identity import Identity, identity_of
 from cdc_pipeline.pipeline.masking import Masks
@@ -31,10 +35,12 @@ from cdc_pipeline.pipeline.route_checks import check_recorded, join_shard
 from cdc_pipeline.pipeline.routes import Route
 from cdc_pipeline.pipeline.shape_changes import shaped_change, unshaped
 from cdc_pipeline.pipeline.shaping import ShapedTable, recorded_shape, shape_table, shard_key
-from cdc_pipeline.pipeline.target import Snapshot
+from cdc_pipeline.pipeline.target import Carried, Snapshot
 from cdc_pipeline.pipeline.target import Target as Target
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.changes import Decision, KnownTable, TableChange, confirm
+from cdc_pipeline.schema.decisions import DdlDecision
+from cdc_pipeline.schema.scene import Arrival
 from cdc_pipeline.schema.shadows import Shadow
 from cdc_pipeline.schema.statement import StatementKind
 from cdc_pipeline.schema.steps import AddColumn, RenameColumn, WidenColumn
@@ -42,6 +48,7 @@ from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedShape, RecordedSource
 from cdc_pipeline.sink.rescue import check_images, rescued_names
+from cdc_pipeline.table_names import table_name
 from cdc_pipeline.target_config import TargetRule
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
@@ -60,6 +67,7 @@ class Targets(FollowedTargets):
         news: what was suspended since the last cut, by target.
         has_lost_exactness: whether a target that the last cut calls exact is so no more.
         masks: of all source tables.
+        unknown_contents: of the last statement: targets that hold rows of another table than that of their name.
     """
 
     def __init__(
@@ -75,6 +83,7 @@ class Targets(FollowedTargets):
         self._allowed = allowed(config.sink)
         self._row_policies = RowPolicyTable(config, self.routes_of)
         self.has_lost_exactness = False
+        self.unknown_contents: list[ContentUnknownError] = []
         self._confirmed: dict[tuple[str, str], TableSchema] = {}
         if cut is not None:
             for name, table in cut.tables.items():
@@ -98,7 +107,7 @@ class Targets(FollowedTargets):
 
     def shadow(self, database: str, table: str) -> Shadow | None:
         """What is kept of a shadow table."""
-        return self._shadows.get(f"{database}.{table}")
+        return self._shadows.get(table_name(database, table))
 
     def shadow_texts(self) -> dict[str, str]:
         """The shadow tables, as the cursor has them."""
@@ -108,13 +117,13 @@ class Targets(FollowedTargets):
 
     def following(self, database: str, table: str) -> list[Target]:
         """The recorded targets of a table that follow the source now."""
-        source, targets = f"{database}.{table}", self._targets
+        source, targets = table_name(database, table), self._targets
         names = [route.target for route in self.routes_of(database, table) if not self._stands(route.target)]
         return [targets[name] for name in names if name in targets and source in targets[name].sources]
 
     def known(self, database: str, table: str) -> KnownTable | None:
         """What is recorded of a source table, or None."""
-        source = f"{database}.{table}"
+        source = table_name(database, table)
         following = self.following(database, table)
         # One that came to the name by RENAME and whose table is gone has nothing to do with a later table of that name.
         led_to = {route.target for route in self.routes_of(database, table)}
@@ -126,7 +135,7 @@ class Targets(FollowedTargets):
 
     def known_all(self, database: str, table: str) -> list[KnownTable]:
         """What is recorded of each target of a source table that follows it; of any where none does."""
-        source = f"{database}.{table}"
+        source = table_name(database, table)
         found = [self._known(target, source) for target in self.following(database, table)]
         if not found:
             known = self.known(database, table)
@@ -144,6 +153,7 @@ class Targets(FollowedTargets):
             shared=bool(others),
             name=target.name,
             by_key=_by_key(target, of),
+            follows=target.state.origin is not None,
         )
 
     def shaped_change(self, change: TableChange) -> TableChange:
@@ -152,7 +162,7 @@ class Targets(FollowedTargets):
         Raises:
             SchemaError: the statement and the target's rule contradict each other.
         """
-        target, source = self._targets[change.known.name], ".".join(change.table)
+        target, source = self._targets[change.known.name], table_name(*change.table)
         others = [of for name, of in target.sources.items() if name != source]
         if target.shape is None and not others:
             return change
@@ -161,12 +171,21 @@ class Targets(FollowedTargets):
     def names_in(self, database: str) -> list[str]:
         """Names (without the schema) of the source tables of a database that have a target which is not suspended."""
         prefix = f"{database}."
-        going_on = (target for name, target in self._targets.items() if not self._stands(name))
+        going_on = (
+            target
+            for name, target in self._targets.items()
+            if not self._stands(name) or self._has_unknown_content(name)
+        )
         names = {source for target in going_on for source in target.sources}
         return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
 
-    def decided(self, decision: Decision) -> None:
-        """Take over what was decided of a statement."""
+    def decided(self, decision: Decision, *, may_carry: bool = True) -> None:
+        """Take over what was decided of a statement.
+
+        Args:
+            may_carry: the last cut has all rows that came before the statement, so that a target can take over those
+                of another one.
+        """
         for created in decision.creates:
             source = RecordedSource(columns=created.columns, key=created.key)
             for route in self.routes_of(*created.table):
@@ -175,16 +194,25 @@ class Targets(FollowedTargets):
                     self._follow(route, source, partial=created.may_exist, exact=exact)
         if not decision.told_by_rows:
             self.lose_exactness(decision.ddl.tables)
+        before, new_in_log = dict(self._targets), set(self._created_in_log)
+        standing = {name for name in before if self._stands(name)}
         for change in decision.changes:
-            self._change(change)
+            if not change.is_carried:
+                self._change(change)
+            elif may_carry and change.known.name not in standing:
+                self._carry(change, before)
+        self.unknown_contents = []
+        for arrival in decision.arrivals:
+            self._arrive(arrival, before, new_in_log, decision.ddl, is_overlap=not may_carry)
         for shadowed in decision.shadows:
-            name = ".".join(shadowed.name)
+            name = table_name(*shadowed.name)
             self._shadows.pop(name, None)
             if shadowed.shadow is not None:
                 self._shadows[name] = shadowed.shadow
         if decision.changes or decision.creates:
             self._look_for_followers()
-        if decision.statement.kind in _CREATES and not decision.creates and not decision.statement.if_not_exists:
+        is_made = decision.statement.kind in _CREATES and not decision.ignored
+        if is_made and not decision.creates and not decision.statement.if_not_exists:
             self._created_in_log.update(decision.ddl.tables)
 
     def states(self, created: Collection[str]) -> dict[str, TargetState]:
@@ -200,11 +228,14 @@ class Targets(FollowedTargets):
 
     def snapshot(self) -> Snapshot:
         """What `restore` takes back."""
-        return dict(self._targets), dict(self._shadows)
+        suspended, unmade = dict(self._suspended), dict(self._unmade)
+        return dict(self._targets), dict(self._shadows), suspended, unmade, set(self._created_in_log)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Forget everything since `snapshot`."""
         self._targets, self._shadows = dict(snapshot[0]), dict(snapshot[1])
+        self._suspended, self._unmade = dict(snapshot[2]), dict(snapshot[3])
+        self._created_in_log = set(snapshot[4])
         self._confirmed.clear()
         self._look_for_followers()
 
@@ -262,7 +293,7 @@ class Targets(FollowedTargets):
 
     def _change(self, change: TableChange) -> None:
         """Record what a DDL does to a target; the columns that it adds need what their types need."""
-        known, source, new_source = change.known, ".".join(change.table), ".".join(change.new_name)
+        known, source, new_source = change.known, table_name(*change.table), table_name(*change.new_name)
         target = self._targets[known.name]
         added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
         self._allowed.check_types(added, table=source)
@@ -278,9 +309,15 @@ class Targets(FollowedTargets):
         update: dict[str, object] = {}
         if change.inexact:
             update["exact"] = False
+        if known.gone:
+            self._created_in_log.discard(source)
+            if self._has_unknown_content(target.name):
+                self._resume(target.name)
+                update["suspended"] = None
         if new_source != source:
             update["sources"] = tuple(sources)
-            update["origin"] = target.state.origin or (source, target.name)
+            if target.state.origin is not None or not self._leads(new_source, target.name):
+                update["origin"] = target.state.origin or (source, target.name)
         self._targets[target.name] = replace(
             target,
             state=target.state.model_copy(update=update),
@@ -288,6 +325,109 @@ class Targets(FollowedTargets):
             key=self._key_after(target, change),
             sources=sources,
         )
+
+    def placed(self, decision: Decision) -> Decision:
+        """A decision for the targets as they are: where a table's old and new name lead to one target, no row goes
+        anywhere: the target goes on with its table."""
+        stay = {
+            (change.table, change.known.name)
+            for change in decision.changes
+            if change.is_carried and self._leads(".".join(change.new_name), change.known.name, alone=True)
+        }
+        of_others = [change for change in decision.changes if (change.table, change.known.name) not in stay]
+        go_on = [
+            replace(change, is_carried=False)
+            for change in decision.changes
+            if change.is_carried and (change.table, change.known.name) in stay
+        ]
+        return replace(decision, changes=(*go_on, *of_others)) if stay else decision
+
+    def _leads(self, source: str, target: str, *, alone: bool = False) -> bool:
+        """Whether the configuration leads from a source table to a target; `alone`: which no others share with it."""
+        routes = self._routes.of(*source.split(".", 1))
+        return any(route.target == target and not (alone and route.rule.shard_column) for route in routes)
+
+    def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
+        """A renamed table's rows go to a target of its new name, if one can take them over.
+
+        Args:
+            before: the targets before the statement: tables may have exchanged their names.
+        """
+        origin, source, name = before[change.known.name], ".".join(change.table), ".".join(change.new_name)
+        routes = self.routes_of(*change.new_name)
+        route = heir(self._route_to(source, origin.name), origin, routes, before)
+        if route is None or self._catching_up not in (None, route.target):
+            return
+        there, known = before.get(route.target), change.known
+        added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
+        self._allowed.check_types(added, table=name)
+        state = self._new_state(route, partial=origin.state.partial)
+        if there is not None:
+            update = {name: getattr(there.state, name) for name in ("delta_version", "applied_batch")}
+            state = state.model_copy(update=update)
+        self._resume(route.target)
+        self._created_in_log.discard(name)
+        self._confirmed.pop((route.target, name), None)
+        self._targets[route.target] = replace(
+            origin,
+            state=state,
+            columns=known.target_columns,
+            key=self._key_after(origin, change),
+            sources={name: RecordedSource(columns=known.columns, key=known.key, names=known.names)},
+            is_new=there is None or there.is_new,
+            track=route.rule.track,
+            carried=Carried(
+                origin=origin.name,
+                app_id=origin.state.app_id,
+                version=origin.state.delta_version,
+                columns=origin.columns,
+                steps=change.steps,
+                keeps_rows=there is not None and there.mode == "soft_delete",
+            ),
+        )
+
+    def _arrive(
+        self,
+        arrival: Arrival,
+        before: Mapping[str, Target],
+        created: Collection[str],
+        ddl: DdlDecision,
+        *,
+        is_overlap: bool,
+    ) -> None:
+        """A table has taken a name: targets of the name that could not take over its rows hold those of another."""
+        name, came_from = ".".join(arrival.name), ".".join(arrival.before)
+        self._created_in_log.discard(name)
+        if came_from in created:
+            self._created_in_log.add(name)
+        lost = []
+        for route in self.routes_of(*arrival.name):
+            there = self._targets.get(route.target)
+            if there is None or there.carried is not None or self._stands(route.target):
+                continue
+            old = before.get(there.name)
+            if old is not None and name in there.sources and name not in old.sources:
+                continue  # it was the target of the table under the name before, and goes on
+            if is_overlap and old is not None and name in old.sources and not old.sources[name].gone:
+                continue  # the statement was applied before the switch to this server
+            lost.append(there.name)
+        if lost:
+            self.unknown_contents.append(
+                ContentUnknownError(
+                    f"{came_from} has taken the name {name}, and its rows cannot be taken over",
+                    targets=tuple(lost),
+                    table=name,
+                    journal=ddl.journal,
+                    offset=ddl.offset,
+                    expected=f"a table that was captured as {came_from}, whole, by the same rule as {name}, into a "
+                    "target of its own that goes on, and no history of another table under this name",
+                    next_step=f"load it: `cdc-pipeline snapshot {self._source} --table {name}`",
+                )
+            )
+
+    def carried(self) -> list[Target]:
+        """The targets that take over rows of others in the batch at work."""
+        return [target for target in self._targets.values() if target.carried is not None]
 
     def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
         """Another table has taken the source table's name: the target is made anew by the next batch."""
@@ -314,7 +454,7 @@ class Targets(FollowedTargets):
 
     def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
         """A target's key after a DDL: the source's, where that is what finds its rows, else its own under new names."""
-        before = target.sources[".".join(change.table)]
+        before = target.sources[table_name(*change.table)]
         if _by_key(target, before):
             return tuple(change.known.target_name(name) for name in change.known.key) + shard_key(target.shape)
         renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
@@ -395,7 +535,7 @@ class Targets(FollowedTargets):
         """Take over what a published cut says of each target."""
         for name, state in cut.cursor.targets.items():
             if name in self._targets and state.delta_version >= 0:
-                self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="")
+                self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="", carried=None)
         self._take_suspended(cut.cursor.targets)
         self.has_lost_exactness = False
 

@@ -7,6 +7,8 @@ Rules:
   writes to its scratch folder; it changes a table only with `repair`, by recorded batches.
 - *Equal* is said of a table only where every key was compared at a known place. What could not be compared is named,
   with the reason, and is never equal.
+- A name of the lake is compared with the source's table of that name (K28). A target that follows a renamed table under
+  its old name is compared only if the policy wants it to follow.
 - A table that another program has written to is told by its own versions; `repair` puts it back before anything else.
 - One table after the other: the scratch folder holds the rows of one.
 """
@@ -31,6 +33,7 @@ from cdc_pipeline.errors import (
     UnrepresentableValueError,
 )
 from cdc_pipeline.pipeline.checks import check_intervals
+from cdc_pipeline.pipeline.load_tables import load_command, why_parted
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.report import CaptureObserver, LogPlace, SilentObserver
 from cdc_pipeline.pipeline.verify_captures import Captures, OwnRuns, Runs, Standing
@@ -335,9 +338,12 @@ class _Verification:
             return f"suspended at {held.position}: {held.error}: {held.what}"
         if table is None or state.delta_version < 0:
             return "not made yet"
+        parted = why_parted(self._config, state)
+        if parted and state.origin is not None:
+            return f"{parted}: load that, `{load_command(self._config.name, state.origin[0])}`"
         sources = {source: of for source, of in table.sources_of(name).items() if not of.gone}
         if not sources:
-            return "its table was dropped at the source: what the lake holds is kept"
+            return "its table was dropped or renamed at the source: what the lake holds is kept"
         if state.partial and table.mode == "changelog":
             return (
                 "a changelog that began in mid-life (K19): it does not tell the rows that were there before its first "

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from cdc_pipeline.config import Bound, PipelineConfig, PositionConfig
-from cdc_pipeline.errors import LakeStateError, TargetSuspendedError
+from cdc_pipeline.errors import LakeStateError, NothingMatchedError, TargetSuspendedError
 from cdc_pipeline.pipeline.capture import capture
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.patience import POLL_S, patiently
@@ -163,7 +163,7 @@ class Captures:
         bound: Bound = "end_of_log"
         if upto is not None:
             bound = PositionConfig(journal=upto.journal, offset=upto.offset)
-        with suppress(TargetSuspendedError):  # each table says so itself
+        with suppress(TargetSuspendedError, NothingMatchedError):  # each table says so itself
             waiting_for_the_lock(lambda: self._runs.capture(bound, self.changes))
         self._captured_s = time.monotonic()
         return self.standing()

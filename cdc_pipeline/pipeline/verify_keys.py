@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from cdc_pipeline.binlog.result_columns import quoted
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.schema.steps import quoted
 from cdc_pipeline.schema.types import delta_type
 
 KEYS_PER_STATEMENT: Final = 500

@@ -45,6 +45,7 @@ from cdc_pipeline.sink.verify_sides import Sides
 from cdc_pipeline.source.key_ranges import KeyRange, plan_ranges, usable_key
 from cdc_pipeline.source.marks import Mark, exact_view
 from cdc_pipeline.source.table_reader import TableReader
+from cdc_pipeline.table_names import split_table_name
 
 EXACT_TIMEOUT_S: Final = 5.0  # on a MySQL that is never idle an exact view cannot be had
 _ALWAYS_TIMEOUT_S: Final = 15.0
@@ -213,7 +214,7 @@ class TableReading:
 
     def _schema(self, source: LoadSource, before: Standing) -> TableSchema:
         """The table's columns, as they are since the cut."""
-        database, table = self._source_table.split(".", 1)
+        database, table = split_table_name(self._source_table)
         placed = source.live.catalog(lambda d, t: (d, t) == (database, table), since=before.position)
         told = placed.catalog.tables.get((database, table)) if placed is not None else None
         if placed is not None and (database, table) in placed.last_ddl:
@@ -272,7 +273,7 @@ class TableReading:
         """
         if what.exact == "no":
             return None
-        database, table = self._source_table.split(".", 1)
+        database, table = split_table_name(self._source_table)
         try:
             return exact_view(
                 reader,
@@ -388,7 +389,7 @@ class TableReading:
         assert self._targets is not None
         if target.shape is None or not target.shape.shard_column:
             return ""
-        routes = self._targets.routes_of(*source_table.split(".", 1))
+        routes = self._targets.routes_of(*split_table_name(source_table))
         return next((route.shard for route in routes if route.target == target.name), "")
 
 

@@ -115,7 +115,6 @@ class SourceRows:
                 f"column {rows.schema.column_names[value.column]} holds a value that its Delta type cannot hold: "
                 f"{value.reason}",
                 table=rows.schema.full_name,
-                got=f"{value.text!r} in a row of the source",
                 next_step="correct the value at the source, or let such values be rescued (on_invalid_value: rescue)",
             )
         if not found.bad:

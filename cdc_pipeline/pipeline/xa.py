@@ -82,6 +82,10 @@ class XaControl:
         self._gathered: dict[TableSchema, list[DecodedRows]] = {}
         self._gathered_bytes = 0
 
+    def holds_rows_of(self, source: str) -> bool:
+        """Whether a prepared transaction that is open has rows of a source table."""
+        return self._parking.holds_rows_of(source)
+
     def take_rows_applied(self) -> int:
         """Changes that XA COMMITs made effective since the last call."""
         rows, self._rows_applied = self._rows_applied, 0

@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.errors import CursorError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, cursor_document, parse_cursor
+from cdc_pipeline.private_folder import make_private
 
 FORM_VERSION: Final = 1
 HISTORY_BYTES_MAX: Final = 8 << 20
@@ -111,14 +113,14 @@ class FileCursorStore:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            raise self._damaged(str(self.file), f"{type(error).__name__}: {error}") from None
+            raise self._damaged(str(self.file), said_by(error)) from None
 
     def _entry(self, text: str, where: str) -> CursorEntry:
         try:
             document = json.loads(text)
             form = document["form"]
         except (ValueError, KeyError, TypeError) as error:
-            raise self._damaged(where, f"{len(text)} characters, {type(error).__name__}: {error}") from None
+            raise self._damaged(where, f"{len(text)} characters, {said_by(error)}") from None
         if form != FORM_VERSION:
             raise CursorError(
                 f"the cursor in {where} was written by another version of this program",
@@ -150,7 +152,7 @@ class FileCursorStore:
             os.fsync(stream.fileno())
         self._on_step("temporary_written")
         temporary.replace(file)
-        self._sync_folder()
+        _sync_folder(self._folder)
 
     # -- history ------------------------------------------------------------------------------------------------------
 
@@ -176,7 +178,7 @@ class FileCursorStore:
             stream.flush()
             os.fsync(stream.fileno())
         if not size_bytes:
-            self._sync_folder()
+            _sync_folder(self._folder)
 
     def _tail(self) -> list[str]:
         """The last whole line, after a torn one behind it was cut off."""
@@ -214,8 +216,11 @@ class FileCursorStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self._folder / "cursor.lock", os.O_RDWR | os.O_CREAT, 0o644)
+        made = [at for at in (self._folder, *self._folder.parents) if not at.exists()]
+        make_private(self._folder)
+        for at in reversed(made):
+            _sync_folder(at.parent)
+        descriptor = os.open(self._folder / "cursor.lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             self._on_step("locked")
@@ -223,12 +228,13 @@ class FileCursorStore:
         finally:
             os.close(descriptor)
 
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _text_of(cursor: CursorState, metadata: dict[str, object]) -> str:

@@ -19,6 +19,7 @@ from cdc_pipeline.schema.backfill import backfill
 from cdc_pipeline.schema.ddl_alter import Action, ActionKind, alter_actions
 from cdc_pipeline.schema.ddl_columns import ColumnDefinition
 from cdc_pipeline.schema.ddl_create import key_columns
+from cdc_pipeline.schema.generated import GeneratedColumn, looks_the_same
 from cdc_pipeline.schema.history import Place
 from cdc_pipeline.schema.history_ddl import (
     LoggedStatement,
@@ -27,11 +28,13 @@ from cdc_pipeline.schema.history_ddl import (
     resolved_column,
     told_charset,
 )
-from cdc_pipeline.schema.scene import TYPE_WIDENING, KnownTable, Scene, TableChange
+from cdc_pipeline.schema.published import without_literals
+from cdc_pipeline.schema.scene import RELOAD, TYPE_WIDENING, KnownTable, Scene, TableChange
 from cdc_pipeline.schema.statement import Statement
 from cdc_pipeline.schema.target_edit import Refused, TargetEdit
 from cdc_pipeline.schema.types import check_column_names, delta_type
-from cdc_pipeline.schema.value_changes import Effect, ValueChange, is_lossless, value_change
+from cdc_pipeline.schema.value_changes import Effect, ValueChange, is_lossless, keeps_text, value_change
+from cdc_pipeline.table_names import table_name
 
 _A = ActionKind
 
@@ -56,7 +59,12 @@ _COLUMN_ACTIONS: Final = frozenset(
      _A.DROP_PRIMARY_KEY, _A.CONVERT_CHARSET, _A.PARTITION_ROWS, _A.RENAME_TABLE}
 )  # fmt: skip
 
-_OF_OLD_COLUMNS: Final = frozenset({_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET})
+_OF_OLD_COLUMNS: Final = frozenset({_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET, _A.ADD_PRIMARY_KEY})
+_LABELED: Final = frozenset({Kind.ENUM, Kind.SET})
+_OF_CHARSET: Final = _LABELED | {Kind.TEXT}
+# What servers do without copying the table, if it can be done so at all.
+_IN_PLACE: Final = frozenset({_A.INDEX, _A.UNIQUE_INDEX, _A.COLUMN_VISIBILITY, _A.RENAME_COLUMN, _A.RENAME_TABLE})
+_ALGORITHMS_IN_PLACE: Final = frozenset({"INPLACE", "INSTANT", "NOCOPY"})
 
 
 @dataclass(slots=True)
@@ -70,6 +78,7 @@ class _Reading:
     converts: bool = False
     key: tuple[str, ...] | None = None  # by new names; None while nothing touches it
     partition_rows: bool = False
+    recomputes: bool = False  # generated columns of unchanged columns may be computed again
     notes: dict[str, None] = field(default_factory=dict)
 
 
@@ -120,6 +129,7 @@ class _Alter:
         self._before: TableSchema | None = None
         self._charset = ""
         self._database_charset = ""
+        self._generated: tuple[GeneratedColumn, ...] | None = None
 
     def run(self) -> Alteration:
         reading = self._read()
@@ -129,8 +139,8 @@ class _Alter:
         except Refused as refused:
             raise self._scene.unsupported(refused.what, self._table, next_step=refused.next_step) from None
         known = edit.result()
-        check_column_names(".".join(self._table), (column.name for column in known.columns))
-        check_column_names(".".join(self._table), (column.name for column in known.target_columns))
+        check_column_names(table_name(*self._table), (column.name for column in known.columns))
+        check_column_names(table_name(*self._table), (column.name for column in known.target_columns))
         steps = edit.steps(seq=str(self._scene.place.seq))
         change = TableChange(self._table, known, steps, inexact=reading.partition_rows)
         if known.shared and any(step.kind in ("fill_columns", "check_rows") for step in change.steps):
@@ -149,7 +159,8 @@ class _Alter:
     def _read(self) -> _Reading:
         scene, reading = self._scene, _Reading()
         actions = alter_actions(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
-        if any(action.kind in _OF_OLD_COLUMNS for action in actions):
+        reading.recomputes = _may_recompute(actions)
+        if reading.recomputes or any(action.kind in _OF_OLD_COLUMNS for action in actions):
             state = scene.before(*self._table)
             if state is not None:
                 self._before, self._charset, self._database_charset = (
@@ -157,6 +168,7 @@ class _Alter:
                     state.charset,
                     state.database_charset,
                 )
+                self._generated = state.generated
         self._read_charset(actions)
         leaving = {action.name.lower() for action in actions if action.kind is _A.DROP_COLUMN}
         leaving |= {
@@ -243,8 +255,8 @@ class _Alter:
     def _ahead(self, what: str) -> SchemaError:
         return SchemaError(
             what,
-            table=".".join(self._table),
-            got=self._scene.shown,
+            table=table_name(*self._table),
+            got=self._scene.shown(),
             next_step="the lake is ahead of the journal: check the start position, or load the table anew",
         )
 
@@ -268,8 +280,9 @@ class _Alter:
             )
 
     def _refused(self, action: Action, what: str) -> UnsupportedDdlError:
-        text = action.text if len(action.text) <= 200 else action.text[:200] + " ..."
-        return self._scene.unsupported(f"{what}: {text}", self._table)
+        scene = self._scene
+        text = without_literals(action.text, modes=scene.modes, is_mariadb=scene.is_mariadb, max_chars=200)
+        return scene.unsupported(what if text is None else f"{what}: {text}", self._table)
 
     def _unreadable(self, action: Action, what: str) -> Exception:
         refused = self._refused(action, what)
@@ -278,7 +291,8 @@ class _Alter:
     # -- applying -----------------------------------------------------------------------------------------------------
 
     def _apply(self, reading: _Reading, edit: TargetEdit) -> None:
-        self._check_key(reading)
+        self._check_key(reading, edit)
+        self._check_generated(reading)
         for name in reading.dropped:
             self._drop(name, edit)
         if reading.renamed:
@@ -293,8 +307,10 @@ class _Alter:
             names = {column.name.lower(): column.name for column in edit.columns}
             edit.key = tuple(names.get(name.lower(), name) for name in reading.key)
 
-    def _check_key(self, reading: _Reading) -> None:
+    def _check_key(self, reading: _Reading, edit: TargetEdit) -> None:
         known = self._known
+        for name in reading.key or ():
+            self._check_not_null(name, reading, edit)
         new_key = [reading.renamed.get(name, name).lower() for name in known.key if name not in reading.dropped]
         if not known.by_key or (reading.key is None and len(new_key) == len(known.key)):
             return
@@ -312,6 +328,55 @@ class _Alter:
         raise Refused(
             what, "load the table anew, or set schema_changes.change_key: apply where the new key's columns stay"
         )
+
+    def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
+        """A primary key's columns are NOT NULL from then on: outside of strict mode NULLs become another value."""
+        old_names = {new.lower(): old for old, new in reading.renamed.items()}
+        old_name = self._source_name(old_names.get(name.lower(), name))
+        if old_name is None or old_name in self._known.key:
+            return
+        old = self._old_column(old_name)
+        if old is None or (old.nullable and not (self._is_strict() and old.kind is not Kind.TIMESTAMP)):
+            edit.check(old_name, "{c} IS NOT NULL", "NULLs became another value")
+
+    def _is_strict(self) -> bool:
+        # Copied by INSERT ... SELECT, a shadow's values are bent as in a session that is not strict.
+        return self._scene.modes.strict and not self._statement.ignore and not self._shadow
+
+    def _check_generated(self, reading: _Reading) -> None:
+        """Refuse what gives generated columns other values (K23)."""
+        changed: dict[str, None] = {}
+        for old_name, definition in reading.changed.items():
+            old, new = self._old_column(old_name), resolved_column(definition, self._charset)
+            if old is None or definition.generated or not looks_the_same(old, new):
+                changed |= dict.fromkeys((old_name.lower(), reading.renamed.get(old_name, old_name).lower()))
+        if reading.converts:
+            changed |= dict.fromkeys(
+                column.name.lower()
+                for column in (self._known.columns if self._before is None else self._before.columns)
+                if not isinstance(column, Column) or column.kind in _OF_CHARSET
+            )
+        if self._generated is None:
+            if changed and self._use("generated_columns") == "stop":
+                raise Refused(
+                    f"the type of `{next(iter(changed))}` changes, and it is not known whether the table has generated "
+                    "columns, whose values change with it",
+                    _setting("generated_columns", "none if it has none"),
+                )
+            return
+        dropped = {name.lower() for name in reading.dropped}
+        for column in self._generated:
+            if column.name.lower() in dropped:
+                continue
+            base = next((name for name in (column.name.lower(), *column.bases) if name in changed), None)
+            if base is not None:
+                raise Refused(f"`{base}` changes, and with it the values of the generated column `{column.name}`")
+            if reading.recomputes and not column.is_steady:
+                raise Refused(
+                    f"the server may have computed the generated column `{column.name}` again, and its expression may "
+                    "give other values in another session",
+                    f"write ALGORITHM=INPLACE or INSTANT in statements on this table; {RELOAD}",
+                )
 
     def _drop(self, name: str, edit: TargetEdit) -> None:
         policy = self._use("drop_column")
@@ -333,19 +398,22 @@ class _Alter:
             raise Refused("a captured table is converted to another charset", _setting("convert_charset", "record"))
         if self._charset in ("", "binary"):
             raise Refused(f"the conversion to charset {self._charset or 'unknown'} cannot be followed")
-        if self._scene.modes.strict:
-            reading.notes["texts are Unicode here: a conversion that lost any would have failed in strict mode"] = None
-            return
-        if self._before is None:
-            raise Refused("the charsets of the columns before the conversion are not known")
         lossy = [
             column.name
-            for column in self._before.columns
-            if column.kind in (Kind.TEXT, Kind.ENUM, Kind.SET) and not is_lossless(column.charset, self._charset)
+            for column in (() if self._before is None else self._before.columns)
+            if column.kind in _OF_CHARSET and not self._keeps_text(column)
         ]
         if lossy:
             raise Refused(f"the conversion to {self._charset} may lose characters of {', '.join(lossy)}")
-        reading.notes[f"texts are Unicode here: {self._charset} holds all of them"] = None
+        if self._before is None and not is_lossless("utf8mb4", self._charset):
+            raise Refused("the charsets of the columns before the conversion are not known")
+        reading.notes[f"texts are Unicode here: the conversion to {self._charset} loses none of them"] = None
+
+    def _keeps_text(self, column: Column) -> bool:
+        """Whether CONVERT TO keeps a column's values, or fails. Labels are converted in silence, in strict mode too."""
+        if column.kind in _LABELED:
+            return is_lossless(column.charset, self._charset) or all(label.isascii() for label in column.labels)
+        return keeps_text(column.charset, self._charset, strict=self._is_strict())
 
     def _retype(self, old_name: str, name: str, definition: ColumnDefinition, edit: TargetEdit) -> None:
         column = resolved_column(definition, self._charset)
@@ -355,9 +423,7 @@ class _Alter:
         if old is None:
             change = ValueChange(Effect.UNKNOWN, reason=f"what `{old_name}` was before is not known")
         else:
-            # Copied by INSERT ... SELECT, a shadow's values are bent as in a session that is not strict.
-            strict = self._scene.modes.strict and not self._statement.ignore and not self._shadow
-            change = value_change(old, definition, strict=strict)
+            change = value_change(old, definition, replace(self._scene.modes, strict=self._is_strict()))
         if change.effect in (Effect.SAME, Effect.RETYPED):
             for condition, reason in change.checks:
                 edit.check(old_name, condition, reason)
@@ -415,6 +481,17 @@ class _Alter:
             )
         column = resolved_column(definition, self._charset)
         edit.add(definition.name, delta_type(column), value.sql)
+
+
+def _may_recompute(actions: tuple[Action, ...]) -> bool:
+    """Return whether a server may do this by copying the table, or change a default, which expressions can name."""
+    algorithms = {
+        action.text.upper().replace("=", " ").split()[-1]
+        for action in actions
+        if action.kind is _A.OPTION and action.text.upper().startswith("ALGORITHM")
+    }
+    kinds = {action.kind for action in actions}
+    return _A.COLUMN_DEFAULT in kinds or (not algorithms & _ALGORITHMS_IN_PLACE and not kinds <= _IN_PLACE)
 
 
 def _setting(kind: str, value: str) -> str:

@@ -22,6 +22,7 @@ from typing import Final
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl_columns import ColumnDefinition, DefaultKind, Literal, LiteralKind
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
+from cdc_pipeline.schema.spark_text import text_literal
 from cdc_pipeline.schema.types import delta_type
 
 _INTEGER_BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT24: 24, Kind.INT32: 32, Kind.INT64: 64}
@@ -88,13 +89,13 @@ def _implicit(definition: ColumnDefinition) -> Backfill:
     if definition.declared in _CATALOG_TYPES:
         return Backfill(refused=f"the implicit default of {definition.declared} is not certain")
     if kind is Kind.TEXT or kind is Kind.SET:
-        return Backfill(_text(""))
+        return Backfill(text_literal(""))
     if kind is Kind.BINARY:
         return Backfill(_bytes(bytes(column.pad_bytes)))
     if kind is Kind.ENUM:
-        return Backfill(_text(column.labels[0])) if column.labels else Backfill(refused="an ENUM without labels")
+        return Backfill(text_literal(column.labels[0])) if column.labels else Backfill(refused="an ENUM without labels")
     if kind is Kind.TIME:
-        return Backfill(_text(_time_text("", "00:00:00", "", column.fraction_digits)))
+        return Backfill(text_literal(_time_text("", "00:00:00", "", column.fraction_digits)))
     if kind in _INTEGER_BITS or kind in (Kind.DECIMAL, Kind.FLOAT, Kind.DOUBLE, Kind.YEAR, Kind.BIT):
         return _number(definition, Decimal(0))
     if kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP):
@@ -130,17 +131,14 @@ def _constant(definition: ColumnDefinition, literal: Literal, modes: SqlModes) -
         sql = _time(literal.text, column.fraction_digits)
     elif kind is Kind.ENUM:
         label = _label(column, literal.text)
-        sql = None if label is None else _text(label)
+        sql = None if label is None else text_literal(label)
     elif kind is Kind.SET:
         sql = _set(column, literal.text)
     return _unfit(definition, literal) if sql is None else Backfill(sql)
 
 
 def _unfit(definition: ColumnDefinition, literal: Literal) -> Backfill:
-    shown = literal.text if len(literal.text) <= 40 else literal.text[:40] + "..."
-    return Backfill(
-        refused=f"the server converts the default {shown!r} ({literal.kind.value}) to {definition.sql_type}"
-    )
+    return Backfill(refused=f"the server converts the default, a {literal.kind.value}, to {definition.sql_type}")
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
@@ -164,7 +162,7 @@ def _number_of(literal: Literal) -> Decimal | None:
 def _number(definition: ColumnDefinition, value: Decimal) -> Backfill:
     """A number as its type holds it exactly; refused where it would be rounded or lies outside."""
     column = definition.column
-    refused = Backfill(refused=f"{definition.sql_type} does not hold {value} as it is")
+    refused = Backfill(refused=f"{definition.sql_type} does not hold the default as it is")
     if column.unsigned and value < 0:
         return refused
     spark = delta_type(column)
@@ -192,7 +190,7 @@ def _decimal(column: Column, value: Decimal) -> Backfill | None:
             return None
         text = f"{fixed:f}"
     spark = delta_type(column)
-    return Backfill(_text(text) if spark == "string" else _cast(text, spark))
+    return Backfill(text_literal(text) if spark == "string" else _cast(text, spark))
 
 
 def _floating(definition: ColumnDefinition, value: Decimal) -> Backfill | None:
@@ -292,7 +290,7 @@ def _time(text: str, fraction_digits: int) -> str | None:
     if len(fraction) > fraction_digits or (clock == "838:59:59" and fraction):
         return None
     sign = match[1] if clock != "00:00:00" or fraction else ""
-    return _text(_time_text(sign, clock, fraction, fraction_digits))
+    return text_literal(_time_text(sign, clock, fraction, fraction_digits))
 
 
 def _time_text(sign: str, clock: str, fraction: str, fraction_digits: int) -> str:
@@ -306,7 +304,7 @@ def _text_constant(definition: ColumnDefinition, literal: Literal) -> Backfill:
     text = _plain_text(literal)
     if text is None:
         return _unfit(definition, literal)
-    return Backfill(_text(text.rstrip(" ") if definition.is_char else text))
+    return Backfill(text_literal(text.rstrip(" ") if definition.is_char else text))
 
 
 def _plain_text(literal: Literal) -> str | None:
@@ -344,24 +342,11 @@ def _label(column: Column, text: str) -> str | None:
 
 def _set(column: Column, text: str) -> str | None:
     if text == "":
-        return _text("")
+        return text_literal("")
     wanted = [_label(column, part) for part in text.split(",")]
     if None in wanted:
         return None
-    return _text(",".join(label for label in column.labels if label in wanted))
-
-
-def _text(text: str) -> str:
-    """A Spark SQL string literal (with spark.sql.parser.escapedStringLiterals off, its default)."""
-    escaped = []
-    for character in text:
-        if character in "\\'":
-            escaped.append("\\" + character)
-        elif character < " " or character == "\x7f":
-            escaped.append(f"\\u{ord(character):04x}")
-        else:
-            escaped.append(character)
-    return "'" + "".join(escaped) + "'"
+    return text_literal(",".join(label for label in column.labels if label in wanted))
 
 
 def _bytes(value: bytes) -> str:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.schema.ddl_tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.ddl_types import bytes_of_text, read_type
+from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 
 _MODES: Final = SqlModes(ansi_quotes=False)
 _COMMENT_AT_END: Final = re.compile(r"\s*/\*[^']*\*/\s*$")
@@ -31,10 +32,12 @@ class Catalog:
     Attributes:
         tables: schema and default charset by (database, table).
         databases: default charset by database.
+        generated: generated columns by (database, table), of each of `tables`.
     """
 
     tables: dict[tuple[str, str], tuple[TableSchema, str]] = field(default_factory=dict)
     databases: dict[str, str] = field(default_factory=dict)
+    generated: dict[tuple[str, str], tuple[GeneratedColumn, ...]] = field(default_factory=dict)
 
 
 def catalog(
@@ -54,13 +57,16 @@ def catalog(
         databases: default charset of each database.
     """
     found: dict[tuple[str, str], list[Column | None]] = {}
+    computed: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in columns:
         table = str(row["table_schema"]), str(row["table_name"])
         found.setdefault(table, []).append(column_of(row, is_mariadb=is_mariadb))
+        if _is_generated(row):
+            computed.setdefault(table, []).append(row)
     keyed: dict[tuple[str, str], list[str]] = {}
     for row in keys:
         keyed.setdefault((str(row["table_schema"]), str(row["table_name"])), []).append(str(row["column_name"]))
-    tables = {}
+    tables, generated = {}, {}
     for table, listed in found.items():
         known = [column for column in listed if column is not None]
         names = [column.name for column in known]
@@ -68,7 +74,22 @@ def catalog(
         if len(known) == len(listed) and all(name in names for name in key):
             schema = TableSchema(*table, tuple(known), tuple(names.index(name) for name in key))
             tables[table] = schema, server_charset(charsets.get(table, ""))
-    return Catalog(tables, {name: server_charset(charset) for name, charset in databases.items()})
+            generated[table] = tuple(_generated(row, known) for row in computed.get(table, ()))
+    return Catalog(tables, {name: server_charset(charset) for name, charset in databases.items()}, generated)
+
+
+def _is_generated(row: Mapping[str, Any]) -> bool:
+    """EXTRA has ``VIRTUAL GENERATED`` or ``STORED GENERATED``; MySQL's ``DEFAULT_GENERATED`` is a default."""
+    return "GENERATED" in str(row["extra"] or "").upper().replace(",", " ").split()
+
+
+def _generated(row: Mapping[str, Any], columns: list[Column]) -> GeneratedColumn:
+    return generated_column(
+        str(row["column_name"]),
+        str(row["expression"] or ""),
+        columns,
+        is_stored="VIRTUAL" not in str(row["extra"]).upper(),
+    )
 
 
 def column_of(row: Mapping[str, Any], *, is_mariadb: bool) -> Column | None:

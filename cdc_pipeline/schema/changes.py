@@ -17,13 +17,14 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, Unpack
 
-from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedEventError
+from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
 from cdc_pipeline.schema.alterations import Unreadable, read_alteration
 from cdc_pipeline.schema.ddl import classify, first_word
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.scene import (
     RELOAD,
+    Arrival,
     CreateTarget,
     Decision,
     KnownTable,
@@ -38,6 +39,7 @@ from cdc_pipeline.schema.statement import Statement, StatementKind
 from cdc_pipeline.schema.table_changes import create, dropped, dropped_database, renamed, shadow_changed, truncated
 from cdc_pipeline.schema.told_by_rows import is_told_by_rows
 from cdc_pipeline.schema.types import TargetColumn, target_columns
+from cdc_pipeline.table_names import table_name
 
 __all__ = [
     "CreateTarget",
@@ -142,7 +144,7 @@ def _decide(scene: Scene, statement: Statement) -> Decision:
         raise UnsupportedEventError(
             f"{statement.verb} stands in the log in a form that no supported server writes",
             expected=_NAMED.get(kind, "the event XA_PREPARE"),
-            got=scene.shown,
+            got=scene.shown(),
             next_step="start the capture after this transaction",
         )
     if kind in _SESSION_KINDS:
@@ -207,10 +209,10 @@ def _dml(scene: Scene, statement: Statement) -> Decision:
         return scene.decided(statement, "ignored", "rows of tables that are not captured")
     raise UnsupportedEventError(
         f"the journal holds {statement.verb} as a statement instead of rows",
-        table=".".join(touched[0]) if touched else None,
+        table=table_name(*touched[0]) if touched else None,
         setting="binlog_format",
         expected="binlog_format=ROW in every session",
-        got=scene.shown,
+        got=scene.shown(),
         next_step="SET GLOBAL binlog_format = 'ROW', end the sessions that are older, start the capture after this "
         "statement, and load the tables that it changed",
     )
@@ -224,6 +226,7 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
     known = scene.known(*table) if scene.captured(*table) else None
     changes: list[TableChange] = []
     reasons: list[str] = []
+    arrivals: tuple[Arrival, ...] = ()
     policy = ""
     moved = {name for pair in statement.renames for name in pair}
     for other in scene.touched(statement):
@@ -243,8 +246,14 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
         return replace(decision, changes=tuple(changes))
     try:
         alteration = read_alteration(scene, statement, known)
-    except Unreadable as unreadable:
-        return _by_catalog(scene, statement, known, unreadable)
+    except (Unreadable, UnsupportedDdlError) as error:
+        if statement.renames and not known.follows and scene.policy_of(table).rename_table == "by_name":
+            # What it did to the rows matters to the new name alone, whose target cannot take them over.
+            left = renamed(scene, statement)
+            return replace(left, changes=tuple(change for change in left.changes if not change.is_carried))
+        if isinstance(error, Unreadable):
+            return _by_catalog(scene, statement, known, error)
+        raise
     change = alteration.change
     reasons.insert(0, alteration.reason)
     policies = [part for part in (alteration.policy, policy) if part]
@@ -252,32 +261,45 @@ def _alter(scene: Scene, statement: Statement) -> Decision:
         moved_to = renamed(scene, statement)
         reasons.append(moved_to.ddl.reason)
         policies.append(moved_to.ddl.policy)
-        names = {moving.table: moving for moving in moved_to.changes}
-        if table in names:
-            moving = names[table]
-            change = replace(change, name=moving.name, known=replace(change.known, gone=moving.known.gone))
+        arrivals = moved_to.arrivals
+        for moving in moved_to.changes:
+            if moving.is_carried or moving.name[1]:
+                change = replace(change, name=moving.name, is_carried=moving.is_carried)
+            elif any(other.is_carried for other in moved_to.changes):
+                changes.append(moving)  # the name that is left
+            else:  # the table is altered under a name that nothing captures
+                change, reasons[0] = moving, ""
     if change.steps or change.inexact or change.known != known or change.name[1]:
         changes.insert(0, change)
-    applied = bool(change.steps) or bool(change.name[1])
+    applied = any(change.steps or change.name[1] for change in changes)
     decision = scene.decided(
-        statement, "applied" if applied else "recorded", "; ".join(reasons), policy=", ".join(filter(None, policies))
+        statement,
+        "applied" if applied else "recorded",
+        "; ".join(filter(None, reasons)),
+        policy=", ".join(filter(None, policies)),
     )
-    return replace(decision, changes=tuple(changes))
+    return replace(decision, changes=tuple(changes), arrivals=arrivals)
 
 
+# A column that is dropped and added again looks the same, and is empty.
+_REWRITING: Final = re.compile(r"\b(MODIFY|CHANGE|CONVERT|DROP|IGNORE)\b", re.IGNORECASE)
 _NO_TARGET: Final = "no target yet: its first table map tells its columns"
 
 
 def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadable: Unreadable) -> Decision:
-    """An ALTER TABLE that cannot be read: passed where the catalog proves that columns and key are what they were."""
+    """An ALTER TABLE that cannot be read: passed where the catalog proves that columns and key are what they were, and
+    no word of it can give rows other values."""
     table = statement.tables[0]
     if scene.policy_of(table).unreadable == "stop":
         raise unreadable.error
-    after = scene.catalog_after(*table)
-    if after is None:
+    before, after = scene.before(*table), scene.catalog_after(*table)
+    if before is None or after is None or statement.renames or _REWRITING.search(scene.sql):
         raise unreadable.error
-    same = {c.name: c.delta_type for c in target_columns(after)} == {c.name: c.delta_type for c in known.columns}
-    if not same or after.key_names != known.key or statement.renames:
+    if _defined(before.schema) != _defined(after) or after.key_names != known.key:
+        raise unreadable.error
+    if set(target_columns(after)) != set(known.columns):
+        raise unreadable.error
+    if before.generated is None or not all(column.is_steady for column in before.generated):
         raise unreadable.error
     decision = scene.decided(
         statement,
@@ -286,6 +308,17 @@ def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadabl
         policy="unreadable=catalog",
     )
     return replace(decision, changes=(TableChange(table, known, inexact=True),))
+
+
+def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
+    """What decides of the values of each column."""
+    return {
+        c.name: (
+            c.kind, c.unsigned or c.kind is Kind.YEAR, c.charset, c.labels, c.precision, c.scale, c.fraction_digits,
+            c.bits, c.pad_bytes, c.nullable and c.name not in schema.key_names,
+        )
+        for c in schema.columns
+    }  # fmt: skip
 
 
 def _index(scene: Scene, statement: Statement) -> Decision:

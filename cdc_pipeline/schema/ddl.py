@@ -193,7 +193,7 @@ def _create(tokens: TokenReader, database: str) -> Statement:
         continue
     if tokens.take("INDEX"):
         return _index(tokens, database, _K.CREATE_INDEX, f"{verb} INDEX")
-    return Statement(_K.UNKNOWN, f"{verb} {tokens.peek().text}".strip())
+    return Statement(_K.UNKNOWN, f"{verb} {tokens.peek().key}".strip())
 
 
 def _create_table(tokens: TokenReader, database: str, verb: str, *, temporary: bool, or_replace: bool) -> Statement:
@@ -293,7 +293,7 @@ def _alter(tokens: TokenReader, database: str) -> Statement:
     found = _object(tokens)
     if found is not None:
         return Statement(found[1], f"ALTER {found[0]}")
-    return Statement(_K.UNKNOWN, f"ALTER {tokens.peek().text}".strip())
+    return Statement(_K.UNKNOWN, f"ALTER {tokens.peek().key}".strip())
 
 
 def _skip_wait(tokens: TokenReader) -> None:
@@ -364,7 +364,7 @@ def _drop(tokens: TokenReader, database: str) -> Statement:
     found = _object(tokens)
     if found is not None:
         return Statement(found[1], f"{verb} {found[0]}")
-    return Statement(_K.UNKNOWN, f"{verb} {tokens.peek().text}".strip())
+    return Statement(_K.UNKNOWN, f"{verb} {tokens.peek().key}".strip())
 
 
 def _table_list(tokens: TokenReader, database: str) -> tuple[TableName, ...]:
@@ -387,7 +387,7 @@ def _rename(tokens: TokenReader, database: str) -> Statement:
     if tokens.at("USER"):
         return Statement(_K.ACCOUNT, "RENAME USER")
     if not tokens.take_any("TABLE", "TABLES"):
-        return Statement(_K.UNKNOWN, f"RENAME {tokens.peek().text}".strip())
+        return Statement(_K.UNKNOWN, f"RENAME {tokens.peek().key}".strip())
     if_exists = tokens.take("IF", "EXISTS")
     renames: list[tuple[TableName, TableName]] = []
     while True:

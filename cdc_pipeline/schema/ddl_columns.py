@@ -10,12 +10,12 @@ Source: MySQL 9.7 manual, 15.1.24 (CREATE TABLE, column_definition); MariaDB 10.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column
-from cdc_pipeline.schema.ddl_tokens import TokenKind, TokenReader
+from cdc_pipeline.schema.ddl_tokens import Token, TokenKind, TokenReader, respelled
 from cdc_pipeline.schema.ddl_types import bytes_of_text, charset_of_collation, read_type, take_compressed
 
 _NOW: Final = frozenset({"CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP"})
@@ -51,12 +51,14 @@ class ColumnDefinition:
 
     Attributes:
         name: column name.
-        sql_type: the type as it is written, with sign and charset.
+        sql_type: the type as it is written, with sign and charset; `?` for the labels of ENUM and SET.
         declared: the type's name in upper case.
         column: kind, sign, sizes, charset and labels, for `schema.types.delta_type`.
         is_char: CHAR(n), whose values have no trailing blanks.
         nullable: None where neither NULL nor NOT NULL is written.
         default: DEFAULT's kind; `literal` is its constant.
+        expression: of a generated column, as it is written.
+        stored: of a generated column: its values are kept, and not computed by who reads them.
         after: column that it is placed behind; "" where `first` or nothing is written.
     """
 
@@ -70,6 +72,8 @@ class ColumnDefinition:
     literal: Literal | None = None
     on_update: bool = False
     generated: bool = False
+    expression: str = field(default="", repr=False)
+    stored: bool = False
     auto_increment: bool = False
     primary_key: bool = False
     unique: bool = False
@@ -91,11 +95,11 @@ def column_definition(tokens: TokenReader, *, table_charset: str = "") -> Column
     name = tokens.name()
     if name is None:
         return None
-    start = tokens.peek().start
+    start = tokens.index
     declared = read_type(tokens)
     if declared is None:
         return None
-    sql_type = tokens.sql[start : tokens.peek().start].strip().rstrip(",);").strip()
+    sql_type = "".join(respelled(tokens.sql, tokens.read[start : tokens.index], _without_label))
     definition = ColumnDefinition(name, sql_type, declared.declared, declared.column, is_char=declared.is_char)
     if declared.declared == "SERIAL":
         definition = replace(definition, auto_increment=True, unique=True)
@@ -137,11 +141,14 @@ def _attribute(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefin
     if tokens.take("ON", "UPDATE"):
         return replace(definition, on_update=True) if _now(tokens) else None
     if tokens.take("GENERATED", "ALWAYS", "AS") or tokens.take("AS"):
-        if tokens.take("ROW", "START") or tokens.take("ROW", "END") or tokens.skip_group():
-            return replace(definition, generated=True)
+        if tokens.take("ROW", "START") or tokens.take("ROW", "END"):
+            return replace(definition, generated=True, stored=True)
+        start = tokens.peek().start
+        if tokens.skip_group():
+            return replace(definition, generated=True, expression=tokens.sql[start : tokens.peek().start])
         return None
-    if definition.generated and tokens.take_any("VIRTUAL", "STORED", "PERSISTENT"):
-        return definition
+    if definition.generated and (word := tokens.take_any("VIRTUAL", "STORED", "PERSISTENT")):
+        return replace(definition, stored=word != "VIRTUAL")
     if word := tokens.take_any("VISIBLE", "INVISIBLE"):
         return replace(definition, visible=word == "VISIBLE")
     if tokens.take("COLLATE"):
@@ -293,3 +300,7 @@ def read_literal(tokens: TokenReader) -> Literal | None:
         return Literal(LiteralKind.BITS, token.text)
     text = tokens.string()
     return None if text is None else Literal(LiteralKind.STRING, text)
+
+
+def _without_label(token: Token) -> str | None:
+    return "?" if token.kind in (TokenKind.STRING, TokenKind.QUOTED) else None

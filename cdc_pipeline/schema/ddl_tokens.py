@@ -15,7 +15,7 @@ Source: MySQL 9.7 manual, 11.1.1 (string literals), 11.2 (names), 11.7 (comments
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -56,6 +56,8 @@ class SqlModes:
         oracle: MariaDB's sql_mode=ORACLE, where DATE is a DATETIME.
         strict: STRICT_TRANS_TABLES or STRICT_ALL_TABLES: a value that its new type does not hold fails the ALTER; False
             while not known.
+        trims_char: PAD_CHAR_TO_FULL_LENGTH is off: a CHAR is read, and copied, without its trailing blanks; False while
+            not known.
     """
 
     ansi_quotes: bool | None = None
@@ -65,6 +67,7 @@ class SqlModes:
     explicit_defaults_for_timestamp: bool | None = None
     time_zone: str = ""
     strict: bool = False
+    trims_char: bool = False
 
     @classmethod
     def from_bits(
@@ -84,6 +87,7 @@ class SqlModes:
             explicit_defaults_for_timestamp=explicit_defaults_for_timestamp,
             time_zone=time_zone,
             strict=bool(sql_mode & 0x600000),
+            trims_char=not sql_mode & 0x80000000,
         )
 
 
@@ -190,6 +194,15 @@ def _unescaped(body: str, modes: SqlModes) -> str:
     if modes.no_backslash_escapes or "\\" not in body:
         return body
     return _BACKSLASH.sub(lambda match: _ESCAPES.get(match[1], match[1]), body)
+
+
+def respelled(sql: str, tokens: Iterable[Token], spelling: Callable[[Token], str | None]) -> Iterator[str]:
+    """Yield a text's tokens as they are written, without comments, or as `spelling` says; None leaves one as it is."""
+    end = -1
+    for token in tokens:
+        told = spelling(token)
+        yield (" " if 0 <= end < token.start else "") + (sql[token.start : token.end] if told is None else told)
+        end = token.end
 
 
 class TokenReader:

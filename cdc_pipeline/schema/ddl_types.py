@@ -183,6 +183,8 @@ def _textual(tokens: TokenReader, name: str) -> DeclaredType | None:
         return None
     take_compressed(tokens)
     size = sizes[0] if sizes else (1 if is_char else 0)
+    if name.endswith("TEXT"):
+        size = 0  # TEXT(n) is the smallest TEXT that holds n
     charset = _charset(tokens) or ("utf8mb3" if national else "")
     column = _column(Kind.TEXT, char_length_max=size, charset=charset)
     return DeclaredType(bytes_of_text(column, is_char=is_char), name, is_char=is_char)
@@ -259,7 +261,10 @@ def _other(tokens: TokenReader, name: str) -> DeclaredType | None:
         return DeclaredType(_column(Kind.BINARY, pad_bytes=sizes[0] if sizes else 1), name)
     if name in _BYTES:
         sizes = _numbers(tokens)
-        return None if sizes is None else DeclaredType(_column(Kind.BINARY), name)
+        if sizes is None:
+            return None
+        size = sizes[0] if sizes and name == "VARBINARY" else 0  # BLOB(n) is the smallest BLOB that holds n
+        return DeclaredType(_column(Kind.BINARY, char_length_max=size), name)
     if name == "JSON":
         # MariaDB's JSON is a LONGTEXT.
         column = _column(Kind.TEXT, charset="utf8mb4") if tokens.is_mariadb else _column(Kind.JSON)

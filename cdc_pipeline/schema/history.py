@@ -16,12 +16,13 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.schema.generated import GeneratedColumn
 
 FORMAT: Final = 1
 
@@ -56,6 +57,7 @@ class Version:
         charset: default charset of the table's text columns; "" where it is not known.
         why: why there is no schema.
         time_us: commit time at the source of what made it, microseconds since 1970; -1 where that is not known.
+        generated: its generated columns, which no table map tells; None where they are not known.
     """
 
     place: Place
@@ -64,6 +66,7 @@ class Version:
     charset: str = ""
     why: str = ""
     time_us: int = -1
+    generated: tuple[GeneratedColumn, ...] | None = None
 
 
 TableKey = tuple[str, str]  # database, table; ("db", "") holds a database's default charset
@@ -106,6 +109,14 @@ class SchemaHistory:
         else:
             versions.insert(index, version)
         self.changed = True
+
+    def know_generated(self, database: str, table: str, place: Place, generated: tuple[GeneratedColumn, ...]) -> None:
+        """Take over which columns of a table are generated from `place` on, where no DDL of it lies behind that."""
+        in_force = self.at(database, table, place)
+        later = [version for version in self.versions(database, table) if version.place > place]
+        for version in (() if in_force is None else (in_force,)) + tuple(later):
+            if version.schema is not None and version.generated is None:
+                self.add(database, table, replace(version, place=max(place, version.place), generated=generated))
 
     def versions(self, database: str, table: str) -> tuple[Version, ...]:
         """All versions of a table, oldest first."""
@@ -164,6 +175,9 @@ class SchemaHistory:
                         "charset": version.charset,
                         "why": version.why,
                         "time_us": version.time_us,
+                        "generated": (
+                            None if version.generated is None else [asdict(column) for column in version.generated]
+                        ),
                     }
                     for version in versions
                 ],
@@ -192,10 +206,17 @@ class SchemaHistory:
                     charset=known["charset"],
                     why=known["why"],
                     time_us=known["time_us"],
+                    generated=_generated(known.get("generated")),
                 )
                 for known in table["versions"]
             ]
         return history
+
+
+def _generated(plain: list[dict[str, Any]] | None) -> tuple[GeneratedColumn, ...] | None:
+    if plain is None:  # also of earlier versions of the file
+        return None
+    return tuple(GeneratedColumn(**{**column, "bases": tuple(column["bases"])}) for column in plain)
 
 
 DROPPED: Final = "the table was dropped"

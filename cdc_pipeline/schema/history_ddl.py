@@ -14,7 +14,7 @@ Source: MySQL 9.7 manual, 15.1.11 and 15.1.24; `mysql_prepare_alter_table` of bo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -25,6 +25,8 @@ from cdc_pipeline.schema.ddl_columns import ColumnDefinition, column_definition
 from cdc_pipeline.schema.ddl_create import create_columns, key_columns, table_charset
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes, TokenReader
 from cdc_pipeline.schema.ddl_types import bytes_of_text, charset_of_collation
+from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
+from cdc_pipeline.schema.generated import renamed as renamed_generated
 from cdc_pipeline.schema.history import DROPPED, Origin, Place, SchemaHistory, Version
 from cdc_pipeline.schema.statement import Statement, StatementKind, TableName
 
@@ -116,7 +118,8 @@ class _Applied:
         elif kind is _K.DROP_INDEX and statement.index.upper() == "PRIMARY":
             before = self._before(statement.tables[0])
             if before is not None and before.schema is not None:
-                self._set(statement.tables[0], replace(before.schema, primary_key=()), charset=before.charset)
+                schema = replace(before.schema, primary_key=())
+                self._set(statement.tables[0], schema, charset=before.charset, generated=before.generated)
 
     # -- versions -----------------------------------------------------------------------------------------------------
 
@@ -135,14 +138,23 @@ class _Applied:
                 if (other[0].lower(), other[1].lower()) == folded:
                     self._set(other, None, why=f"{self._statement.verb} names it {table[0]}.{table[1]}")
 
-    def _set(self, table: TableName, schema: TableSchema | None, *, charset: str = "", why: str = "") -> None:
+    def _set(
+        self,
+        table: TableName,
+        schema: TableSchema | None,
+        *,
+        charset: str = "",
+        why: str = "",
+        generated: tuple[GeneratedColumn, ...] | None = None,
+    ) -> None:
         logged = self._logged
         if table[1] and not self._captured(*table):
             return
         known = self._history.at(*table, logged.place)
         if known is not None and known.place == logged.place and (known.schema is not None or schema is None):
             return  # seen before, or the catalog told it
-        self._history.add(*table, Version(logged.place, Origin.DDL, schema, charset, why, logged.time_us))
+        version = Version(logged.place, Origin.DDL, schema, charset, why, logged.time_us, generated)
+        self._history.add(*table, version)
 
     def _database_charset(self, database: str) -> str:
         known = self._before((database, ""))
@@ -175,7 +187,7 @@ class _Applied:
                 self._set(table, None, why="CREATE TABLE ... LIKE a table that is not known")
             else:
                 schema = replace(like.schema, database=table[0], table=table[1])
-                self._set(table, schema, charset=like.charset)
+                self._set(table, schema, charset=like.charset, generated=like.generated)
             return
         created = None
         if statement.kind is _K.CREATE_TABLE:
@@ -185,7 +197,8 @@ class _Applied:
             return
         charset = _CHARSETS.get(created.charset, created.charset) or self._database_charset(table[0])
         columns = [resolved_column(definition, charset) for definition in created.columns]
-        self._set(table, _schema(table, columns, created.primary_key), charset=charset)
+        generated = generated_columns(created.columns, columns)
+        self._set(table, _schema(table, columns, created.primary_key), charset=charset, generated=generated)
 
     # -- RENAME, ALTER ------------------------------------------------------------------------------------------------
 
@@ -198,7 +211,7 @@ class _Applied:
         for table, version in now.items():
             if version is not None and version.schema is not None:
                 schema = replace(version.schema, database=table[0], table=table[1])
-                self._set(table, schema, charset=version.charset)
+                self._set(table, schema, charset=version.charset, generated=version.generated)
             else:
                 known = self._before(table)
                 if known is not None or any(table == new for _, new in renames):
@@ -216,23 +229,33 @@ class _Applied:
             return
         actions = alter_actions(logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes)
         try:
-            schema, charset = altered(known, actions, logged, self._database_charset(table[0]))
-            why = ""
+            after = altered(known, actions, logged, self._database_charset(table[0]))
+            schema, charset, generated, why = after.schema, after.charset, after.generated, ""
         except Uncertain as reason:
-            schema, charset, why = None, "", f"its ALTER TABLE cannot be read with certainty: {reason}"
+            schema, charset, generated = None, "", None
+            why = f"its ALTER TABLE cannot be read with certainty: {reason}"
         target = statement.renames[-1][1] if statement.renames else table
         if target != table:
             self._set(table, None, why=DROPPED)
             if schema is not None:
                 schema = replace(schema, database=target[0], table=target[1])
-        if (schema, charset) != (known.schema, known.charset) or target != table:
-            self._set(target, schema, charset=charset, why=why)
+        if (schema, charset, generated) != (known.schema, known.charset, known.generated) or target != table:
+            self._set(target, schema, charset=charset, why=why, generated=generated)
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredTable:
+    """A table after an ALTER TABLE; `charset` and `generated` as in `Version`."""
+
+    schema: TableSchema
+    charset: str
+    generated: tuple[GeneratedColumn, ...] | None
 
 
 def altered(
     known: Version, actions: tuple[Action, ...], logged: LoggedStatement, database_charset: str
-) -> tuple[TableSchema, str]:
-    """Columns, key and default charset after an ALTER TABLE.
+) -> AlteredTable:
+    """Return columns, key and default charset after an ALTER TABLE.
 
     Raises:
         Uncertain: an action whose effect is not certain.
@@ -310,7 +333,24 @@ def altered(
     for definition in changed.values():
         if definition.primary_key:
             key = [definition.name]
-    return _schema((before.database, before.table), columns, tuple(key)), charset
+    schema = _schema((before.database, before.table), columns, tuple(key))
+    if known.generated is None:
+        return AlteredTable(schema, charset, None)
+    replaced = dropped | changed.keys()
+    stay = [computed for computed in known.generated if computed.name.lower() not in replaced]
+    made = generated_columns([*changed.values(), *(one for one in placed if one not in changed.values())], columns)
+    return AlteredTable(schema, charset, (*renamed_generated(stay, names), *made))
+
+
+def generated_columns(
+    definitions: Iterable[ColumnDefinition], columns: Collection[Column]
+) -> tuple[GeneratedColumn, ...]:
+    """Return the generated ones among definitions of a table's columns; `columns` are all that the table has."""
+    return tuple(
+        generated_column(one.name, one.expression, columns, is_stored=one.stored)
+        for one in definitions
+        if one.generated
+    )
 
 
 _READ: Final = frozenset(

@@ -10,13 +10,15 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.ddl_tokens import SqlModes
 from cdc_pipeline.schema.decisions import DdlDecision
+from cdc_pipeline.schema.generated import GeneratedColumn
+from cdc_pipeline.schema.published import needed_later, published
 from cdc_pipeline.schema.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.statement import Statement, TableName
 from cdc_pipeline.schema.steps import Step
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.schema_policy import SchemaChangePolicy, ShadowNames
+from cdc_pipeline.table_names import table_name
 
-SQL_SHOWN_MAX_CHARS: Final = 500
 RELOAD: Final = (
     "keep the table out (tables.exclude) or load it anew: remove its target, and start a capture after this statement"
 )
@@ -43,6 +45,7 @@ class KnownTable:
         shared: other source tables have rows in the target.
         name: of the target, where the source table has several.
         by_key: the target finds its rows by the source's key.
+        follows: an earlier RENAME has parted the target's name from its table's: it goes on with that table (K28).
     """
 
     columns: tuple[TargetColumn, ...]
@@ -53,6 +56,7 @@ class KnownTable:
     shared: bool = False
     name: str = ""
     by_key: bool = True
+    follows: bool = False
 
     @property
     def target_columns(self) -> tuple[TargetColumn, ...]:
@@ -71,11 +75,14 @@ class TableState:
     Attributes:
         charset: default charset of its text columns; "" where it is not known.
         database_charset: of its database, likewise.
+        generated: its generated columns, None where they are not known. Where only the catalog knows them, as they are
+            after the statement.
     """
 
     schema: TableSchema
     charset: str = ""
     database_charset: str = ""
+    generated: tuple[GeneratedColumn, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +113,7 @@ class TableChange:
         before: what was recorded of the target before; the rules that decide for a pipeline fill it in.
         replaces: another table has taken the name: the target is made anew, empty.
         empties: the same, with columns that only its first table map will tell: until then the target is emptied.
+        is_carried: the target's rows go to the target of the new name; `steps` are for that one (K28).
     """
 
     table: TableName
@@ -115,6 +123,7 @@ class TableChange:
     inexact: bool = False
     replaces: bool = False
     empties: bool = False
+    is_carried: bool = False
     before: KnownTable | None = None
 
     @property
@@ -137,6 +146,19 @@ class ShadowChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrival:
+    """A table that takes a captured name by RENAME.
+
+    Attributes:
+        name: the captured name.
+        before: the table's name before the statement, captured or not.
+    """
+
+    name: TableName
+    before: TableName
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """What is to be done about one statement.
 
@@ -144,6 +166,7 @@ class Decision:
         statement: kind and tables.
         ddl: the decision for the run's metadata: `decision`, `reason`, `tables` (those captured, or all if none is).
         creates, changes: what to do, in order; `changes` may be there for a recorded one too, without steps.
+        arrivals: tables that take captured names; the rows of those without a carried change are not known.
         shadows: what is to be kept of shadow tables.
         told_by_rows: no row of a captured table comes, goes or changes its key by it without a row event (K12).
     """
@@ -152,6 +175,7 @@ class Decision:
     ddl: DdlDecision
     creates: tuple[CreateTarget, ...] = ()
     changes: tuple[TableChange, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
     shadows: tuple[ShadowChange, ...] = ()
     told_by_rows: bool = False
 
@@ -178,6 +202,8 @@ class Surroundings(TypedDict, total=False):
     catalog_after: as the server's catalog tells it right behind the statement, None where it does not.
     shadow: what is kept of a shadow table.
     shadowed: the table that a shadow's name belongs to.
+    masked: columns of (database, table) whose values are masked in the lake.
+    is_name_captured: whether (database, table) is captured, also if its targets are suspended.
     features: Delta features that the lake's tables may have.
     place: of rows that the statement itself removes.
     """
@@ -187,6 +213,8 @@ class Surroundings(TypedDict, total=False):
     catalog_after: Callable[[str, str], TableSchema | None]
     shadow: Callable[[str, str], Shadow | None]
     shadowed: Callable[[str], str]
+    masked: Callable[[str, str], Collection[str]]
+    is_name_captured: Callable[[str, str], bool]
     features: Collection[str]
     place: RowPlace
 
@@ -211,23 +239,31 @@ class Scene:
     shadow: Callable[[str, str], Shadow | None] = lambda _database, _table: None
     # The table that a shadow's name belongs to, "" for other names.
     shadowed: Callable[[str], str] = SHADOW_NAMES.table_of
+    masked: Callable[[str, str], Collection[str]] = lambda _database, _table: ()
+    # Captured, also if suspended; None: as `captured`.
+    is_name_captured: Callable[[str, str], bool] | None = None
     features: Collection[str] = ALL_FEATURES
     place: RowPlace = RowPlace()
+
+    def takes_name(self, table: TableName) -> bool:
+        """Whether a table of this name is captured, also if its targets are suspended."""
+        return (self.is_name_captured or self.captured)(*table)
 
     def policy_of(self, table: TableName) -> SchemaChangePolicy:
         """The policies of a captured table."""
         return self.policy(*table)
 
-    def shadow_statement(self) -> ShadowStatement:
-        """The statement, to be read again when the shadow takes its table's place."""
+    def shadow_statement(self, table: TableName) -> ShadowStatement:
+        """The statement, to be read again when the shadow takes the place of `table`."""
+        sql = needed_later(self.sql, self.masked(*table), modes=self.modes, is_mariadb=self.is_mariadb)
         place = f"{self.journal}:{self.offset}"
-        return ShadowStatement(sql=self.sql, database=self.default_database, modes=self.modes, place=place)
+        return ShadowStatement(sql=sql, database=self.default_database, modes=self.modes, place=place)
 
-    @property
-    def shown(self) -> str:
-        """The statement's text, shortened."""
-        text = self.sql.strip()
-        return text if len(text) <= SQL_SHOWN_MAX_CHARS else text[:SQL_SHOWN_MAX_CHARS] + " ..."
+    def shown(self, statement: Statement | None = None) -> str:
+        """Return what may be shown and kept of the statement."""
+        return published(
+            self.sql, self.default_database, modes=self.modes, is_mariadb=self.is_mariadb, statement=statement
+        )
 
     def decided(
         self,
@@ -239,11 +275,11 @@ class Scene:
     ) -> Decision:
         """A decision, with the names of the tables that are concerned."""
         touched = self.touched(statement) or statement.tables
-        tables = tuple(".".join(table) for table in touched)
+        tables = tuple(table_name(*table) for table in touched)
         ddl = DdlDecision(
             journal=self.journal,
             offset=self.offset,
-            sql=self.shown,
+            sql=self.shown(statement),
             kind=statement.kind.value,
             tables=tables,
             decision=decision,
@@ -262,7 +298,7 @@ class Scene:
             what,
             journal=self.journal or None,
             offset=self.offset if self.offset >= 0 else None,
-            table=None if table is None else ".".join(table),
-            got=self.shown,
+            table=None if table is None else table_name(*table),
+            got=self.shown(),
             next_step=next_step,
         )

@@ -111,8 +111,3 @@ def columns_after(columns: tuple[TargetColumn, ...], step: Step) -> tuple[Target
             for column in columns
         )
     return columns
-
-
-def quoted(name: str) -> str:
-    """A column's name in Spark SQL."""
-    return "`" + name.replace("`", "``") + "`"

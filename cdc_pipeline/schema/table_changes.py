@@ -2,8 +2,10 @@
 
 Rules:
 - A dropped table's target stays (or is emptied), marked gone: whatever comes later under its name begins anew.
-- A target follows its table through a rename. A table that comes to a captured name with rows that nobody captured
-  stops.
+- A target shows the table of its name (K28): a RENAME carries the rows of each captured table to the target of the new
+  name. A name that is left without a table is as one whose table was dropped. Which rows a table brings that takes a
+  captured name is not decided here: `Decision.arrivals` names it, and the targets tell whether its rows are known.
+- By policy, and if an earlier version did so, a target goes on with its table instead, under the old name.
 - A shadow that takes its table's place brings the same rows: its target gets what was made of the shadow since it was
   created, statement by statement. What a copy may lose is not certain and stops (`alterations`, `shadow=True`).
 """
@@ -22,6 +24,7 @@ from cdc_pipeline.schema.ddl_create import create_columns
 from cdc_pipeline.schema.history import Origin, Place, Version
 from cdc_pipeline.schema.history_ddl import LoggedStatement, Uncertain, altered
 from cdc_pipeline.schema.scene import (
+    Arrival,
     CreateTarget,
     Decision,
     KnownTable,
@@ -34,6 +37,7 @@ from cdc_pipeline.schema.shadows import Shadow, ShadowStatement
 from cdc_pipeline.schema.statement import Statement, StatementKind, TableName
 from cdc_pipeline.schema.steps import RemoveRows, columns_after
 from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
+from cdc_pipeline.table_names import table_name
 
 _K = StatementKind
 _FROM_MAP: Final = "the target is created from its first table map"
@@ -86,7 +90,7 @@ def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
     created = create_columns(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
     if created is None:
         return "its columns cannot be read with certainty"
-    check_column_names(".".join(table), (column.name for column in created.columns))
+    check_column_names(table_name(*table), (column.name for column in created.columns))
     if not created.primary_key:
         return "no primary key in its text"
     columns = tuple(TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns)
@@ -168,7 +172,7 @@ def _dropped(scene: Scene, statement: Statement, tables: tuple[TableName, ...]) 
     if not changes:
         return scene.decided(statement, "recorded", "no target yet: nothing to change")
     applied = any(change.steps for change in changes)
-    kept = [".".join(change.table) for change in changes if not change.steps]
+    kept = [table_name(*change.table) for change in changes if not change.steps]
     said = ["all rows are removed"] if applied else []
     said += [f"the target stays as it is: {', '.join(kept)}"] if kept else []
     decision = scene.decided(statement, "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used))
@@ -202,12 +206,21 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
             if change.steps or change.known != known:
                 changes.append(change)
             continue
-        policy = scene.policy_of(table).rename_table
+        policy = "follow" if known.follows else scene.policy_of(table).rename_table
         used[f"rename_table={policy}"] = None
         if policy == "stop":
             raise scene.unsupported(
-                "a captured table is renamed", table, next_step="set schema_changes.rename_table: follow or keep"
+                "a captured table is renamed", table, next_step="set schema_changes.rename_table: by_name"
             )
+        if policy == "by_name":
+            if scene.takes_name(new):
+                changes.append(TableChange(table, known, name=new, is_carried=True))
+                said.append(f"the target of {'.'.join(new)} takes over the rows of {'.'.join(table)}")
+            if arriving is None:
+                changes.append(_left(scene, table, known, used))
+                rows = "all rows are removed" if changes[-1].steps else "its target stays as it is"
+                said.append(f"{'.'.join(table)} has no table any more: {rows}")
+            continue
         if policy == "keep":
             changes.append(TableChange(table, replace(known, gone=True)))
             said.append(f"the target of {'.'.join(table)} stays as it is")
@@ -217,15 +230,21 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
             raise scene.unsupported(f"a captured table takes the name {'.'.join(new)}, which has a target", table)
         changes.append(TableChange(table, known, name=new))
         said.append(f"the target of {'.'.join(table)} follows {'.'.join(new)}")
-    following = {change.name for change in changes if change.name[1]}
-    for new, source in came_from.items():
-        if source is None or new in swapped or new in following or not scene.captured(*new):
-            continue
-        if scene.captured(*source):  # its rows were captured from the begin, or it is partial like any other
-            continue
-        if _is_shadow_of(scene, source, new) and scene.known(*new) is None:
-            continue
-        raise scene.unsupported("a renamed table takes a captured name, with rows that were not captured", new)
+    following = {change.name for change in changes if change.name[1] and not change.is_carried}
+    arrivals = tuple(
+        Arrival(new, source)
+        for new, source in came_from.items()
+        if source is not None
+        and new not in swapped | following
+        and scene.takes_name(new)
+        and not (_is_shadow_of(scene, source, new) and scene.known(*new) is None)
+    )
+    brought = {change.table for change in changes if change.is_carried}
+    said += [
+        f"{'.'.join(arrival.before)} takes the name {'.'.join(arrival.name)}, with rows that are not known here"
+        for arrival in arrivals
+        if arrival.before not in brought
+    ]
     applied = any(change.steps or change.name[1] for change in changes)
     decision = scene.decided(
         statement,
@@ -233,7 +252,17 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
         "; ".join(said) or "no target yet: nothing to change",
         policy=", ".join(used),
     )
-    return replace(decision, changes=tuple(changes))
+    return replace(decision, changes=tuple(changes), arrivals=arrivals)
+
+
+def _left(scene: Scene, table: TableName, known: KnownTable, used: dict[str, None]) -> TableChange:
+    """What a name's target becomes when its table leaves the name and no other takes it: as after DROP TABLE, though
+    the policy ``stop`` of that stops no RENAME."""
+    gone = replace(known, gone=True)
+    if scene.policy_of(table).drop_table != "apply":
+        return TableChange(table, gone)
+    used["drop_table=apply"] = None
+    return replace(_emptied(scene, table, known, "drop_table"), known=gone)
 
 
 # -- shadow tables ----------------------------------------------------------------------------------------------------
@@ -259,11 +288,11 @@ def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ..
                 doubt = "it was made like another table"
             elif statement.kind is _K.CREATE_TABLE_SELECT or statement.if_not_exists:
                 doubt = "its columns are not those of its table"
-            changes.append(ShadowChange(name, Shadow(of=".".join(table), doubt=doubt)))
+            changes.append(ShadowChange(name, Shadow(of=table_name(*table), doubt=doubt)))
         elif statement.kind is _K.DROP_TABLE or name in renamed_away:
             changes.append(ShadowChange(name, None))
         elif statement.kind is _K.ALTER_TABLE and known is not None:
-            changes.append(ShadowChange(name, known.then(scene.shadow_statement())))
+            changes.append(ShadowChange(name, known.then(scene.shadow_statement(table))))
         elif known is not None and statement.kind is _K.CREATE_INDEX and "UNIQUE" in scene.sql.upper():
             changes.append(ShadowChange(name, known.model_copy(update={"doubt": "it got a unique index"})))
     return tuple(changes)
@@ -281,7 +310,7 @@ def _swapped(scene: Scene, table: TableName, name: TableName, known: KnownTable)
         why = "schema_changes.swap: stop"
     elif shadow is None:
         why = "its CREATE TABLE was not seen"
-    elif shadow.of != ".".join(table):
+    elif shadow.of != table_name(*table):
         why = f"it belongs to {shadow.of}"
     elif shadow.doubt:
         why = shadow.doubt
@@ -314,12 +343,12 @@ def _as_if_altered(
         return alteration.change, None
     logged = LoggedStatement(made.sql, made.database, Place(0, 0, 0), is_mariadb=is_mariadb, modes=modes)
     actions = alter_actions(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
-    version = Version(logged.place, Origin.DDL, state.schema, state.charset)
+    version = Version(logged.place, Origin.DDL, state.schema, state.charset, generated=state.generated)
     try:
-        schema, charset = altered(version, actions, logged, state.database_charset)
+        after = altered(version, actions, logged, state.database_charset)
     except Uncertain:
         return alteration.change, None
-    return alteration.change, TableState(schema, charset, state.database_charset)
+    return alteration.change, TableState(after.schema, after.charset, state.database_charset, after.generated)
 
 
 def _check_path(scene: Scene, table: TableName, known: KnownTable, change: TableChange) -> None:

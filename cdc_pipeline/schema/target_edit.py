@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import reduce
 
 from cdc_pipeline.schema.scene import COLUMN_MAPPING, RELOAD, KnownTable
+from cdc_pipeline.schema.spark_text import quoted
 from cdc_pipeline.schema.steps import (
     AddColumn,
     CheckRows,
@@ -23,7 +24,6 @@ from cdc_pipeline.schema.steps import (
     Step,
     WidenColumn,
     columns_after,
-    quoted,
 )
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.schema.value_changes import common_type

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import KeylessTableError, SchemaError
+from cdc_pipeline.table_names import split_table_name
 
 CDC_PREFIX: Final = "_cdc_"
 DECIMAL_PRECISION_MAX: Final = 38
@@ -175,6 +176,10 @@ def check_column_names(table: str, names: Iterable[str]) -> None:
 
 
 def quoted_table(full_name: str) -> str:
-    """``schema.table`` as a quoted SQL name; the first dot separates."""
-    database, _, table = full_name.partition(".")
-    return ".".join("`" + part.replace("`", "``") + "`" for part in (database, table) if part)
+    """The name of a table, or of a schema alone, quoted for SQL (see `table_names`)."""
+    return ".".join(quoted_name(part) for part in split_table_name(full_name) if part)
+
+
+def quoted_name(name: str) -> str:
+    """One name, quoted for SQL."""
+    return "`" + name.replace("`", "``") + "`"

@@ -1,11 +1,12 @@
-"""What a new type does to the values of a column: nothing, a wider type, a certain conversion, or not known (K13).
+"""What a new type does to the values of a column: nothing, a wider type, a certain conversion, or not known (K13, K23).
 
 Rules:
 - The question is about values as the lake holds them, not about the server's storage: VARCHAR(10) to TEXT is no change,
   ENUM to VARCHAR neither, TIME to TIME(3) rewrites every value.
 - In strict mode a value that its new type does not hold fails the statement; else the server bends it in silence, and a
-  check over the rows has to prove that there was none.
-- What is not in this table is not known.
+  check over the rows has to prove that there was none. What strict mode lets pass in silence is checked there, too:
+  blanks behind texts, NULLs that get a value, labels in another charset.
+- What is not in this table is not known. `make torture-values` asks both servers about each pair of types.
 
 Source: MySQL 9.7 manual, 13 and 15.1.11 (conversions by ALTER TABLE); Delta 4.4, type widening.
 """
@@ -19,6 +20,8 @@ from typing import Final
 
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.ddl_columns import ColumnDefinition
+from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.spark_text import text_literal
 from cdc_pipeline.schema.types import DECIMAL_PRECISION_MAX, delta_type
 
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -28,9 +31,15 @@ _RANKS: Final = {"tinyint": 0, "smallint": 1, "int": 2, "bigint": 3}
 _BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT24: 24, Kind.INT32: 32, Kind.INT64: 64}
 _WHOLE_UNICODE: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
 _BASIC_PLANE: Final = frozenset({"utf8mb3", "utf8", "ucs2"})
+_UNICODE: Final = "utf8mb4"
+# Their tables give a character another one's code, which strict mode lets pass: U+6661 becomes U+6659.
+_BENDING: Final = frozenset({"cp932"})
 _NOT_ASCII: Final = frozenset({"swe7"})
-_TEXT_BYTES: Final = {"TINYTEXT": 255, "TEXT": 65_535, "MEDIUMTEXT": 16_777_215, "LONGTEXT": 4_294_967_295}
-
+_LENGTH_BYTES: Final = {"TINY": 255, "": 65_535, "MEDIUM": 16_777_215, "LONG": 4_294_967_295}
+_TEXTS_BY_BYTES: Final = frozenset({"TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
+_SIZED: Final = re.compile(r"\w+\s*\(\s*(\d+)\s*\)")
+# Charsets that need no more bytes for a text than UTF-8, which the lake's texts are in.
+_AS_SHORT_AS_UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1"})
 
 _FLOATING: Final = frozenset({Kind.FLOAT, Kind.DOUBLE})
 # Kinds whose values are text in the lake, and become the same text at the source.
@@ -63,20 +72,24 @@ class ValueChange:
     reason: str = ""
 
 
-def value_change(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
-    """What MODIFY or CHANGE to `new` does to the values of `old`.
+def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
+    """Return what MODIFY or CHANGE to `new` does to the values of `old`.
 
     Args:
         new: with its charset resolved (a table's default where none is written).
-        strict: whether the server refuses what the new type does not hold.
+        modes: of the session; `strict` only if the server refuses what the new type does not hold.
     """
     if new.generated:
         return _unknown("a generated column computes its values")
-    found = _by_kind(old, new, strict=strict)
+    found = _by_kind(old, new, modes)
     if found.effect is Effect.UNKNOWN:
         return found
     checks = list(found.checks)
-    if old.nullable and new.not_null and not (strict and new.column.kind is not Kind.TIMESTAMP):
+    is_timestamp = new.column.kind is Kind.TIMESTAMP
+    # Without explicit_defaults_for_timestamp a TIMESTAMP is NOT NULL by itself.
+    may_be_not_null = is_timestamp and new.nullable is None and modes.explicit_defaults_for_timestamp is not True
+    gives_values = new.auto_increment or is_timestamp or not modes.strict
+    if old.nullable and (new.not_null or may_be_not_null) and gives_values:
         checks.append(("{c} IS NOT NULL", "NULLs became another value"))
     if new.auto_increment:
         checks.append(("{c} <> 0", "AUTO_INCREMENT may have numbered rows with 0"))
@@ -92,10 +105,12 @@ def _same(old: Column, new: Column, *checks: tuple[str, str]) -> ValueChange:
     return ValueChange(effect, checks=checks)
 
 
-def _by_kind(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
-    column = new.column
+def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
+    column, strict = new.column, modes.strict
     pair = f"{old.kind} to {new.sql_type}"
     whole = _range(old)
+    if whole is not None and whole[0] < 0 and column.kind is Kind.BIT:
+        return _unknown(f"{pair} takes the bits of negative numbers")
     if whole is not None and _range(column) is not None:
         return _integers(old, column, strict=strict)
     if old.kind is Kind.DECIMAL and column.kind is Kind.DECIMAL:
@@ -111,9 +126,13 @@ def _by_kind(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange
         negative = (("{c} >= 0", _NEGATIVE),) if column.unsigned and whole[0] < 0 and not strict else ()
         return ValueChange(Effect.RETYPED, checks=negative) if delta_type(old) != "boolean" else _unknown(pair)
     if whole is not None and column.kind is Kind.TEXT and not old.unsigned and old.kind in _BITS:
-        return _fits_text(ValueChange(Effect.REWRITTEN, "CAST({c} AS string)"), new, strict=strict)
+        return _fits_text(ValueChange(Effect.REWRITTEN, "CAST({c} AS string)"), old, new)
+    if old.kind is Kind.TEXT and not modes.trims_char and column.kind in _AS_TEXT and not new.is_char:
+        return _unknown("with PAD_CHAR_TO_FULL_LENGTH a CHAR is copied with blanks at its end")
     if old.kind in _AS_TEXT and column.kind is Kind.TEXT:
         return _texts(old, new, strict=strict)
+    if column.kind in (Kind.ENUM, Kind.SET) and not _holds_labels(column, old):
+        return _unknown(f"labels that charset {column.charset or 'not known'} may not hold")
     if old.kind is Kind.TEXT and column.kind in (Kind.ENUM, Kind.SET):
         return _same(old, column, _in_labels(column.labels)) if column.kind is Kind.ENUM else _unknown(pair)
     if old.kind is column.kind and old.kind in (Kind.ENUM, Kind.SET):
@@ -168,6 +187,8 @@ def _decimals(old: Column, new: Column, *, strict: bool) -> ValueChange:
     if whole < old.precision - old.scale and not strict:
         checks.append((f"abs({{c}}) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT))
     if new.scale < old.scale:
+        if not strict:  # 9.99 becomes 10.0, which DECIMAL(2,1) does not hold
+            checks.append((f"abs(round({{c}}, {new.scale})) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT))
         return ValueChange(Effect.REWRITTEN, f"round({{c}}, {new.scale})", tuple(checks))
     return _same(old, new, *checks)
 
@@ -197,36 +218,65 @@ def is_lossless(old: str, new: str) -> bool:
     return old == "ascii" and new not in _NOT_ASCII and new not in ("", "binary")
 
 
+def keeps_text(old: str, new: str, *, strict: bool) -> bool:
+    """Return whether the server converts texts of charset `old` to `new` so that they stay the same, or refuses to."""
+    return is_lossless(old, new) or (strict and new.lower() not in _BENDING)
+
+
 def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
-    before = "utf8mb4" if old.kind is Kind.JSON else old.charset
-    # In strict mode the server refuses characters that the new charset has not.
-    if old.kind is not Kind.UUID and not strict and not is_lossless(before, new.column.charset):
+    before = _UNICODE if old.kind is Kind.JSON else old.charset
+    if old.kind is not Kind.UUID and not keeps_text(before, new.column.charset, strict=strict):
         return _unknown(f"charset {before or 'not known'} to {new.column.charset or 'not known'} may lose characters")
-    return _fits_text(ValueChange(Effect.SAME), new, strict=strict, old=old)
+    return _fits_text(ValueChange(Effect.SAME), old, new)
 
 
-def _fits_text(change: ValueChange, new: ColumnDefinition, *, strict: bool, old: Column | None = None) -> ValueChange:
+def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> ValueChange:
+    """Add the checks that no text was cut: in strict mode, too, where blanks at the end may be."""
     checks = list(change.checks)
-    size = new.column.char_length_max
-    if new.declared in _TEXT_BYTES:
-        size = _TEXT_BYTES[new.declared] // 4
-    grows = old is not None and old.kind is Kind.TEXT and 0 < old.char_length_max <= size
-    if not strict and not grows and new.declared != "LONGTEXT":
-        checks.append((f"char_length({{c}}) <= {size}", "texts were cut to the new length"))
-    if new.is_char and old is not None:
+    text = change.value or "{c}"
+    longest = _longest(old)
+    cut = "texts were cut to the new length"
+    if new.declared in _TEXTS_BY_BYTES:
+        size = _bytes_max(new)
+        if new.declared != "LONGTEXT" and not 0 < 4 * longest <= size:
+            utf8 = new.column.charset in _AS_SHORT_AS_UTF8
+            checks.append((f"octet_length({text}) <= {size}" if utf8 else f"char_length({text}) <= {size // 4}", cut))
+    elif not 0 < longest <= new.column.char_length_max:
+        checks.append((f"char_length({text}) <= {new.column.char_length_max}", cut))
+    if new.is_char and old.kind not in _BITS:
         checks.append(("{c} NOT LIKE '% '", "blanks at the end were dropped"))
     return ValueChange(change.effect, change.value, tuple(checks))
 
 
+def _longest(column: Column) -> int:
+    """Return the characters of the longest text that a column can have; 0 where that is not known."""
+    if column.kind is Kind.ENUM:
+        return max((len(label) for label in column.labels), default=1)
+    if column.kind is Kind.SET:
+        return sum(len(label) + 1 for label in column.labels)
+    if column.kind in _BITS:
+        return max(len(str(number)) for number in _range(column) or ())
+    return 36 if column.kind is Kind.UUID else column.char_length_max
+
+
+def _bytes_max(new: ColumnDefinition) -> int:
+    """Return how many bytes a TEXT or BLOB holds at least."""
+    sized = _SIZED.match(new.sql_type)
+    if sized is not None:
+        return int(sized[1])
+    return _LENGTH_BYTES[re.sub("TEXT|BLOB", "", new.declared)]
+
+
+def _holds_labels(column: Column, old: Column) -> bool:
+    """Whether a charset has all characters of the labels: others become question marks, in strict mode too."""
+    if is_lossless(_UNICODE, column.charset) or all(label.isascii() for label in column.labels):
+        return True
+    return old.kind is column.kind and old.charset == column.charset and set(column.labels) <= set(old.labels)
+
+
 def _in_labels(labels: tuple[str, ...]) -> tuple[str, str]:
-    listed = ", ".join(_literal(label) for label in labels)
+    listed = ", ".join(text_literal(label) for label in labels)
     return f"{{c}} IN ({listed})", "values became other labels"
-
-
-def _literal(text: str) -> str:
-    """A Spark SQL literal; a brace is never one, since ``{c}`` stands for the column."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("{", "\\u007b")
-    return f"'{escaped}'"
 
 
 def _labels(old: Column, new: Column) -> ValueChange:
@@ -239,7 +289,7 @@ def _labels(old: Column, new: Column) -> ValueChange:
         return ValueChange(Effect.SAME)
     if not removed:
         return ValueChange(Effect.SAME)
-    listed = ", ".join(_literal(label) for label in removed)
+    listed = ", ".join(text_literal(label) for label in removed)
     return ValueChange(Effect.SAME, checks=((f"{{c}} NOT IN ({listed})", "values with a removed label became others"),))
 
 
@@ -249,7 +299,12 @@ def _bytes(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
         if old.pad_bytes > pad or (not old.pad_bytes and not strict):
             return _unknown("bytes may have been cut")
         return ValueChange(Effect.REWRITTEN, f"rpad({{c}}, {pad}, X'00')")
-    return ValueChange(Effect.SAME) if strict or pad else _unknown("bytes may have been cut")
+    if pad or strict or new.declared == "LONGBLOB":
+        return ValueChange(Effect.SAME)
+    size = new.column.char_length_max or (_bytes_max(new) if new.declared.endswith("BLOB") else 0)
+    if 0 < (old.pad_bytes or old.char_length_max) <= size:
+        return ValueChange(Effect.SAME)
+    return ValueChange(Effect.SAME, checks=((f"octet_length({{c}}) <= {size}", "bytes were cut to the new length"),))
 
 
 def _fractions(old: Column, new: Column) -> ValueChange:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 from cdc_pipeline.config import CatalogConfig
 from cdc_pipeline.errors import CatalogError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.sql import catalog_safe, quoted, text_literal
+from cdc_pipeline.table_names import split_table_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 def catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
     """Database and name of a target ``schema.table`` in the catalog, of characters that it takes."""
-    schema, _, name = table.partition(".")
+    schema, name = split_table_name(table)
 
     def filled(template: str) -> str:
         return catalog_safe(template.replace("{schema}", schema).replace("{table}", name))
@@ -44,14 +46,13 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
             session.sql(f"CREATE TABLE IF NOT EXISTS {whole} USING delta LOCATION {location}").collect()
             there = session.sql(f"DESCRIBE DETAIL {whole}").collect()[0]["location"]
         except Exception as error:
-            lines = str(error).strip().splitlines()[:2]
             raise CatalogError(
                 f"the table cannot be registered as {whole}",
                 table=table,
                 setting="sink.catalog",
-                got=f"{type(error).__name__}: {' '.join(lines)[:500]}",
+                got=said_by(error),
                 next_step="mend the catalog that sink.spark.settings name, or take sink.catalog out of the file",
-            ) from error
+            ) from None
         if _place(str(there)) != _place(str(paths.table(table))):
             raise CatalogError(
                 f"the catalog's {whole} is another table",

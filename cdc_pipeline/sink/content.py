@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.position.cursor import TargetState
@@ -20,7 +21,7 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.cuts import files_of
 from cdc_pipeline.sink.delta_log import open_delta, unreadable_log
 from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut, CutTable, Note, RecordedContent, RecordedSource
+from cdc_pipeline.sink.manifest import Cut, CutTable, Note, RecordedContent, RecordedSource, RecordedTarget
 from cdc_pipeline.sink.mode_columns import is_keyless_mirror
 from cdc_pipeline.sink.row_count import active_files, row_count
 from cdc_pipeline.sink.staging import TargetPlan
@@ -53,28 +54,63 @@ def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: 
     Raises:
         LakeStateError: the side table's log cannot be read.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from deltalake.exceptions import DeltaError
-
     folder, there = side.table(table), cut.tables[table]
-    try:
-        files = pa.table(open_delta(folder, version=there.delta_version).get_add_actions())
-    except (DeltaError, OSError, ValueError) as error:
-        raise unreadable_log(folder, error) from None
+    files, size_bytes = _files_at(folder, there.delta_version)
     rows = row_count(folder, version=there.delta_version)
     return RecordedContent(
         path=folder.relative_to(paths.lake).as_posix(),
         version=there.delta_version,
         app_id=cut.cursor.targets[table].app_id,
         rows=-1 if rows is None else rows,
-        files=len(files),
-        size_bytes=int(pc.sum(files["size_bytes"], min_count=0).as_py()),
+        files=files,
+        size_bytes=size_bytes,
         seq=str(seq),
         ts_us=ts_us,
         rescued_ever=there.rescued_ever,
         given=there.given,
     )
+
+
+def carried_content(
+    paths: LakePaths, name: str, cut: Cut | None, *, app_id: str, version: int, keeps_rows: bool
+) -> RecordedContent:
+    """The content of a target at the last cut, for another target that takes its rows over (K28).
+
+    Args:
+        name: of the target that has them.
+        app_id, version: of its Delta table.
+        keeps_rows: as in `RecordedContent`, of the target that gets them.
+
+    Raises:
+        LakeStateError: the table's log cannot be read.
+    """
+    folder = paths.table(name)
+    files, size_bytes = _files_at(folder, version)
+    there = cut.tables[name] if cut is not None else CutTable(delta_version=version)
+    return RecordedContent(
+        path=folder.relative_to(paths.lake).as_posix(),
+        version=version,
+        app_id=app_id,
+        files=files,
+        size_bytes=size_bytes,
+        keeps_rows=keeps_rows,
+        rescued_ever=there.rescued_ever,
+        given=there.given,
+        renamed_from=name,
+    )
+
+
+def _files_at(folder: Path, version: int) -> tuple[int, int]:
+    """Number and bytes of the data files of a version."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake.exceptions import DeltaError
+
+    try:
+        files = pa.table(open_delta(folder, version=version).get_add_actions())
+    except (DeltaError, OSError, ValueError) as error:
+        raise unreadable_log(folder, error) from None
+    return len(files), int(pc.sum(files["size_bytes"], min_count=0).as_py())
 
 
 def replacement(
@@ -149,6 +185,11 @@ def _rescued(plan: TargetPlan, before: CutTable) -> tuple[str, ...] | None:
     if plan.rescued is None and not before.rescues and not changed:
         return None
     return tuple(sorted({*(plan.rescued or ()), *before.rescued_ever, *changed}))
+
+
+def is_of_load(target: RecordedTarget) -> bool:
+    """Whether a batch brings loaded rows to a target: if that fails, the target is as it was, and goes on."""
+    return target.content is not None and not target.content.renamed_from
 
 
 def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:

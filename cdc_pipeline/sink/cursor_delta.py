@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from cdc_pipeline.errors import CursorError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, cursor_document, parse_cursor
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.storage_settings import delta_options
@@ -102,7 +103,7 @@ class DeltaCursorStore:
         except (CommitFailedError, DeltaError) as error:
             there = self._open()
             if (-1 if there is None else there.version()) == (-1 if table is None else table.version()):
-                raise self._damaged(f"{type(error).__name__}: {error}") from None
+                raise self._damaged(said_by(error)) from None
             raise CursorError(
                 "the cursor was written by somebody else meanwhile",
                 expected=f"version {-1 if table is None else table.version()} of {self.path}",
@@ -128,7 +129,7 @@ class DeltaCursorStore:
             table = DeltaTable(str(self.path), storage_options=self._options)
             told = table.metadata()
         except (DeltaError, OSError) as error:
-            raise self._damaged(f"{type(error).__name__}: {error}") from None
+            raise self._damaged(said_by(error)) from None
         if told.description != _DESCRIPTION.format(form=FORM_VERSION):
             raise CursorError(
                 f"the cursors in {self.path} were written by another version of this program",
@@ -154,7 +155,7 @@ class DeltaCursorStore:
             first = sorted(numbers)[-limit:][0]
             rows = table.to_pyarrow_table(filters=[("entry", ">=", first)]).to_pylist()
         except (DeltaError, OSError, pa.ArrowException) as error:
-            raise self._damaged(f"{type(error).__name__}: {error}") from None
+            raise self._damaged(said_by(error)) from None
         return sorted(rows, key=lambda row: -row["entry"])
 
     def _entry(self, row: dict[str, Any]) -> CursorEntry:
@@ -163,7 +164,7 @@ class DeltaCursorStore:
         try:
             metadata = json.loads(row["metadata"])
         except ValueError as error:
-            raise self._damaged(f"entry {row['entry']}: {error}") from None
+            raise self._damaged(f"entry {row['entry']}: {said_by(error)}") from None
         return CursorEntry(cursor=cursor, at_us=row["at_us"], where=where, run_id=row["run_id"], metadata=metadata)
 
     def _damaged(self, got: str) -> CursorError:

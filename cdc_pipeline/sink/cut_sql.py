@@ -9,6 +9,7 @@ from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.read import REFUSE_OLD_COMMITS
 from cdc_pipeline.sink.sql import catalog_safe, quoted, table_at
+from cdc_pipeline.table_names import split_table_name
 
 _SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
 
@@ -46,8 +47,9 @@ def view_names(tables: list[str]) -> dict[str, str]:
     Raises:
         CutNotFoundError: two tables would get one name, which catalogs compare without case.
     """
-    schemas = {name.partition(".")[0] for name in tables}
-    names = {name: catalog_safe(name.partition(".")[2] if len(schemas) == 1 else name) for name in tables}
+    parts = {name: split_table_name(name) for name in tables}
+    is_one = len({schema for schema, _ in parts.values()}) == 1
+    names = {name: catalog_safe(parts[name][1] if is_one else name) for name in tables}
     taken: dict[str, str] = {}
     for table, name in names.items():
         other = taken.setdefault(name.lower(), table)

@@ -32,6 +32,7 @@ from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.row_count import active_files
 from cdc_pipeline.sink.storage import opened, storage_of
 from cdc_pipeline.sink.suspending import way_out
+from cdc_pipeline.storage_config import check_lake_path
 
 _READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d")
@@ -93,9 +94,10 @@ def paths_of(lake: str | Path, source: str) -> LakePaths:
     """Paths of a source in a lake: a folder, or an address in an object store (text, or with its settings a `LakeUri`).
 
     Raises:
-        CutNotFoundError: the text is an address that cannot be a lake.
+        CutNotFoundError: the text is a path or an address that cannot be a lake.
     """
     try:
+        check_lake_path(str(lake))
         return LakePaths(opened(lake), source)
     except ValueError as error:
         raise CutNotFoundError(str(error), got=lake, next_step="name the lake's folder or address") from None

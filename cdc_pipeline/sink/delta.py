@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -27,28 +28,33 @@ from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import register
 from cdc_pipeline.sink.conflicts import again_on_conflict
-from cdc_pipeline.sink.content import forget
-from cdc_pipeline.sink.delta_log import TableLog, read_table_log
+from cdc_pipeline.sink.content import forget, is_of_load
+from cdc_pipeline.sink.delta_log import LOG_FOLDER, TableLog, read_table_log
+from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.executors import lack_of_executors
 from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.given import given_after
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
+from cdc_pipeline.sink.log_cleanup import remove_old_log_files
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, Note, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
+from cdc_pipeline.sink.power_cut import distrust, undo_unsynced
 from cdc_pipeline.sink.quarantine import publish_quarantine
 from cdc_pipeline.sink.read import read_one_row
 from cdc_pipeline.sink.rescue import summed
 from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_properties
+from cdc_pipeline.sink.row_count import log_files
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
-from cdc_pipeline.sink.storage import check_reachable
+from cdc_pipeline.sink.storage import check_reachable, refused
 from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.sink.table_facts import put_cut
 from cdc_pipeline.sink.time_limit import time_limit
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
 
 RECORDS_KEPT: Final = 1000
+_CHECKPOINT_EVERY: Final = 10  # commits, by Delta's default
 
 
 def _no_joint(_name: str) -> None:
@@ -96,12 +102,18 @@ class DeltaSink:
 
         Raises:
             LockError: another process is.
+            SinkError: the lake's disk refuses a file, while the context lasts.
         """
         check_reachable(self.paths.lake)
         with writer_lock(self.paths.lock, on_lost=self.spark.cancel) as check:
             self._lock_check = check
             try:
+                undo_unsynced(self.paths)
                 yield
+            except OSError as error:
+                if not str(error.filename or "").startswith(str(self.paths.lake)):
+                    raise
+                raise refused(error, Path(error.filename)) from error
             finally:
                 self._lock_check = None
 
@@ -152,7 +164,7 @@ class DeltaSink:
         if self.paths.staging_root.is_dir():
             for folder in self.paths.staging_root.iterdir():
                 if folder != keep:
-                    removed += remove_tree(folder)
+                    removed += remove_tree(folder, check=self._check_locked)
         for folder in (self.paths.batches, self.paths.cuts):
             if folder.is_dir():
                 for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
@@ -163,7 +175,7 @@ class DeltaSink:
     def discard_parked(self, *cursors: CursorState | None) -> int:
         """Remove parked rows of XA transactions that none of these cursors refers to (K8); the number of files."""
         self._check_locked()
-        return remove_unreferenced(self.paths, cursors)
+        return remove_unreferenced(self.paths, cursors, check=self._check_locked)
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -216,6 +228,7 @@ class DeltaSink:
         previous = self.read_cut(number - 1) if number > 1 else None
         failing = dict(given_up or {})
         logs, failures, merged = self._apply(record, without=failing)
+        failures |= self._make_durable(record, previous, logs)
         if failures:
             failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
         self._on_joint("before_cut")
@@ -225,8 +238,9 @@ class DeltaSink:
         cut = over_maintenance(self.paths, made)
         if not put_cut(self.paths, cut, previous):
             return self.read_cut(number)
+        self._remove_old_log_files(previous, logs)
         for target in record.targets:
-            if target.content is not None and target.table in failing:
+            if is_of_load(target) and target.content is not None and target.table in failing:
                 with suppress(CdcError, OSError):  # a vacuum takes what is left
                     forget(self.paths, target.content, target.table)
         return cut
@@ -310,6 +324,32 @@ class DeltaSink:
                     failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
         return logs, failures, merged
 
+    def _make_durable(
+        self, record: BatchRecord, previous: Cut | None, logs: Mapping[str, TableLog]
+    ) -> dict[str, CdcError]:
+        """Wait for the disk to take all that the batch's targets have and the previous cut does not name (K21), those
+        that fail included: a later cut may build on what they have. The targets that it does not take, each with its
+        error; what they have of the batch is undone before they are tried again."""
+        commits = {}
+        for target in record.targets:
+            table = self.paths.table(target.table)
+            log = logs.get(target.table)
+            upto = log.version if log is not None else log_files(table / LOG_FOLDER)[0]
+            commits[target.table] = Commits(table, _named(previous, target, upto), upto)
+        failures = make_durable(commits, lake=self.paths.lake)
+        failures = {name: error for name, error in failures.items() if name in logs}
+        if failures:
+            distrust(self.paths)
+        return failures
+
+    def _remove_old_log_files(self, previous: Cut | None, logs: Mapping[str, TableLog]) -> None:
+        """Let Delta remove what its newest checkpoints sum up; those are durable, and named by a cut (K21)."""
+        for name, log in logs.items():
+            every = int(log.properties.get("delta.checkpointInterval", _CHECKPOINT_EVERY))
+            there = previous.tables.get(name) if previous is not None else None
+            if self.spark.started and there is not None and log.version // every > there.delta_version // every:
+                remove_old_log_files(self.spark.session(), self.paths.table(name))
+
     def _suspendable(
         self,
         record: BatchRecord,
@@ -344,7 +384,7 @@ class DeltaSink:
             healthy = {name for name in previous.tables if previous.cursor.targets[name].suspended is None}
             others |= healthy - failing - set(state.failing_targets(self.paths, previous, record))
         # Who is caught up stands still already, and who is loaded is as it was: leaving them there needs nobody else.
-        if not others and record.kind != "catch_up" and not any(target.content for target in record.targets):
+        if not others and record.kind != "catch_up" and not any(map(is_of_load, record.targets)):
             return False
         if not with_spark:
             return True
@@ -392,6 +432,16 @@ def _log(paths: LakePaths, target: RecordedTarget) -> TableLog:
     return log
 
 
+def _named(previous: Cut | None, target: RecordedTarget, version: int) -> int:
+    """The version of a target that the previous cut names; -1 if there is none, or its folder holds another log now."""
+    there = previous.cursor.targets.get(target.table) if previous is not None else None
+    if previous is None or there is None or target.table not in previous.tables:
+        return -1
+    named = previous.tables[target.table].delta_version
+    goes_on = there.app_id in (target.app_id, target.replaces)
+    return named if goes_on and (named < version or target.content is None) else -1
+
+
 def _stays_exact(
     record: BatchRecord, target: RecordedTarget, before: TargetState | None, planned: TargetState | None
 ) -> bool:
@@ -419,7 +469,7 @@ def _cut_of(
     for name in record.dropped:
         tables.pop(name, None)
         states.pop(name, None)
-    kept = {target.table for target in record.targets if target.content is not None and target.table in failing}
+    kept = {target.table for target in record.targets if is_of_load(target) and target.table in failing}
     for name, after in record.cursor_after.targets.items():
         if name in kept:
             continue
@@ -434,12 +484,14 @@ def _cut_of(
         planned = record.cursor_after.targets.get(target.table, before)
         if target.table in failing:
             error = failing[target.table]
-            if target.content is not None:
+            if is_of_load(target):
                 notes.append(Note(kind=LOAD_FAILED_NOTE, text=cause_of(error), table=target.table))
                 continue
             there = previous.cursor.targets.get(target.table) if previous is not None else None
             held = there.suspended if there is not None else None
             left = left_behind(record, error, held=held)
+            if target.content is not None:  # it holds the rows of another table than that of its name (K28)
+                left = left.model_copy(update={"needs_reload": True})
             notes.append(note_of(target.table, left))
             state_of = there or TargetState(
                 table=target.table,

@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from cdc_pipeline.sink.data_file import json_text, read_statistics
 from cdc_pipeline.sink.deletion_vectors import bitmap_bytes
 from cdc_pipeline.sink.delta_log import TableLog
-from cdc_pipeline.sink.sql import text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,13 +118,12 @@ class TableCommit:
 
     def data_files(self, names: list[str]) -> dict[str, DataFile]:
         """The snapshot's files of these names."""
-        from pyspark.sql import DataFrame
+        from pyspark.sql import DataFrame, functions
 
         listed = DataFrame(self._transaction.snapshot().allFiles().toDF(), self._session)
-        wanted = ", ".join(text_literal(name) for name in names)
         rows = listed.selectExpr("substring_index(path, '/', -1) AS name", "to_json(struct(*)) AS action")
         found = {}
-        for row in rows.where(f"url_decode(name) IN ({wanted})").collect():
+        for row in rows.where(functions.url_decode("name").isin(names)).collect():
             action = json.loads(row["action"])
             statistics = read_statistics(action.get("stats"))
             name = unquote(row["name"])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.plain_table import is_plain
 from cdc_pipeline.sink.storage_settings import delta_options
@@ -203,7 +204,7 @@ def damaged_log(file: Path, error: Exception) -> LakeStateError:
     """The error for a file of a table's log that cannot be read."""
     return LakeStateError(
         f"a file of a Delta table's log cannot be read: {file}",
-        got=f"{type(error).__name__}: {error}",
+        got=said_by(error),
         next_step="restore this file from a backup of the lake",
     )
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.errors import StagingError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.schema.types import TargetColumn, delta_type
 
 _ARROW: Final[dict[str, pa.DataType]] = {
@@ -71,7 +72,7 @@ def _image(image: pa.RecordBatch, names: list[str], casts: dict[int, str], *, ta
                 f"column {names[at]} of the target does not hold the source's values",
                 table=table,
                 expected=wanted,
-                got=str(error),
+                got=said_by(error),
                 next_step="load the table anew",
             ) from None
     return pa.record_batch(arrays, names=names)

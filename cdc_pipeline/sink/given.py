@@ -26,7 +26,7 @@ def given_after(before: CutTable | None, target: RecordedTarget) -> tuple[GivenV
     content = target.content
     if content is not None:
         kept = () if content.restarts or not content.keeps_rows else given
-        return (*kept, *(one for one in content.given if one not in kept))
+        given = (*kept, *(one for one in content.given if one not in kept))
     for step in target.schema_steps:
         given = _after(given, step)
     return given

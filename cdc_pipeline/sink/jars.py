@@ -7,9 +7,10 @@ Rules:
   (CDC_PIPELINE_IVY_SETTINGS) or as a mirror in its Maven settings.
 - Jars that Spark ships itself are not kept a second time: Spark's own are the ones that it would load anyway, and each
   jar that is passed costs start-up time.
-- The checksum file is written last, and the folder appears under its name only when complete.
-- Every start compares sizes; `fetch_jars` compares checksums.
-
+- Which jars belong to a set, and their checksums, are in the package (`jar_checksums.json`; K26): what another source
+  serves under the same name is refused before Java sees it, and so is what has been put into the cache since.
+- The folder appears under its name only when complete. Every start compares sizes and times with those that were
+  noted when the checksums were last right, and computes the checksums again if one differs.
 - Hadoop's connectors are of the Hadoop that pyspark carries. The one for S3 asks for a bundle of every service of its
   SDK (600 MB); here it gets the modules that it uses (19 MB).
 
@@ -18,6 +19,7 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -38,7 +40,8 @@ COORDINATES: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 HADOOP_VERSION: Final = "3.5.0"  # of pyspark 4.2
 AWS_SDK_VERSION: Final = "2.35.4"  # that Hadoop's connector was built with
 IVY_SETTINGS_VARIABLE: Final = "CDC_PIPELINE_IVY_SETTINGS"
-CHECKSUM_FILE: Final = "checksums.json"
+STAMP_FILE: Final = "checked.json"  # sizes and times of the jars when their checksums were right
+_CHECKSUMS: Final = Path(__file__).with_name("jar_checksums.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +52,17 @@ class JarSet:
         title: for messages.
         coordinates: as Ivy wants them.
         excluded: groups and artifacts that are left out.
-        proof: how the name of a jar begins without which the set is useless.
     """
 
     title: str
     coordinates: str
     excluded: str
-    proof: str
 
 
 _AWS: Final = "software.amazon.awssdk"
 DELTA: Final = "delta"
 JAR_SETS: Final = {
-    DELTA: JarSet("Delta's jars", COORDINATES, "", "io.delta_delta-spark"),
+    DELTA: JarSet("Delta's jars", COORDINATES, ""),
     "s3": JarSet(
         "the jars for S3",
         ",".join(
@@ -69,16 +70,12 @@ JAR_SETS: Final = {
             + [f"{_AWS}:{name}:{AWS_SDK_VERSION}" for name in ("s3", "s3-transfer-manager", "sts", "apache-client")]
         ),
         f"{_AWS}:bundle",
-        "org.apache.hadoop_hadoop-aws",
     ),
-    "azure": JarSet(
-        "the jars for Azure", f"org.apache.hadoop:hadoop-azure:{HADOOP_VERSION}", "", "org.apache.hadoop_hadoop-azure"
-    ),
+    "azure": JarSet("the jars for Azure", f"org.apache.hadoop:hadoop-azure:{HADOOP_VERSION}", ""),
     "gcs": JarSet(
         "the jars for Google Cloud Storage",
         f"org.apache.hadoop:hadoop-gcp:{HADOOP_VERSION}",
         "",
-        "org.apache.hadoop_hadoop-gcp",
     ),
 }
 
@@ -90,24 +87,24 @@ _NEXT_STEP: Final = (
 
 
 def jar_paths(jar_set: str = DELTA) -> list[Path]:
-    """The jars of a set in the cache, fetched first where they are not there; sizes are compared.
+    """Return the jars of a set in the cache; fetch them first if they are not there, or not what they were.
 
     Raises:
-        RuntimeSetupError: they cannot be fetched.
+        RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
     """
-    jars = _listed(jar_folder(jar_set), full=False)
+    jars = _checked(jar_set, full=False)
     return fetch_jars(jar_set) if jars is None else jars
 
 
 def fetch_jars(jar_set: str = DELTA) -> list[Path]:
-    """The jars of a set in the cache with their checksums compared; fetched where they are absent or damaged.
+    """Return the jars of a set in the cache with their checksums compared; fetch them if one is absent or damaged.
 
     Raises:
-        RuntimeSetupError: they cannot be fetched.
+        RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
     """
     wanted = JAR_SETS[jar_set]
     folder = jar_folder(jar_set)
-    jars = _listed(folder, full=True)
+    jars = _checked(jar_set, full=True)
     if jars is not None:
         return jars
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -116,37 +113,44 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
         _resolve(work / "ivy", wanted)
         complete = work / "complete"
         complete.mkdir()
-        entries = []
+        pinned, found = checksums(jar_set), set()
         for jar in sorted((work / "ivy" / "jars").glob("*.jar")):
             if artifact(jar.name, ivy=True) in _spark_artifacts():
                 continue
-            target = complete / jar.name
-            shutil.move(jar, target)
-            entries.append({"name": jar.name, "size_bytes": target.stat().st_size, "sha256": _sha256(target)})
-        if not any(entry["name"].startswith(wanted.proof) for entry in entries):  # type: ignore[attr-defined]
+            sha256 = _sha256(jar)
+            if pinned.get(jar.name) != sha256:
+                raise _refused(jar.name, expected=pinned.get(jar.name, "no jar of this name"), got=sha256)
+            found.add(jar.name)
+            shutil.move(jar, complete / jar.name)
+        missing = sorted(pinned.keys() - found)
+        if missing:
             raise RuntimeSetupError(
-                f"Spark's Ivy ended well but brought no {wanted.proof}",
+                f"Spark's Ivy ended well but brought no {missing[0]}",
                 expected=wanted.coordinates,
                 next_step=_NEXT_STEP,
             )
-        text = json.dumps({"coordinates": wanted.coordinates, "jars": entries}, indent=1)
-        (complete / CHECKSUM_FILE).write_text(text, encoding="utf-8")
         try:
             complete.rename(folder)
         except OSError:
             # There is a folder already: another process was faster, or what is there is damaged.
-            if _listed(folder, full=True) is None:
+            if _checked(jar_set, full=True) is None:
                 shutil.rmtree(folder)
                 complete.rename(folder)
-    jars = _listed(folder, full=False)
+    jars = _checked(jar_set, full=False)
     if jars is None:
         raise RuntimeSetupError("the fetched jars are not there", got=folder, next_step=_NEXT_STEP)
     return jars
 
 
 def complete_jars(jar_set: str = DELTA) -> list[Path] | None:
-    """The jars of a set in the cache, checksums compared; None where some are absent or damaged. Fetches nothing."""
-    return _listed(jar_folder(jar_set), full=True)
+    """Return the jars of a set in the cache, checksums compared; None if one is absent or damaged. Fetches nothing."""
+    return _checked(jar_set, full=True)
+
+
+def checksums(jar_set: str) -> dict[str, str]:
+    """Return the names of a set's jars and the SHA-256 of each, as the package has them."""
+    found: dict[str, str] = json.loads(_CHECKSUMS.read_text(encoding="utf-8"))[jar_set]
+    return found
 
 
 def jar_folder(jar_set: str = DELTA) -> Path:
@@ -231,19 +235,50 @@ def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
     return "; ".join((telling or [line for line in lines if line])[-3:]) or f"exit code {done.returncode}"
 
 
-def _listed(folder: Path, *, full: bool) -> list[Path] | None:
-    """The jars that the checksum file lists, or None where one is absent or not as listed."""
+def _checked(jar_set: str, *, full: bool) -> list[Path] | None:
+    """The jars of a set, or None if one is absent or not the one that the package knows.
+
+    Args:
+        full: compute every checksum, whatever was noted.
+    """
+    folder = jar_folder(jar_set)
+    pinned = checksums(jar_set)
+    stamps: dict[str, list[int]] = {}
     try:
-        document = json.loads((folder / CHECKSUM_FILE).read_text(encoding="utf-8"))
-        jars = []
-        for entry in document["jars"]:
-            jar = folder / entry["name"]
-            if jar.stat().st_size != entry["size_bytes"] or (full and _sha256(jar) != entry["sha256"]):
+        for name in pinned:
+            found = (folder / name).stat()
+            stamps[name] = [found.st_size, found.st_mtime_ns]
+        if full or _noted(folder) != stamps:
+            if any(_sha256(folder / name) != sha256 for name, sha256 in pinned.items()):
                 return None
-            jars.append(jar)
-    except (OSError, ValueError, KeyError, TypeError):
+            _note(folder, stamps)
+    except OSError:
         return None
-    return jars or None
+    return [folder / name for name in pinned]
+
+
+def _noted(folder: Path) -> object:
+    try:
+        return json.loads((folder / STAMP_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _note(folder: Path, stamps: dict[str, list[int]]) -> None:
+    with contextlib.suppress(OSError):  # a cache that is read only: the checksums are computed at each start
+        new = folder / f".{STAMP_FILE}.{os.getpid()}"
+        new.write_text(json.dumps(stamps), encoding="utf-8")
+        new.replace(folder / STAMP_FILE)
+
+
+def _refused(name: str, *, expected: str, got: str) -> RuntimeSetupError:
+    return RuntimeSetupError(
+        f"{name} is not the jar that this package was made with, and was not installed",
+        expected=expected,
+        got=got,
+        next_step="find out who serves this file: the mirror in the Maven settings, or the one that "
+        f"{IVY_SETTINGS_VARIABLE} names; take it out and run `python -m cdc_pipeline.sink.jars` again",
+    )
 
 
 def _spark_artifacts() -> set[str]:

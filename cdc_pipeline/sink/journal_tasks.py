@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.foreign_words import said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,10 +41,10 @@ def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[s
     except Exception as error:
         raise RuntimeSetupError(
             "a task on Spark's executors failed",
-            got=f"{type(error).__name__}: {str(error).strip().splitlines()[-1] if str(error).strip() else ''}"[:500],
+            got=said_by(error),
             next_step="run again, it goes on where it was; or run without --parallel. Executors need this package, the "
             "journals and the lake under the same paths",
-        ) from error
+        ) from None
     results = dict(zip(found.column("id").to_pylist(), found.column("result").to_pylist(), strict=True))
     return [results[number] for number in range(len(tasks))]
 

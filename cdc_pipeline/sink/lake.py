@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.errors import LakeStateError, SinkError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.storage import TEMPORARY_PREFIX, opened, storage_of
+from cdc_pipeline.table_names import split_table_name
 
 __all__ = [
     "NUMBER_DIGITS",
@@ -141,8 +144,8 @@ class LakePaths:
         return numbered(self.cuts, batch_number)
 
     def table(self, table: str) -> Path:
-        """Folder of the Delta table of source table ``schema.table`` (a dot in the table's name is the table's)."""
-        schema, _, name = table.partition(".")
+        """Folder of the Delta table of a target, by its name (see `table_names`)."""
+        schema, name = split_table_name(table)
         return self.lake / folder_name(schema) / folder_name(name)
 
 
@@ -178,7 +181,7 @@ def read_json(path: Path) -> str:
         raise LakeStateError(
             f"a file of the lake's own records is damaged: {path}",
             expected="JSON text, as the pipeline wrote it",
-            got=f"{type(error).__name__}: {error}",
+            got=said_by(error),
             next_step="restore this file from a backup of the lake",
         ) from None
     return text
@@ -194,9 +197,9 @@ def sync_folder(folder: Path) -> None:
     storage_of(folder).make_durable(folder)
 
 
-def remove_tree(folder: Path) -> int:
-    """Remove a folder with all that is in it; the number of files that were in it."""
-    return storage_of(folder).remove_tree(folder)
+def remove_tree(folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+    """Remove a folder with all that is in it; the number of files that were in it. `check` is called before any is."""
+    return storage_of(folder).remove_tree(folder, check=check)
 
 
 def _escape(text: str) -> str:

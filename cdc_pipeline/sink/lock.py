@@ -13,13 +13,16 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
+from cdc_pipeline.private_folder import make_private
+from cdc_pipeline.sink.file_failures import cure_of
 from cdc_pipeline.sink.lease import held_lease, lease_holder
 from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.storage import storage_of
 
 
 @contextmanager
@@ -33,10 +36,13 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
     """
     if is_object(path):
         with held_lease(path, on_lost=on_lost) as check:
+            path.store.forget_seen(path.parent.key)
             yield check
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        storage_of(path).make_folder(path.parent.parent)
+        make_private(path.parent)  # rows in staging, quarantine and prepared transactions are below it (K26)
+        storage_of(path).make_durable(path.parent.parent)
         # O_CLOEXEC (Python's default) keeps the lock from living on in a JVM that this process started.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
@@ -44,7 +50,7 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
             f"the lake cannot be written: {path.parent}",
             setting="sink.lake_path",
             got=f"{type(error).__name__}: {error.strerror}",
-            next_step="give the account that runs this the right to write there, or choose another lake path",
+            next_step=f"{cure_of(error)}; or choose another sink.lake_path",
         ) from None
     try:
         try:
@@ -57,8 +63,9 @@ def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Ite
                 next_step="wait for that run to end, or stop it; the lock goes with its process",
             ) from None
         note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(note).encode(), 0)
+        with suppress(OSError):  # it decides nothing
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(note).encode(), 0)
         yield lambda: None
     finally:
         os.close(descriptor)

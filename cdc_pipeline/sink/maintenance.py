@@ -6,6 +6,7 @@ Rules:
   same files; Delta refuses the second commit, and either of the two then does its work again.
 - VACUUM keeps to the table's own retention, and runs only where that is ``sink.cut_retention``: no readable cut loses a
   file (K15).
+- What a vacuum relies on is durable before it (K21): each commit is waited for, those of a batch under way included.
 - A full vacuum also takes files that no commit names, and a merge under way has such: it needs a retention of a day or
   more, longer than any merge. One by the log alone (LITE) never takes them.
 - One maintenance of a source at a time; what was vacuumed when is kept in ``_cdc/<source>/maintenance.json``.
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -25,15 +27,20 @@ from pydantic import BaseModel, Field, ValidationError
 
 from cdc_pipeline.config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.catalog import register
 from cdc_pipeline.sink.conflicts import TRIES, is_conflict
-from cdc_pipeline.sink.delta_log import maintenance_note, read_commit_lines, read_table_log
+from cdc_pipeline.sink.delta_log import LOG_FOLDER, maintenance_note, read_commit_lines, read_table_log
+from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.lake import LakePaths, read_json, replace_file
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.power_cut import is_trusted, undo_unsynced
 from cdc_pipeline.sink.retention import differing_properties, prune_cuts
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.row_count import log_files
+from cdc_pipeline.sink.spark import SparkProvider, new_session
 from cdc_pipeline.sink.sql import table_at, text_literal
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.table_shape import TableShape, table_shape
@@ -104,6 +111,7 @@ class _Due:
     table: str
     app_id: str
     shape: TableShape
+    durable: int  # Delta version that the last cut names
     properties: dict[str, str] = field(default_factory=dict)
     optimize: bool = False
     vacuum: str = ""
@@ -145,6 +153,9 @@ def maintain(
         )
     provider = spark or SparkProvider.of(config)
     report = MaintenanceReport(source=paths.source, tables=[])
+    if not is_object(paths.lake) and not is_trusted(paths):
+        with _writer_lock(paths, lock_wait_s):
+            undo_unsynced(paths)
     with writer_lock(paths.state / "maintenance.lock"):
         memory = _remembered(paths)
         for name in sorted(tables or cut.tables):
@@ -182,7 +193,7 @@ def _one(
         done.files, done.small_files = due.shape.files, due.shape.small_files
         done.size_bytes, done.deleted_share = due.shape.size_bytes, round(due.shape.deleted_share, 4)
         if due.properties or due.optimize or due.vacuum:
-            _work(paths, thresholds, provider.session().newSession(), due, done, memory, lock_wait_s)
+            _work(paths, thresholds, new_session(provider.session()), due, done, memory, lock_wait_s)
     except CdcError as error:
         done.skipped, done.failed = f"{type(error).__name__}: {error.what}", True
     done.seconds = round(time.monotonic() - began, 2)
@@ -198,7 +209,8 @@ def _due(
         raise LakeStateError("a table of the last cut is gone", table=name, expected=f"a Delta table in {path}")
     check_owner(log, name, target.app_id, path=path)
     shape = table_shape(path, small_file_bytes=thresholds.small_file_bytes)
-    due = _Due(name, target.app_id, shape, differing_properties(config, log.properties))
+    durable = cut.tables[name].delta_version
+    due = _Due(name, target.app_id, shape, durable, differing_properties(config, log.properties))
     due.optimize = shape.small_files >= thresholds.small_files or shape.deleted_share >= thresholds.deleted_rows
     now_us = time.time_ns() // 1000
     known = memory.tables.get(name)
@@ -234,8 +246,10 @@ def _work(
     if due.optimize:
         _optimize(session, table, thresholds, done)
         if done.optimized:
+            _wait_for_disk(paths, due)
             memory.tables[due.table] = memory.tables[due.table].changed(time.time_ns() // 1000)
     if due.vacuum and done.properties == due.properties:
+        _wait_for_disk(paths, due)
         _vacuum(paths, session, table, due, done)
         if done.vacuum:
             memory.tables[due.table] = memory.tables[due.table].vacuumed(
@@ -245,20 +259,36 @@ def _work(
 
 def _set_properties(paths: LakePaths, session: SparkSession, table: str, due: _Due, lock_wait_s: float) -> None:
     settings = ", ".join(f"{text_literal(name)} = {text_literal(text)}" for name, text in due.properties.items())
-    until = time.monotonic() + lock_wait_s
-    while True:
+    with _writer_lock(paths, lock_wait_s):
+        session.conf.set(_NOTE, maintenance_note(due.app_id))
         try:
-            with writer_lock(paths.lock):
-                session.conf.set(_NOTE, maintenance_note(due.app_id))
-                try:
-                    _run(session, f"ALTER TABLE {table} SET TBLPROPERTIES ({settings})", due.table)
-                finally:
-                    session.conf.unset(_NOTE)
-            return
-        except LockError:
-            if time.monotonic() >= until:
-                raise
-            time.sleep(_LOCK_POLL_S)
+            _run(session, f"ALTER TABLE {table} SET TBLPROPERTIES ({settings})", due.table)
+        finally:
+            session.conf.unset(_NOTE)
+
+
+@contextmanager
+def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
+    """Hold the source's lock once a run that is writing has ended. Raises LockError if it goes on for longer."""
+    until = time.monotonic() + lock_wait_s
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(writer_lock(paths.lock))
+                break
+            except LockError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_LOCK_POLL_S)
+        yield
+
+
+def _wait_for_disk(paths: LakePaths, due: _Due) -> None:
+    """Make durable what the table has and the last cut does not name. Raises CdcError if the disk does not take it."""
+    table = paths.table(due.table)
+    commits = Commits(table, due.durable, log_files(table / LOG_FOLDER)[0])
+    for error in make_durable({due.table: commits}, lake=paths.lake).values():
+        raise error
 
 
 def _optimize(session: SparkSession, table: str, thresholds: MaintenanceConfig, done: TableMaintenance) -> None:
@@ -312,13 +342,12 @@ def _run(session: SparkSession, statement: str, table: str) -> list[Any]:
     try:
         return session.sql(statement).collect()
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()][:3]
         raise MergeError(
             f"{statement.split(' ', 1)[0]} failed",
             table=table,
-            got=f"{type(error).__name__}: {' '.join(lines)[:600]}",
+            got=said_by(error),
             next_step="start the maintenance again; if it fails again, the table's files need a look",
-        ) from error
+        ) from None
 
 
 def _remembered(paths: LakePaths) -> _Memory:

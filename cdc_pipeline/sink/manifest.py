@@ -205,6 +205,8 @@ class RecordedContent(_Plain):
         restarts: of a changelog: the target does not hold every change up to `seq`, so that the rows there begin it
             anew.
         rescued_ever, given: as in `CutTable`, of the side table.
+        renamed_from: no side table but another target of the source, whose table has taken the name of this one by
+            RENAME (K28); "" otherwise. The batch may do `schema_steps` to the rows after that.
     """
 
     path: str
@@ -220,6 +222,7 @@ class RecordedContent(_Plain):
     restarts: bool = False
     rescued_ever: dict[str, int] = Field(default_factory=dict)
     given: tuple[GivenValue, ...] = ()
+    renamed_from: str = ""
 
 
 class RecordedTarget(_Plain):
@@ -259,7 +262,8 @@ class RecordedTarget(_Plain):
     rescued_rows: int = 0  # rows with such values
     # Keys that leave the target: deletes, and key updates. Of rows in `raw_files` every update may be one.
     rows_gone: int = 0
-    content: RecordedContent | None = None  # the batch replaces all of the target by it; there are no rows or steps
+    # The batch replaces all of the target by it; there are no rows, and no steps unless a RENAME brought it.
+    content: RecordedContent | None = None
     restores: int = -1  # the batch puts the rows of this Delta version back (`sink/foreign.py`); no rows or steps
 
 

@@ -4,6 +4,7 @@ Rules:
 - The copy is a lake of its own: plain tables at ``<to>/<schema>/<table>`` and the cut's manifest, so that
   `cdc_pipeline.read` reads it like any other.
 - A table is copied in one commit, the manifest is written last: a copy without it is not whole, and is gone on with.
+- The manifest names only what is durable (K21).
 - Suspended tables are left out, and named in the manifest as they are in the cut.
 """
 
@@ -21,11 +22,12 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.cuts import check_readable, paths_of
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
+from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.spark import SparkProvider, new_session
 from cdc_pipeline.sink.sql import table_at, text_literal
 from cdc_pipeline.sink.storage_settings import spark_storage
 from cdc_pipeline.sink.table_facts import put_cut
@@ -64,6 +66,7 @@ def materialize(
     Raises:
         TableNotInCutError: a version of the cut was removed.
         LakeStateError: something else lies in the way.
+        MergeError: the disk does not take the files.
     """
     copy = paths_of(_with_settings(paths.lake, to), paths.source)
     names = [name for name in cut.tables if name not in cut.cursor.suspended]
@@ -73,6 +76,9 @@ def materialize(
     for name in names:
         on_table(name)
         versions[name] = _copied(spark, paths, copy, cut, name)
+    new = {name: Commits(copy.table(name), -1, version) for name, version in versions.items()}
+    for error in make_durable(new, lake=copy.lake).values():
+        raise error
     made = cut.model_copy(
         update={
             "tables": {
@@ -127,7 +133,7 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
         CUT_PROPERTY: str(cut.batch_number),
     }
     settings = ", ".join(f"{text_literal(key)} = {text_literal(value)}" for key, value in properties.items())
-    session = spark.newSession()
+    session = new_session(spark)
     frame.createOrReplaceGlobalTempView(view := f"cdc_copy_{uuid4().hex}")
     try:
         session.sql(

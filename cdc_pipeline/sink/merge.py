@@ -6,7 +6,8 @@ Rules:
 - The MERGE changes a row only if its change is newer than the row (pitfall 14). Targets that are no mirrors by key have
   a statement of their own (`modes`).
 - Small batches of whole images do the same without MERGE (`upsert`); inserts that meet no row are appended (`append`).
-- A batch that brings the content of a side table does nothing else to the target (`replace`).
+- A batch that brings the content of a side table does nothing else to the target (`replace`); one that brings that of a
+  renamed table may change its columns after that, if one statement did both (K28).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
   would be skipped in silence.
 """
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import CdcError, LakeStateError, MergeError, StagingError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.append import append, may_append
 from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
@@ -38,6 +40,7 @@ from cdc_pipeline.sink.replace import is_replaced, replace_content
 from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.shape import shaped_view
+from cdc_pipeline.sink.spark import new_session
 from cdc_pipeline.sink.sql import literal_of, quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
@@ -69,7 +72,8 @@ def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths)
     path = paths.table(target.table)
     there = read_table_log(path)
     if target.content is not None:
-        return is_replaced(there, record, target, path=path)
+        done = is_replaced(there, record, target, path=path)
+        return done and there is not None and are_done(there, record, target)
     if there is None or (target.replaces and there.app_id == target.replaces):
         return False
     check_owner(there, target.table, target.app_id, path=path)
@@ -104,7 +108,7 @@ def apply_target(
     has_rows = bool(files or target.raw_files)
     # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
-    session = spark.newSession()
+    session = new_session(spark)
     session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
     try:
         if target.content is not None:
@@ -119,6 +123,7 @@ def apply_target(
                 settings=settings,
                 on_joint=on_joint,
             )
+            run_steps(session, path, record, target, _table(path, target))
             return _table(path, target)
         if target.create or target.replaces:
             create_table(session, path, target, source=record.source, properties=properties)
@@ -144,9 +149,9 @@ def apply_target(
         raise MergeError(
             f"batch {record.batch_number} could not be applied",
             table=target.table,
-            got=_first_lines(error),
+            got=said_by(error),
             next_step="start the run again: it finishes this batch from its recorded files before anything else",
-        ) from error
+        ) from None
     return _table(path, target)
 
 
@@ -271,8 +276,3 @@ def _table(path: Path, target: RecordedTarget) -> TableLog:
         )
     check_owner(there, target.table, target.app_id, path=path)
     return there
-
-
-def _first_lines(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return f"{type(error).__name__}: {' '.join(lines[:3])[:600]}"

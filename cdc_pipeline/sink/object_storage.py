@@ -1,6 +1,8 @@
 """Objects of one bucket (S3, ADLS, GCS), through `obstore`: without a JVM.
 
 Rules:
+- A file that is replaced is put on the condition that it is as this process has read it (`replace_seen`): a process
+  that was paused and has lost the lock meanwhile sets nothing back.
 - Put-if-absent and replace-if-unchanged are conditions of the store itself (If-None-Match, If-Match, a generation), so
   that of several writers on any machines exactly one wins (K16).
 - A put whose answer was lost is tried again by the library and then finds its own object: what is there is compared,
@@ -15,13 +17,14 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import IO, Any, Final
 
-from cdc_pipeline.errors import CdcError, LakeUnreachableError, RuntimeSetupError
+from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
 from cdc_pipeline.sink.storage_settings import library_settings
 from cdc_pipeline.storage_config import StorageConfig
 
@@ -29,6 +32,9 @@ _BUFFER_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 8 << 20
 _SAID_MAX: Final = 300
 _REFUSALS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
+
+STATE_FOLDER: Final = "_cdc"
+_NUMBERED: Final = re.compile(r"\d{20}")
 
 Tag = Mapping[str, str]  # tells a version of an object; what is in it is the store's own
 
@@ -46,6 +52,7 @@ class ObjectStorage:
         self.config = config
         self._root = f"{scheme}://{authority}"
         self._store: Any = _open(scheme, authority, config, retry_s or config.retry_s)
+        self._seen: dict[str, Tag | None] = {}  # of files that are replaced: few; None: there was none
 
     # -- whole objects ------------------------------------------------------------------------------------------------
 
@@ -57,9 +64,19 @@ class ObjectStorage:
         """Content of an object and the tag of this version of it. Raises FileNotFoundError."""
         import obstore
 
-        with self._errors(key):
-            found = obstore.get(self._store, key)
-            return bytes(found.bytes()), _tag(found.meta)
+        try:
+            with self._errors(key):
+                found = obstore.get(self._store, key)
+                content, tag = bytes(found.bytes()), _tag(found.meta)
+        except FileNotFoundError:
+            self._see(key, None)
+            raise
+        self._see(key, tag)
+        return content, tag
+
+    def _see(self, key: str, tag: Tag | None) -> None:
+        if _is_replaced(key):
+            self._seen[key] = tag
 
     def size(self, key: str) -> int | None:
         """Bytes of an object; None where there is none."""
@@ -78,6 +95,7 @@ class ObjectStorage:
             with self._errors(key):
                 return obstore.head(self._store, key)
         except FileNotFoundError:
+            self._see(key, None)
             return None
 
     def put_if_absent(self, key: str, content: bytes) -> bool:
@@ -118,6 +136,38 @@ class ObjectStorage:
         with self._errors(key):
             obstore.put(self._store, key, content)
 
+    def replace_seen(self, key: str, content: bytes) -> None:
+        """Replace the version of an object that this process has read or written last; the present one if it has seen
+        none since `forget_seen`.
+
+        Raises:
+            LockError: another process has written the object since.
+        """
+        seen = self._seen[key] if key in self._seen else self._present_tag(key)
+        tag = self.create(key, content) if seen is None else self.update(key, content, tag=seen)
+        if tag is None:
+            try:
+                there, tag = self.read_with_tag(key)
+            except FileNotFoundError:
+                there = b""
+            if tag is None or there != content:
+                raise LockError(
+                    f"another process has written a file that only the holder of the lock writes: {self._root}/{key}",
+                    expected="the version that this process has read",
+                    next_step="see that one run at a time writes for this source, then start the run again",
+                )
+        if _is_replaced(key):
+            self._seen[key] = tag
+
+    def forget_seen(self, folder: str) -> None:
+        """The lock of a folder has changed hands: what was seen there before tells nothing."""
+        for key in [key for key in self._seen if key.startswith(f"{folder}/")]:
+            self._seen.pop(key, None)
+
+    def _present_tag(self, key: str) -> Tag | None:
+        found = self._head(key)
+        return None if found is None else _tag(found)
+
     def rename(self, key: str, target: str) -> None:
         """Copy in the store, then delete. Raises FileNotFoundError."""
         import obstore
@@ -138,6 +188,8 @@ class ObjectStorage:
 
         if not keys:
             return
+        for key in keys:
+            self._see(key, None)
         try:
             with self._errors(keys[0]):
                 obstore.delete(self._store, list(keys))
@@ -326,6 +378,11 @@ class _Output(io.RawIOBase):
 def storage_for(scheme: str, authority: str, config: StorageConfig) -> ObjectStorage:
     """The storage of a bucket, shared within the process by all who name the same settings."""
     return ObjectStorage(scheme, authority, config)
+
+
+def _is_replaced(key: str) -> bool:
+    """Whether a key may be that of a file which is replaced under its name: what the lake remembers, and no number."""
+    return f"/{STATE_FOLDER}/" in f"/{key}" and not _NUMBERED.match(key.rpartition("/")[2])
 
 
 def _tag(told: Any) -> Tag:

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import SinkError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.object_path import is_object
@@ -169,11 +170,10 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
                 found = session.sql(f"SELECT count(*), sum(id) FROM {table_at(folder / 'table')}").first()  # noqa: S608
                 marks.append(time.monotonic())
             except Exception as error:
-                lines = str(error).strip().splitlines()[:1]
                 raise SinkError(
                     "Delta does not write or read a table in the lake",
                     expected=f"{_ROWS} rows written and read",
-                    got=f"{type(error).__name__}: {lines[0] if lines else ''}",
+                    got=said_by(error),
                     next_step="see docs/storage.md for the jars, rights and settings that the lake's place needs",
                 ) from None
             if tuple(found) != (_ROWS, _ROWS * (_ROWS - 1) // 2):

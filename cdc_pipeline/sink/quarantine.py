@@ -28,6 +28,7 @@ from pydantic import TypeAdapter, ValidationError
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import SEQ_TYPE
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.lake import NUMBER_DIGITS, LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, Cut, QuarantineCount, QuarantineMark, RecordedTarget
 from cdc_pipeline.sink.staged_file import verify
@@ -116,7 +117,8 @@ def publish_quarantine(
         rows -= Counter(mark.table for mark in marks)
     for target in record.targets:
         for source in _sources(target):
-            gone[source] += target.rows_gone + bool(target.replaces or target.schema_steps)
+            is_other = target.content is not None and target.content.renamed_from
+            gone[source] += target.rows_gone + bool(target.replaces or target.schema_steps or is_other)
     return {table: QuarantineCount(rows=number, gone=gone[table]) for table, number in sorted(rows.items()) if number}
 
 
@@ -219,6 +221,6 @@ def _read_marks(paths: LakePaths, names: list[str], *, before: int) -> Mapping[s
 def _damaged(path: Path, error: Exception) -> LakeStateError:
     return LakeStateError(
         f"a file of the quarantine is damaged: {path}",
-        got=f"{type(error).__name__}: {error}",
+        got=said_by(error),
         next_step="restore this file from a backup of the lake",
     )

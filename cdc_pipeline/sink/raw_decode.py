@@ -33,6 +33,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, RawFile, RecordedTarget, Sta
 from cdc_pipeline.sink.modes import staged_rows
 from cdc_pipeline.sink.raw_files import READ_SCHEMA, selections
 from cdc_pipeline.sink.reduce import Layout
+from cdc_pipeline.sink.spark import new_session
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.staging import TargetPlan
 from cdc_pipeline.sink.storage import storage_of
@@ -79,7 +80,7 @@ def _decode(
 ) -> None:
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    session = session.newSession()  # these settings are none of the target's
+    session = new_session(session)  # these settings are none of the target's
     for name, value in _BATCH.items():
         session.conf.set(name, value)
     # Images are whole: no presence columns.
@@ -156,7 +157,7 @@ def _unrepresentable(rows: DecodedRows, events: pa.Table) -> UnrepresentableValu
         table=rows.schema.full_name,
         setting="batch.decode",
         expected=f"a value of {column.kind}",
-        got=f"{value.text!r} in the {value.image} image, on an executor",
+        got=f"another one in the {value.image} image, on an executor",
         next_step="let the table catch up: there it is decoded in the driver, where on_invalid_value and on_bad_row "
         "say what becomes of such values; and set batch.decode: driver while there are such values",
     )

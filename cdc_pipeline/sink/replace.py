@@ -16,6 +16,9 @@ Rules:
   retention, of a day or more, and a rerun makes it young again.
 - Whoever writes to the table between look and commit is met with another try (`conflicts`): the commit has read all.
 - What lies in the target's place must be a table of this source and target, or nothing (K16).
+- The rows of another target whose table was renamed come the same way (K28), from the version of its table that the
+  record names. Targets that exchange their rows are replaced in any order: that version stays as it is, whatever the
+  batch does to the other table. A file that both have under one name, since one got it from the other, stays.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -47,7 +50,7 @@ from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.replaced_metadata import mapping_mode, replaced_metadata
 from cdc_pipeline.sink.replaced_rows import replaced_rows
-from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_RETENTION
+from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
 from cdc_pipeline.sink.sql import table_at
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.tables import check_owner
@@ -114,7 +117,9 @@ def replace_content(
     if is_replaced(read_table_log(path), record, target, path=path):
         return
     settings.small_batch()
-    side = SideTable(session, paths.lake / target.content.path, target)
+    folder = paths.lake / target.content.path
+    meanwhile = {other.app_id for other in record.targets if paths.table(other.table) == folder}
+    side = SideTable(session, folder, target, app_ids={target.content.app_id, *meanwhile})
     commit = ContentCommit(session, path)
     if commit.metadata is not None and mapping_mode(commit.metadata) == "none" != mapping_mode(side.metadata):
         _map_columns(session, path)  # Delta does not begin it in a commit that replaces a table
@@ -123,13 +128,15 @@ def replace_content(
     refused = why_not_adopted(target, side, old)
     if not refused:
         side.share(path)
-    retention = {name: properties[name] for name in (LOG_RETENTION, FILE_RETENTION) if name in properties}
+    kept = (LOG_RETENTION, FILE_RETENTION, LOG_CLEANUP)
+    retention = {name: properties[name] for name in kept if name in properties}
     rows: DataFrame | None = None
     if refused:
         rows = side.frame()
         if old is not None and keeps_anything(target):
             settings.large_batch(target.content.size_bytes)
-            rows = replaced_rows(session, record, target, rows, commit.frame())
+            made_of = target.model_copy(update={"columns": target.columns_before or target.columns})
+            rows = replaced_rows(session, record, made_of, rows, commit.frame())
     metadata = replaced_metadata(
         side.metadata,
         old,
@@ -140,13 +147,14 @@ def replace_content(
         extra=retention,
     )
     commit.take_over(metadata, side)
-    commit.remove_all()
     if rows is not None:
+        commit.remove_all()
         settings.large_batch(target.content.size_bytes)
         commit.append(rows)
         settings.small_batch()
     else:
-        commit.adopt(side.files)
+        stay = commit.remove_all(but=side.files if target.content.renamed_from else ())
+        commit.adopt([file for file in side.files if _identity(file) not in stay])
     on_joint("before_replaced")
     version = transaction_version(record.batch_number, MERGE_STEP)
     commit.commit(app_id=target.app_id, version=version, operation=commit.overwriting())
@@ -198,6 +206,17 @@ def _is_on(name: str, value: str) -> bool:
     return value != "false" and _WRITTEN_BY_DELTA.fullmatch(name) is not None
 
 
+def _identity(file: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    """What tells an active file of a table from all others: its path and its deletion vector."""
+    vector = file.get("deletionVector") or {}
+    return (
+        file["path"],
+        vector.get("storageType", ""),
+        vector.get("pathOrInlineDv", ""),
+        int(vector.get("offset") or 0),
+    )
+
+
 def _is_relative(file: dict[str, Any]) -> bool:
     vector = file.get("deletionVector") or {}
     return not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]*:", file["path"]) and vector.get("storageType", "i") in ("u", "i")
@@ -214,13 +233,14 @@ class SideTable:
         StagingError: it is not there, or not as recorded.
     """
 
-    def __init__(self, session: SparkSession, path: Path, target: RecordedTarget) -> None:
+    def __init__(self, session: SparkSession, path: Path, target: RecordedTarget, *, app_ids: Collection[str]) -> None:
+        """`app_ids`: those that its table may have by now; the recorded version is the content's own in any case."""
         context: Any = session
         content = target.content
         assert content is not None
         self._session, self._path, self._content, self._table = session, path, content, target.table
         there = read_table_log(path)
-        if there is None or there.app_id != content.app_id or there.version < content.version:
+        if there is None or there.app_id not in app_ids or there.version < content.version:
             raise self._differs("no table" if there is None else f"version {there.version} of {there.app_id}")
         log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(context._jsparkSession, str(path))
         self.snapshot = log.getSnapshotAt(
@@ -339,10 +359,25 @@ class ContentCommit(TableCommit):
                     gone = {"domain": _CLUSTERING, "configuration": told.configuration(), "removed": True}
                     self._actions.append(self._action("domainMetadata", gone))
 
-    def remove_all(self) -> None:
-        """Remove every file; another writer's change of any conflicts."""
-        now_ms = int(time.time() * 1000)
-        self._actions += [add.removeWithTimestamp(now_ms, True) for add in self._each(self._transaction.filterFiles())]
+    def remove_all(self, *, but: Sequence[dict[str, Any]] = ()) -> set[tuple[str, str, str, int]]:
+        """Remove every file; another writer's change of any conflicts.
+
+        Args:
+            but: files that the commit brings: one that is there already stays, since no commit may both remove and add
+                a file.
+
+        Returns:
+            The identities of those that stay.
+        """
+        now_ms, stay = int(time.time() * 1000), set()
+        coming = {_identity(file) for file in but}
+        for add in self._each(self._transaction.filterFiles()):
+            identity = _identity(json.loads(add.json())["add"]) if coming else ("", "", "", 0)
+            if identity in coming:
+                stay.add(identity)
+            else:
+                self._actions.append(add.removeWithTimestamp(now_ms, True))
+        return stay
 
     def overwriting(self) -> Any:
         """What Delta calls such a commit."""

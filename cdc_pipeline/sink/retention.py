@@ -5,6 +5,7 @@ Rules:
   that a cut reads is removed by a later commit, hence after the cut was published, and is there for that long then.
 - Maintenance replaces files of a table that no batch changes. Cuts that are published afterwards name the version after
   it: else the newest cut would lose its files when they are vacuumed.
+  Only a version that is durable is named (K21).
 - A cut goes when the one after it is older than the retention: until then it was the state of some readable moment. The
   newest stays for ever, and so does the last one that a suspended table was part of.
 """
@@ -23,19 +24,22 @@ from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.delta_log import is_maintenance, read_commit
+from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.lake import LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.table_facts import prune_facts
 
 _READERS: Final = 16  # a look at each table's log: on an object store each costs a round trip
 LOG_RETENTION: Final = "delta.logRetentionDuration"
+LOG_CLEANUP: Final = "delta.enableExpiredLogCleanup"
 FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
 
 
 def retention_properties(config: SinkConfig) -> dict[str, str]:
     """Properties of every table that keep its cuts readable."""
     text = f"interval {round(config.cut_retention.total_seconds())} seconds"
-    return {LOG_RETENTION: text, FILE_RETENTION: text}
+    # Delta would remove old log files as soon as a checkpoint sums them up, which no disk has yet (`log_cleanup`).
+    return {LOG_RETENTION: text, FILE_RETENTION: text, LOG_CLEANUP: "false"}
 
 
 def differing_properties(config: SinkConfig, properties: Mapping[str, str]) -> dict[str, str]:
@@ -48,7 +52,11 @@ def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
 
     def newest(name: str) -> int:
-        return _after_maintenance(paths.table(name), targets[name].app_id, cut.tables[name].delta_version)
+        path, named = paths.table(name), cut.tables[name].delta_version
+        version = _after_maintenance(path, targets[name].app_id, named)
+        if version == named or make_durable({name: Commits(path, named, version)}, lake=paths.lake):
+            return named
+        return version
 
     with ThreadPoolExecutor(_READERS, "cut") as threads:
         versions = dict(zip(cut.tables, threads.map(newest, cut.tables), strict=True))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.schema.history import SchemaHistory
 from cdc_pipeline.sink.lake import read_json, replace_file
 from cdc_pipeline.sink.storage import storage_of
@@ -37,7 +38,7 @@ class SchemaHistoryFile:
             raise LakeStateError(
                 f"the schema history cannot be understood: {self._path}",
                 expected="a history that this version of the program knows",
-                got=f"{type(error).__name__}: {error}",
+                got=said_by(error),
                 next_step="remove the file: tables below full row metadata are then known from the catalog again",
             ) from None
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.expand import ARRIVE, DELETE, INSERT, UPDATE
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.sql import quoted
@@ -149,7 +150,7 @@ def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
             elif plan.subqueriesAll().nonEmpty():
                 got = "Spark: the expression holds a query"
         except Exception as error:
-            got = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:400]}"
+            got = said_by(error)
         if got:
             raise ConfigError(
                 f"an expression of target {target.table} cannot be used",

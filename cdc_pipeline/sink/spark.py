@@ -2,17 +2,23 @@
 
 Rules:
 - Nothing but merging and reading rows starts it; a run with nothing to write never gets here.
-- The settings of `SparkConfig` win over the project's own.
+- The settings of `SparkConfig` win over the project's own, except for `SQL_SETTINGS`: those hold in every session, and
+  every session besides the first one is made by `new_session` (K20).
+- A session that runs in this process already, such as a notebook's, stays as it is: ours is beside it.
+- Settings that may be secret never stand in the JVM's arguments: they are given to it once it runs (K26).
 - Shuffle partitions follow the cores: Spark's default of 200 costs more than a batch's work.
 - A JVM that died is replaced at the next call: a retry in the same process must not meet the dead one.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,11 +31,16 @@ from cdc_pipeline.sink.java import find_java_home
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.storage import opened
 from cdc_pipeline.sink.storage_settings import SparkStorage, spark_storage
+from cdc_pipeline.spark_config import SQL_SETTINGS, is_secret
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CODE_CACHE_MB: Final = 512  # address space; memory is taken as code is compiled
+_HADOOP: Final = "spark.hadoop."
+_CAUSES_MAX: Final = 20
+_CAUSE_CHARACTERS_MAX: Final = 400
+_URL_PASSWORD: Final = re.compile(r"://[^/\s@]*@")
 
 
 class SparkProvider:
@@ -44,6 +55,7 @@ class SparkProvider:
         self._config = config
         self._storage = storage
         self._session: Any = None
+        self._is_guest = False
         self._guard = threading.Lock()
         self._warehouse: tempfile.TemporaryDirectory[str] | None = None
 
@@ -83,7 +95,7 @@ class SparkProvider:
         """Stop the session; the JVM ends with the process."""
         with self._guard:
             if self._session is not None:
-                if not _forget_dead_jvm():
+                if not _forget_dead_jvm() and not self._is_guest:
                     self._session.stop()
                 self._session = None
             if self._warehouse is not None:
@@ -94,31 +106,86 @@ class SparkProvider:
         os.environ["JAVA_HOME"] = str(find_java_home())
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         import pyspark
+        from pyspark import SparkContext
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
 
         # A SPARK_HOME of the machine may be another version than the package that is imported here.
         os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
         self._warehouse = tempfile.TemporaryDirectory(prefix="cdc-pipeline-warehouse-")
-        builder: Any = SparkSession.builder
         settings = session_settings(self._config, warehouse=self._warehouse.name, storage=self._storage)
-        for name, value in settings.items():
-            builder = builder.config(name, value)
+        context: Any = SparkContext
+        self._is_guest = context._active_spark_context is not None
         try:
-            session = builder.getOrCreate()
+            session = _beside(SparkSession.builder.getOrCreate(), settings) if self._is_guest else _first(settings)
         except Exception as error:
-            first_line = str(error).strip().splitlines()[:1]
             raise RuntimeSetupError(
                 "Spark does not start",
-                got=f"{type(error).__name__}: {first_line[0] if first_line else ''}",
-                next_step="run `python -m cdc_pipeline.sink.jars`, and look at sink.spark in the configuration",
-            ) from error
-        session.sparkContext.setLogLevel("ERROR")
-        if self._storage is not None:
-            # Not among the settings: those stand in the JVM's command line.
-            hadoop = session.sparkContext._jsc.hadoopConfiguration()
-            for name, value in self._storage.secrets.items():
-                hadoop.set(name, value)
+                got=root_cause(error, hidden=[text for name, text in settings.items() if is_secret(name, text)]),
+                next_step="fix what is said here (sink.spark in the configuration, JAVA_HOME), then run "
+                "`cdc-pipeline doctor`; `python -m cdc_pipeline.sink.jars` fetches Spark's jars again",
+            ) from None
+        _set_sql(session)
+        if not self._is_guest:
+            session.sparkContext.setLogLevel("ERROR")
+            for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+                # They print each failed query, with the values in it; the error says what a reader needs.
+                PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
         return session
+
+
+def new_session(session: SparkSession) -> SparkSession:
+    """Return another session of the same Spark, with settings and views of its own."""
+    made = session.newSession()
+    _set_sql(made)
+    return made
+
+
+def _set_sql(session: SparkSession) -> None:
+    for name, value in SQL_SETTINGS.items():
+        session.conf.set(name, value)
+
+
+def _first(settings: Mapping[str, str]) -> Any:
+    """Start the JVM with what may stand in its arguments, then Spark with all settings."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    shown = {name: value for name, value in settings.items() if not is_secret(name, value)}
+    context: Any = SparkContext
+    context._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(shown.items())))
+    builder: Any = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _beside(running: Any, settings: Mapping[str, str]) -> Any:
+    """Another session of a Spark that this process runs, with those of the settings that a session can have."""
+    made = running.newSession()
+    module = getattr(getattr(made._jvm.org.apache.spark.sql.classic, "SparkSession$"), "MODULE$")
+    module.applyModifiableSettings(made._jsparkSession, dict(settings))
+    hadoop = made.sparkContext._jsc.hadoopConfiguration()
+    for name, value in settings.items():
+        if name.startswith(_HADOOP) and is_secret(name, value):
+            hadoop.set(name.removeprefix(_HADOOP), value)
+    return made
+
+
+def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
+    """Return what a failed call into Java began with: class and first line of its innermost cause, without the texts in
+    `hidden`."""
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    text = ""
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            break
+        text, cause = str(cause.toString()), cause.getCause()
+    lines = (text or f"{type(error).__name__}: {error}").strip().splitlines()
+    found = lines[0][:_CAUSE_CHARACTERS_MAX]
+    for secret in hidden:
+        found = found.replace(secret, "***") if secret else found
+    return _URL_PASSWORD.sub("://***@", found)
 
 
 def _forget_dead_jvm() -> bool:
@@ -140,7 +207,8 @@ def _forget_dead_jvm() -> bool:
 
 
 def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStorage | None = None) -> dict[str, str]:
-    """All settings of the session, those of `config` last."""
+    """Return all settings of the session, secrets included: those of `config` win, and ours of `SQL_SETTINGS` over
+    them."""
     stored = jar_paths(storage.jar_set) if storage is not None else []
     cores = str(os.cpu_count() or 2)
     log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
@@ -170,7 +238,6 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.warehouse.dir": warehouse,
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": cores,
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -184,6 +251,8 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         **(storage.settings if storage is not None else {}),
+        **({_HADOOP + name: value for name, value in storage.secrets.items()} if storage is not None else {}),
         **config.settings,
         **jars,
+        **SQL_SETTINGS,
     }

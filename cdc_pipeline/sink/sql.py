@@ -6,21 +6,14 @@ import re
 from datetime import date
 from pathlib import Path
 
+from cdc_pipeline.schema.spark_text import quoted, text_literal
 
-def quoted(name: str) -> str:
-    """A name in backticks."""
-    return "`" + name.replace("`", "``") + "`"
+__all__ = ["catalog_safe", "literal_of", "quoted", "table_at", "text_literal"]
 
 
 def catalog_safe(name: str) -> str:
     """A name as Spark's catalog takes it: letters of ASCII, digits and _; anything else becomes _."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
-
-
-def text_literal(text: str) -> str:
-    """A text as a SQL literal."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
-    return "'" + escaped.replace("\0", "\\0") + "'"
 
 
 def table_at(path: Path) -> str:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import StagingError
 from cdc_pipeline.sink.manifest import StagedFile
-from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.sink.storage import disk_errors, storage_of
 
 _ROW_GROUP_BYTES: Final = 8 << 20
 _ROW_GROUP_ROWS: Final = 128 << 10
@@ -127,14 +127,17 @@ class CountingFile(CountedStream):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
+        self._path = path
         self._storage = storage_of(path)
         self._stream = self._storage.create(path)
 
     def _put(self, data: Any) -> None:
-        self._stream.write(data)
+        with disk_errors(self._path):
+            self._stream.write(data)
 
     def flush(self) -> None:
-        self._stream.flush()
+        with disk_errors(self._path):
+            self._stream.flush()
 
     def finish(self) -> None:
         """The file is whole and durable."""

@@ -66,7 +66,7 @@ class StagedBatch:
         self._files = 0
         self._recorded = False
         remove_tree(self._folder)
-        self._folder.mkdir(parents=True)
+        storage_of(self._folder).make_folder(self._folder)
 
     # -- what the batch holds -----------------------------------------------------------------------------------------
 
@@ -114,16 +114,23 @@ class StagedBatch:
             )
         self._targets[plan.table] = StagedTarget(plan, changed=True, before=before, steps=steps)
 
-    def replace(self, plan: TargetPlan, content: RecordedContent) -> None:
-        """The batch puts the rows of a side table in the place of all that the target holds; see `replacement` for the
-        plan.
+    def replace(
+        self,
+        plan: TargetPlan,
+        content: RecordedContent,
+        *,
+        before: tuple[TargetColumn, ...] = (),
+        steps: tuple[Step, ...] = (),
+    ) -> None:
+        """The batch puts the rows of a side table, or of another target, in the place of all that the target holds; see
+        `replacement` for the plan. `steps` change the rows after that, which have the columns `before`.
 
         Raises:
             StagingError: the batch does something else to this target.
         """
         if plan.table in self._targets:
             raise StagingError("a target is replaced in a batch that also changes it", table=plan.table)
-        self._targets[plan.table] = StagedTarget(plan, content=content)
+        self._targets[plan.table] = StagedTarget(plan, content=content, before=before, steps=steps)
 
     def restore(self, plan: TargetPlan, version: int) -> None:
         """The batch puts the rows of an earlier Delta version of the target back, and does nothing else to it."""

@@ -17,7 +17,8 @@ import hashlib
 import os
 import shutil
 import uuid
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
@@ -31,6 +32,28 @@ TEMPORARY_PREFIX: Final = ".put-"
 # Why a disk gives a file no second name: other file systems, and file systems without hard links.
 _NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
 _WRITER: Final = uuid.uuid4().hex[:12]
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Raise SinkError if the disk refuses what is done to a file or folder; FileExistsError and FileNotFoundError
+    pass."""
+    try:
+        yield
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise refused(error, path) from error
+
+
+def refused(error: OSError, path: Path) -> SinkError:
+    """The error for a file or folder of the lake that the disk does not take or give."""
+    return SinkError(
+        f"the lake's disk refuses: {path}",
+        expected="a file system with free space and hard links (they make a file appear whole or not at all)",
+        got=f"{type(error).__name__}: {error.strerror or error}",
+        next_step="free space or mend the file system, then start the run again: it finishes what was begun",
+    )
 
 
 class Storage(Protocol):
@@ -54,8 +77,16 @@ class Storage(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file, durably."""
 
-    def remove_tree(self, folder: Path) -> int:
-        """Remove a folder with all that is in it; the number of files that were in it."""
+    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+        """Remove a folder with all that is in it; the number of files that were in it.
+
+        Args:
+            check: called once it is known what is in it. A process that has lost the lock by then must not remove what
+                the new holder has put there.
+        """
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it, durably; nothing where it is there."""
 
     def create(self, path: Path) -> IO[bytes]:
         """A stream into a new file, to be ended by `finish`. Raises FileExistsError."""
@@ -87,7 +118,7 @@ class Storage(Protocol):
 
 
 class LocalStorage:
-    """The local disk."""
+    """The local disk. What writes raises SinkError where the disk refuses it: full, read-only, broken."""
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -96,44 +127,32 @@ class LocalStorage:
         return path.exists()
 
     def put_if_absent(self, path: Path, content: bytes) -> bool:
-        """Raises:
-        SinkError: the file system is full, read-only, or has no hard links.
-        """
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
-        try:
-            with temporary.open("xb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
+        with disk_errors(path):
+            self.make_folder(path.parent)
             try:
-                os.link(temporary, path)
-            except FileExistsError:
-                return False
-        except OSError as error:
-            raise SinkError(
-                f"a file of the lake's own records cannot be written: {path}",
-                expected="a file system with free space and hard links (they make the file appear whole or not at all)",
-                got=f"{type(error).__name__}: {error.strerror}",
-                next_step="free space, or move the lake to a local file system",
-            ) from None
-        finally:
-            temporary.unlink(missing_ok=True)
-        self.make_durable(path.parent)
+                _write(temporary, content)
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    # A link over NFS that was sent twice, because its first answer was lost, meets its own success.
+                    if not os.path.samefile(temporary, path):
+                        return False
+            finally:
+                temporary.unlink(missing_ok=True)
+            self.make_durable(path.parent)
         return True
 
     def replace(self, path: Path, content: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}"  # one name: a crash leaves at most one
-        try:
-            with temporary.open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        self.make_durable(path.parent)
+        with disk_errors(path):
+            self.make_folder(path.parent)
+            try:
+                _write(temporary, content)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            self.make_durable(path.parent)
 
     def names(self, folder: Path) -> list[str]:
         try:
@@ -142,57 +161,76 @@ class LocalStorage:
             return []
 
     def remove(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+        with disk_errors(path):
+            path.unlink(missing_ok=True)
         self.make_durable(path.parent)
 
-    def remove_tree(self, folder: Path) -> int:
+    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+        check()  # a lock on a disk is not lost
         removed = 0
-        for parent, folders, files in os.walk(folder, topdown=False):
-            for name in files:
-                os.unlink(os.path.join(parent, name))
-            for name in folders:
-                os.rmdir(os.path.join(parent, name))
-            removed += len(files)
-        if folder.is_dir():
-            folder.rmdir()
+        with disk_errors(folder):
+            for parent, folders, files in os.walk(folder, topdown=False):
+                for name in files:
+                    os.unlink(os.path.join(parent, name))
+                for name in folders:
+                    os.rmdir(os.path.join(parent, name))
+                removed += len(files)
+            if folder.is_dir():
+                folder.rmdir()
         return removed
 
+    def make_folder(self, folder: Path) -> None:
+        made = []
+        at = folder
+        while not at.is_dir():
+            made.append(at)
+            at = at.parent
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.make_durable(*(one.parent for one in reversed(made)))
+
     def create(self, path: Path) -> IO[bytes]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("xb")
+        self.make_folder(path.parent)
+        with disk_errors(path):
+            return path.open("xb")
 
     def finish(self, stream: IO[bytes]) -> None:
         if not stream.closed:
-            stream.flush()
-            os.fsync(stream.fileno())
-            stream.close()
+            with disk_errors(Path(stream.name)):
+                stream.flush()
+                os.fsync(stream.fileno())
+                stream.close()
 
     def make_readable(self, stream: IO[bytes]) -> None:
         if not stream.closed:
-            stream.flush()
+            with disk_errors(Path(stream.name)):
+                stream.flush()
 
     def make_durable(self, *folders: Path) -> None:
         for folder in folders:
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+            with disk_errors(folder):
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
 
     def move(self, path: Path, target: Path) -> None:
-        os.replace(path, target)
+        with disk_errors(target):
+            os.replace(path, target)
 
     def share(self, path: Path, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.utime(path)  # before it has the name: a vacuum goes by this time
-        with suppress(FileExistsError):
-            try:
-                os.link(path, target)
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                self._copy(path, target)
-        os.utime(target)
+        self.make_folder(target.parent)
+        with disk_errors(target):
+            os.utime(path)  # before it has the name: a vacuum goes by this time
+            with suppress(FileExistsError):
+                try:
+                    os.link(path, target)
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    self._copy(path, target)
+            os.utime(target)
 
     def _copy(self, path: Path, target: Path) -> None:
         if target.exists():
@@ -229,7 +267,11 @@ class ObjectFiles:
         return at.store.put_if_absent(at.key, content)
 
     def replace(self, path: Path, content: bytes) -> None:
-        path.write_bytes(content)
+        """Raises:
+        LockError: another process has written it since this one has read it: the lock is lost.
+        """
+        at = _object(path)
+        at.store.replace_seen(at.key, content)
 
     def names(self, folder: Path) -> list[str]:
         at = _object(folder)
@@ -238,13 +280,17 @@ class ObjectFiles:
     def remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 
-    def remove_tree(self, folder: Path) -> int:
+    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
         at = _object(folder)
         sizes = at.store.sizes(at.key)
+        check()
         at.store.delete(list(sizes))
         if 0 in sizes.values() and at.store.has_any(at.key):
             remove_markers(at)
         return len(sizes)
+
+    def make_folder(self, folder: Path) -> None:
+        """There are none."""
 
     def create(self, path: Path) -> IO[bytes]:
         return path.open("xb")
@@ -308,6 +354,13 @@ def check_reachable(lake: Path) -> None:
     """
     if is_object(lake):
         lake.store.check()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def _object(path: Path) -> ObjectPath:

@@ -32,7 +32,7 @@ def suspension(
         gtid_set=at.gtid_set,
         journal_created_s=at.journal_created_s,
         epoch=epoch,
-        needs_reload=needs_reload,
+        needs_reload=needs_reload or error.needs_reload,
         next_step=error.next_step or "",
     )
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from cdc_pipeline.sink.mode_columns import END_COLUMN, START_COLUMN, live_rows
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.spark import new_session
 from cdc_pipeline.sink.sql import quoted
 from cdc_pipeline.target_config import Mode
 
@@ -51,7 +52,7 @@ def history_intervals(spark: SparkSession, path: Path, version: int, *, key: Seq
 
 
 def _session(spark: SparkSession, path: Path, version: int) -> SparkSession:
-    session = spark.newSession()
+    session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")
     return session

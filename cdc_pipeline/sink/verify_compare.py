@@ -24,9 +24,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cdc_pipeline.errors import CdcError, MergeError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.mode_columns import END_COLUMN, SEQ_COLUMN
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.spark import new_session
 from cdc_pipeline.sink.sql import quoted, text_literal
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.verify_sides import Sides, checksums, make_sides
@@ -122,7 +124,7 @@ def compare(
         MergeError: Spark failed.
         UntoldChangesError: images of a changelog without a key lack columns.
     """
-    session = spark.newSession()
+    session = new_session(spark)
     MergeSettings(session, fixed or {}).large_batch(source_bytes)
     # What is found is read without Spark: its own form of a timestamp holds no year before 1678 there.
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -135,13 +137,12 @@ def compare(
     except CdcError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise MergeError(
             "Spark could not compare the table with its source",
             table=sides.target.table,
-            got=f"{type(error).__name__}: {' '.join(lines[:3])[:600]}",
+            got=said_by(error),
             next_step="nothing was changed: verify again",
-        ) from error
+        ) from None
 
 
 def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path]) -> int:
@@ -351,7 +352,7 @@ def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 def count_strays(spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]) -> int:
     """Rows of a merged table whose shard column says none of `values`."""
-    session = spark.newSession()
+    session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")
     listed = ", ".join(text_literal(value) for value in sorted(values))
@@ -363,7 +364,7 @@ def count_strays(spark: SparkSession, path: Path, version: int, column: str, val
 def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> int | None:
     """The highest place within [low, high] at which a row of the table was written, or a version ended; None where it
     has none."""
-    session = spark.newSession()
+    session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")
     ends = [SEQ_COLUMN, END_COLUMN] if sides.target.mode == "history" else [SEQ_COLUMN]

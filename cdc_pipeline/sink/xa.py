@@ -190,6 +190,14 @@ class XaParking:
         """First event of the oldest prepared transaction of this epoch that is open; None where none is."""
         return oldest_begin((parked.entry for parked in self._open.values()), epoch=self._epoch)
 
+    def holds_rows_of(self, source: str) -> bool:
+        """Whether a prepared transaction has rows of a source table (``schema.table``)."""
+        return any(
+            source in {file.table for file in parked.entry.files}
+            or source in {schema.full_name for schema in parked.spools}
+            for parked in self._open.values()
+        )
+
     def durable(self) -> tuple[OpenXa, ...]:
         """All prepared transactions, for a record or a cursor; everything that they refer to is durable.
 
@@ -291,14 +299,23 @@ def oldest_begin(open_xa: Iterable[OpenXa], *, epoch: int) -> Position | None:
     return min(begins, key=lambda begin: begin.order, default=None)
 
 
-def remove_unreferenced(paths: LakePaths, cursors: Iterable[CursorState | None]) -> int:
-    """Remove parked files that no cursor refers to; the number of files. Only under the source's lock."""
+def remove_unreferenced(
+    paths: LakePaths, cursors: Iterable[CursorState | None], *, check: Callable[[], None] = lambda: None
+) -> int:
+    """Remove parked files that no cursor refers to; the number of files. Only under the source's lock.
+
+    Args:
+        check: called once it is known what is there. A process that has lost the lock by then must not remove what the
+            new holder has parked.
+    """
     kept = {file.path for cursor in cursors if cursor is not None for xa in cursor.open_xa for file in xa.files}
-    removed = 0
     if not paths.xa.is_dir():
         return 0
-    for folder in paths.xa.iterdir():
-        for path in folder.iterdir():
+    folders = {folder: list(folder.iterdir()) for folder in paths.xa.iterdir()}
+    check()
+    removed = 0
+    for folder, files in folders.items():
+        for path in files:
             if path.relative_to(paths.lake).as_posix() not in kept:
                 path.unlink()
                 removed += 1

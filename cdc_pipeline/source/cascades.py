@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_pipeline.schema.types import quoted_table
+from cdc_pipeline.schema.types import quoted_name, quoted_table
 from cdc_pipeline.source.server import ServerConnection, StatementError
+from cdc_pipeline.table_names import split_table_name
 
 SWITCH: Final = "innodb_native_foreign_keys"
 # One line of SHOW CREATE TABLE; a name may hold doubled backticks.
@@ -75,7 +76,7 @@ def _with_database(match: re.Match[str], table: str) -> str:
     definition, parent = match["definition"], match["parent"]
     if "`.`" in parent:
         return definition
-    database = quoted_table(table.partition(".")[0])
+    database = quoted_name(split_table_name(table)[0])
     return definition.replace(f" REFERENCES {parent} (", f" REFERENCES {database}.{parent} (")
 
 

@@ -28,9 +28,10 @@ from cdc_pipeline.schema.catalog import Catalog, catalog
 from cdc_pipeline.schema.ddl import classify
 from cdc_pipeline.schema.history_ddl import TOUCHING
 from cdc_pipeline.schema.statement import StatementKind
-from cdc_pipeline.schema.types import quoted_table
+from cdc_pipeline.schema.types import quoted_name
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 from cdc_pipeline.source.server import ServerConnection, StatementError
+from cdc_pipeline.table_names import split_table_name
 
 READS_MAX: Final = 5
 # A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
@@ -40,7 +41,7 @@ _ALL: Final = ("", "")  # of statements that may concern any table
 
 def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool]) -> Catalog:
     """Columns, keys and charsets of the captured tables that the account can see, as they are now."""
-    names = [cast(tuple[str, str], tuple(name.split(".", 1))) for name in server.tables()]
+    names = list(map(split_table_name, server.tables()))
     databases = sorted({database for database, table in names if captured(database, table)})
     if not databases:
         return Catalog()
@@ -82,6 +83,7 @@ def column_rows(server: ServerConnection, databases: Sequence[str]) -> list[dict
         "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, "  # noqa: S608
         "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS is_nullable, "
         "COLUMN_KEY AS column_key, "
+        "GENERATION_EXPRESSION AS expression, "
         f"EXTRA AS extra FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) "
         "ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
         databases,
@@ -127,7 +129,8 @@ def _placed_catalog(
                 seen[table] = place
     certain = {table: told for table, told in found.tables.items() if table not in met and _ALL not in met}
     databases = {name: charset for name, charset in found.databases.items() if (name, "") not in met}
-    return PlacedCatalog(Catalog(certain, databases), seen)
+    generated = {table: columns for table, columns in found.generated.items() if table in certain}
+    return PlacedCatalog(Catalog(certain, databases, generated), seen)
 
 
 def _folded(table: tuple[str, str]) -> tuple[str, str]:
@@ -140,7 +143,7 @@ def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -
         if database and table:
             # Gone, renamed, or no SELECT on it: then the catalog shows that as well. Or its DDL goes on.
             with contextlib.suppress(StatementError):
-                server.query(f"SELECT 1 FROM {quoted_table(f'{database}.{table}')} LIMIT 0")  # noqa: S608
+                server.query(f"SELECT 1 FROM {quoted_name(database)}.{quoted_name(table)} LIMIT 0")  # noqa: S608
 
 
 def _look_through(

@@ -5,7 +5,7 @@ Rules:
   can be in a buffer of its own. From COM_STMT_EXECUTE to the end of its result the socket is ours.
 - A result that is left before its end leaves the connection in the middle of it: it is killed on the server through a
   second connection, then closed, and never used again.
-- Besides `live_handover` only this module knows names of pymysql that begin with an underscore.
+- Besides `live_handover` and `login` only this module knows names of pymysql that begin with an underscore.
 
 Source: MySQL client/server protocol, "Prepared Statements": COM_STMT_PREPARE, COM_STMT_EXECUTE, COM_STMT_CLOSE.
 """
@@ -81,6 +81,9 @@ class RowConnection:
                 cursor.execute(sql, tuple(arguments) or None)
                 names = [column[0] for column in cursor.description or ()]
                 return names, list(cursor.fetchall())
+        except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
+            self.broken = True
+            raise server_errors.asks_for_file(self.address) from None
         except (pymysql.Error, OSError) as error:
             raise self._failed(error) from None
 

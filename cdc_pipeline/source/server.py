@@ -28,8 +28,10 @@ from cdc_pipeline.config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, ConfigError, MissingGrantError, ServerSettingError, SourceError
 from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
 from cdc_pipeline.source import server_errors
+from cdc_pipeline.source.login import LoginPlugins
 from cdc_pipeline.source.protocol import JournalInfo
 from cdc_pipeline.source.tls import tls_arguments
+from cdc_pipeline.table_names import table_name
 
 Row = tuple[Any, ...]
 
@@ -42,7 +44,10 @@ ENCRYPTION_HEADER_BYTES: Final = 512
 
 
 def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
-    """Keyword arguments for pymysql. The password is handed over as bytes: pymysql would encode text as latin1."""
+    """Return the keyword arguments of every connection that pymysql makes.
+
+    The password is handed over as bytes: pymysql would encode text as latin1. `LoginPlugins` decides who may see it.
+    """
     return {
         "host": config.host,
         "port": config.port,
@@ -54,6 +59,7 @@ def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
         "write_timeout": config.read_timeout_s,
         "autocommit": True,
         "program_name": "cdc_pipeline",
+        "auth_plugin_map": LoginPlugins(),
         **tls_arguments(config.tls),
     }
 
@@ -121,6 +127,9 @@ class ServerConnection:
                         cursor.execute(sql, tuple(arguments) or None)
                         names = [column[0] for column in cursor.description or ()]
                         return names, list(cursor.fetchall())
+                except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
+                    self._drop()
+                    raise server_errors.asks_for_file(self.address) from None
                 except (pymysql.Error, OSError) as error:
                     number, text = server_errors.error_parts(error)
                     if number is not None and number not in server_errors.LOST_NUMBERS:
@@ -167,6 +176,11 @@ class ServerConnection:
             except (pymysql.Error, OSError, RuntimeError) as error:
                 raise server_errors.connect_error(error, address=self.address, user=self.config.user) from None
         return self._connection
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the control connection is encrypted. Opens it if need be."""
+        return bool(self._open()._secure)  # type: ignore[attr-defined]
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -307,7 +321,7 @@ class ServerConnection:
             "ORDER BY TABLE_SCHEMA, TABLE_NAME",
             SYSTEM_SCHEMAS,
         )[1]
-        return [f"{schema}.{table}" for schema, table in rows]
+        return [table_name(schema, table) for schema, table in rows]
 
     # -- replicas -----------------------------------------------------------------------------------------------------
 

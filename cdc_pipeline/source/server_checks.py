@@ -16,6 +16,7 @@ from typing import Final
 
 from cdc_pipeline.errors import CdcError, MissingGrantError, ServerSettingError
 from cdc_pipeline.source import server_errors
+from cdc_pipeline.source.login import is_this_machine
 from cdc_pipeline.source.server import ServerConnection, StatementError
 
 _AFTER: Final = "; then let sessions that are open reconnect, and start after the events written before"
@@ -129,9 +130,16 @@ def metadata_finding(server: ServerConnection) -> Finding | None:
 def setting_notes(server: ServerConnection) -> tuple[str, ...]:
     """What would make captures of a server surer, and is not required."""
     found = metadata_finding(server)
+    plain: tuple[str, ...] = ()
+    if server.config.tls.mode == "preferred" and not server.encrypted and not is_this_machine(server.config.host):
+        plain = (
+            f"{server.address} offers no TLS, and source.tls.mode preferred goes on without: rows travel as they are; "
+            "give the server a certificate and set source.tls.mode to verify",
+        )
     if found is None:
-        return ()
+        return plain
     return (
+        *plain,
         f"{found.setting} is {found.got}: {found.what}; recommended is {found.next_step}, which lets each table map "
         "tell them",
     )

@@ -26,6 +26,7 @@ from cdc_pipeline.errors import (
     SourceError,
     SourceIdentityError,
 )
+from cdc_pipeline.foreign_words import said_by_server
 
 PARSE_ERROR: Final = 1064
 UNKNOWN_VARIABLE: Final = 1193
@@ -98,6 +99,12 @@ _STREAM_CAUSES: Final = (
     ),
     _Cause(
         ServerSettingError,
+        "the server sends no transactions with a GTID while its gtid_mode is OFF, and there are some after the start",
+        "SET GLOBAL gtid_mode = 'OFF_PERMISSIVE' and run again; when the run has passed them, set it to 'OFF' again",
+        ("gtid-transaction when @@global.gtid_mode = off",),
+    ),
+    _Cause(
+        ServerSettingError,
         "the log holds transactions without GTIDs in the range that is read by GTID",
         "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again: they are read by journal and offset then; when the run "
         "has passed them, set it to 'ON' again",
@@ -134,7 +141,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             setting="source.tls",
             got=f"{original.reason or ''} {getattr(original, 'verify_message', '')}".strip() or text,
             next_step="set source.tls.ca_file to the certificate of the server's authority and connect by the name in "
-            "the server's certificate; source.tls.mode verify_ca does not check the name, preferred checks nothing",
+            "the server's certificate; source.tls.mode verify_ca does not check the name, required checks nothing",
         )
     if number == 2026:
         return SourceError(
@@ -148,7 +155,7 @@ def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
             f"{address} accepts encrypted connections only",
             setting="source.tls.mode",
             got=text,
-            next_step="set source.tls.mode to verify, verify_ca or preferred",
+            next_step="set source.tls.mode to verify, verify_ca or required",
         )
     if number in DENIED_NUMBERS:
         return SourceError(
@@ -209,6 +216,17 @@ def lost_connection(address: str, got: object, *, journal: str | None, offset: i
     )
 
 
+def asks_for_file(address: str) -> SourceError:
+    """Error for a server that answers a statement by asking for a file of this machine (LOAD DATA LOCAL)."""
+    return SourceError(
+        f"{address} answered a statement by asking for a local file, which is refused",
+        expected="rows, or an error",
+        got="a request as for LOAD DATA LOCAL",
+        next_step="check that source.host and source.port lead to your server and to no other program; set "
+        "source.tls.mode to verify, so that nobody in between can answer for it",
+    )
+
+
 def lost_table_connection(address: str, got: object, *, table: str | None = None) -> ServerUnreachableError:
     """Error for a connection that tables are read by, and that broke."""
     return ServerUnreachableError(
@@ -220,10 +238,10 @@ def lost_table_connection(address: str, got: object, *, table: str | None = None
 
 
 def error_parts(error: BaseException) -> tuple[int | None, str]:
-    """Number and text of a pymysql error; (None, text) for any other."""
+    """Return number and words of a pymysql error; (None, words) for any other. No value is among them."""
     if len(error.args) >= 2 and isinstance(error.args[0], int):
-        return error.args[0], str(error.args[1])
-    return None, str(error) or type(error).__name__
+        return error.args[0], said_by_server(error.args[0], str(error.args[1]))
+    return None, said_by_server(None, str(error)) or type(error).__name__
 
 
 def _without_password_hint(text: str) -> str:

@@ -19,6 +19,7 @@ from cdc_pipeline.errors import (
     TableReadError,
     TableReadInterruptedError,
 )
+from cdc_pipeline.foreign_words import said_by_server
 from cdc_pipeline.schema.types import quoted_table
 from cdc_pipeline.source import server_errors
 
@@ -38,14 +39,14 @@ def table_error(number: int, text: str, *, address: str, table: str, where: str 
     Args:
         where: the user's own condition.
     """
-    got = f"error {number}: {text}"
+    got = f"error {number}: {said_by_server(number, text)}"
     if where and (number in _OF_THE_CONDITION or (number == _UNKNOWN_COLUMN and _IN_WHERE.search(text))):
         return ConfigError(
             f"the server does not take the condition of {table}",
             setting="where",
             expected="a condition in the server's SQL over the table's columns",
             got=got,
-            next_step=f"try it on the server: SELECT COUNT(*) FROM {quoted_table(table)} WHERE ({where})",  # noqa: S608
+            next_step=f"try it on the server: SELECT COUNT(*) FROM {quoted_table(table)} WHERE (the condition)",  # noqa: S608
         )
     if number in _DENIED:
         return MissingGrantError(

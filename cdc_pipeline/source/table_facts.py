@@ -18,6 +18,7 @@ from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.catalog import column_of
 from cdc_pipeline.source.catalog import column_rows
 from cdc_pipeline.source.server import SYSTEM_SCHEMAS, ServerConnection
+from cdc_pipeline.table_names import table_name
 
 _WITH_ROWS: Final = ("BASE TABLE", "SYSTEM VERSIONED")
 
@@ -91,7 +92,7 @@ def read_table_facts(server: ServerConnection, captured: Callable[[str, str], bo
 
 def _facts(row: dict[str, Any], columns: list[dict[str, Any]], *, is_mariadb: bool) -> TableFacts:
     return TableFacts(
-        name=f"{row['table_schema']}.{row['table_name']}",
+        name=table_name(str(row["table_schema"]), str(row["table_name"])),
         kind=str(row["kind"]),
         engine=str(row["engine"] or ""),
         is_partitioned="partitioned" in str(row["options"] or "").lower(),

@@ -1,8 +1,10 @@
 """TLS settings of a live source as arguments of pymysql.
 
 Rules:
-- ``off`` never encrypts, ``preferred`` encrypts where the server offers it and checks nothing, ``verify_ca`` checks the
-  certificate's signer, ``verify`` the signer and the host name. The last two never fall back to plain text.
+- ``off`` never encrypts; ``preferred`` encrypts if the server offers it and checks nothing; ``required`` encrypts and
+  checks nothing; ``verify_ca`` checks the certificate's signer, ``verify`` the signer and the host name. The last
+  three never fall back to plain text.
+- With a ``ca_file`` no other authority is trusted: those of the system would vouch for anybody's certificate.
 - A file that cannot be read is an error that names its setting, before any connection is made.
 """
 
@@ -30,16 +32,14 @@ def tls_arguments(tls: TlsConfig) -> dict[str, Any]:
 
 
 def _context(tls: TlsConfig) -> ssl.SSLContext:
-    context = ssl.create_default_context()
+    try:
+        context = ssl.create_default_context(cafile=None if tls.ca_file is None else str(tls.ca_file))
+    except OSError as error:
+        raise _unreadable("source.tls.ca_file", tls.ca_file, error) from None
     # Certificates that MySQL makes for itself break the strict profile of RFC 5280 (Python 3.13's default).
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.check_hostname = tls.mode == "verify"
-    context.verify_mode = ssl.CERT_NONE if tls.mode == "preferred" else ssl.CERT_REQUIRED
-    if tls.ca_file is not None:
-        try:
-            context.load_verify_locations(cafile=str(tls.ca_file))
-        except OSError as error:
-            raise _unreadable("source.tls.ca_file", tls.ca_file, error) from None
+    context.verify_mode = ssl.CERT_REQUIRED if tls.mode in ("verify_ca", "verify") else ssl.CERT_NONE
     if tls.certificate_file is not None:
         key_file = tls.key_file or tls.certificate_file
         try:
@@ -54,11 +54,11 @@ def _no_password() -> str:
     return ""
 
 
-def _unreadable(setting: str, file: Path, error: OSError) -> ConfigError:
+def _unreadable(setting: str, file: Path | None, error: OSError) -> ConfigError:
     return ConfigError(
         "a TLS file cannot be used",
         setting=setting,
         expected="a readable PEM file; a key without a passphrase",
         got=f"{file}: {error.strerror or error}",
-        next_step="give the right path, or set source.tls.mode to preferred to connect without verification",
+        next_step="give the right path, or set source.tls.mode to required to connect without verification",
     )

@@ -1,7 +1,8 @@
 """The private folder of a file or mixed store (K14).
 
 Rules:
-- Mode 0700 and of this user; used by one store at a time: a lock that the system releases when the process dies.
+- Mode 0700 and of this user, never a link (K26).
+- Used by one store at a time: a lock that the system releases when the process dies.
 - It holds nothing but the store's own files; where it holds others, it is not taken, and nothing in it is removed.
 """
 
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.errors import LockError, StoreError
+from cdc_pipeline.private_folder import NotOursError, take_private
 from cdc_pipeline.store.segments_manifest import MANIFEST_NAME
 
 _LOCK_NAME: Final = "store.lock"
@@ -37,16 +39,7 @@ class SegmentsFolder:
         if self._lock is not None:
             return
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            owner = self.path.stat().st_uid
-            if owner != os.geteuid():  # whoever owns it could read what root writes there
-                raise StoreError(
-                    "the store's directory belongs to another user",
-                    setting="store.directory",
-                    expected=f"{self.path} to belong to the user of this process, {os.geteuid()}",
-                    got=f"user {owner}",
-                    next_step="remove it, or set store.directory to a directory of this user",
-                )
+            take_private(self.path)
             foreign = sorted(name for name in os.listdir(self.path) if not _OWN_NAME.fullmatch(name))
             if foreign:
                 raise StoreError(
@@ -56,8 +49,16 @@ class SegmentsFolder:
                     got=", ".join(foreign[:5]),
                     next_step="give the store a directory of its own",
                 )
-            os.chmod(self.path, 0o700)
-            lock = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            lock = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except NotOursError as error:
+            raise StoreError(
+                "the store's directory could be read or replaced by another user",
+                setting="store.directory",
+                expected=f"{self.path} to be a directory, no link, of the user of this process, {os.geteuid()}, in one "
+                "that no other user may change",
+                got=str(error),
+                next_step="remove what is there, or set store.directory to a directory of this user",
+            ) from None
         except OSError as error:
             raise StoreError(
                 "the store's directory cannot be used",

@@ -18,7 +18,7 @@ from cdc_pipeline.cli.report import ddl_table
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.schema.decisions import DdlDecision
 from tests.orchestration.conftest import Project
-from tests.orchestration.fakes import write_config
+from tests.orchestration.fakes import cut, write_config, write_cut
 
 
 def _run(*arguments: object) -> Result:
@@ -67,7 +67,7 @@ def test_validate_says_that_all_is_well(project: Project) -> None:
 def test_validate_shows_all_mistakes_of_all_files_with_their_paths(project: Project) -> None:
     write_config(project.jobs, "shop", extra="colour: blue\nstore: {ring_events: 1000}\n")
     write_config(project.jobs, "crm", extra="schedule: {cron: 'now and then', timezone: Mars/Olympus}\n")
-    write_config(project.jobs, "good")
+    write_config(project.jobs, "good", include=("shop.items",))
     result = _run("--jobs", project.jobs, "validate")
     assert result.exit_code == 2
     for part in ("colour", "store.ring_events", "schedule.cron", "schedule.timezone"):
@@ -75,6 +75,19 @@ def test_validate_shows_all_mistakes_of_all_files_with_their_paths(project: Proj
     document = _json(_run("--jobs", project.jobs, "validate", "--json"))
     assert {mistake["path"] for mistake in document["shop"]["mistakes"]} == {"colour", "store.ring_events"}
     assert document["good"] == {"file": str(project.jobs / "good.yaml"), "valid": True, "mistakes": []}
+
+
+def test_k16_validate_names_a_target_that_two_sources_keep(project: Project) -> None:
+    """K16, F7: of one lake; also where one file alone is asked for, and what the newest cut knows."""
+    write_config(project.jobs, "shop", include=("shop.orders",))
+    write_config(project.jobs, "again", include=("shop.*",))
+    assert _run("--jobs", project.jobs, "validate").exit_code == 0, "nobody knows what the pattern finds"
+    write_cut(project.lake, cut("again", batch=1, tables={"shop.orders": 1}))
+    for arguments in ((), ("shop",)):
+        result = _run("--jobs", project.jobs, "validate", *arguments)
+        assert result.exit_code == 2
+        assert "shop.orders" in result.stdout
+        assert "target of again" in result.stdout
 
 
 def test_validate_of_one_source_leaves_the_others_alone(project: Project) -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config import ConfigMistakes
 from cdc_pipeline.orchestration import build_definitions
+from cdc_pipeline.orchestration.definitions import only_source
 from cdc_pipeline.orchestration.maintenance_job import metadata_of
 from cdc_pipeline.sink.lake import LakePaths, put_if_absent
 from cdc_pipeline.sink.maintenance import TableMaintenance
@@ -126,7 +127,7 @@ def test_a_maintenance_job_is_there_where_the_file_asks_for_it(project: Project)
 
 def test_a_wrong_cron_of_maintenance_keeps_its_path(project: Project) -> None:
     write_config(project.jobs, "shop", extra="maintenance: {cron: 'at night'}\n")
-    with pytest.raises(ConfigMistakes) as caught:
+    with only_source("shop"), pytest.raises(ConfigMistakes) as caught:
         build_definitions(project.jobs)
     assert [mistake.path for mistake in caught.value.mistakes] == ["maintenance.cron"]
 

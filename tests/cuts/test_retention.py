@@ -12,7 +12,11 @@ def test_k15_the_retention_is_set_for_log_and_files() -> None:
     """The log alone would leave a cut whose files are vacuumed, the files alone one whose version nobody knows."""
     config = SinkConfig.model_validate({"lake_path": Path("lake"), "cut_retention": "3 days"})
     text = "interval 259200 seconds"
-    wanted = {"delta.logRetentionDuration": text, "delta.deletedFileRetentionDuration": text}
+    wanted = {
+        "delta.logRetentionDuration": text,
+        "delta.deletedFileRetentionDuration": text,
+        "delta.enableExpiredLogCleanup": "false",
+    }
     assert retention_properties(config) == wanted
     assert differing_properties(config, {**wanted, "delta.logRetentionDuration": "interval 1 days"}) == {
         "delta.logRetentionDuration": text

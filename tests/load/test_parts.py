@@ -9,14 +9,17 @@ import pytest
 
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError, LockError
+from cdc_pipeline.pipeline.load_side import side_config
 from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, Progress, TableProgress, load_ids, loads_of
+from cdc_pipeline.pipeline.load_swap import given_up
 from cdc_pipeline.pipeline.load_tables import choose, needing
 from cdc_pipeline.pipeline.repair_log import among
 from cdc_pipeline.pipeline.repair_rows import deletes_of, key_condition
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.schema_policy import SchemaChangePolicy
 from cdc_pipeline.sink.lake import put_if_absent
-from cdc_pipeline.sink.manifest import Cut, Interval
+from cdc_pipeline.sink.manifest import Cut, CutTable, Interval, RecordedSource
 from cdc_pipeline.source.table_reader import TableReader
 from tests.servers import Server
 from tests.source_live.helpers import live_config
@@ -72,13 +75,53 @@ def test_k19_what_needs_a_load(config: PipelineConfig) -> None:
     assert needing(config, there, KNOWN).keys() == {"shop.c", "shop.orders"}
     partial = cut(a=state("shop.a", partial=True))
     assert needing(config, partial, KNOWN).keys() == {"shop.a", "shop.a_log", "shop.b", "shop.c", "shop.orders"}
+
+
+def test_k28_a_target_that_follows_a_renamed_table_is_loaded_unless_the_policy_wants_it_so(
+    config: PipelineConfig,
+) -> None:
     moved = cut(a=state("shop.a", partial=True, origin=("shop.a", "shop.a"), sources=("shop.z",)))
-    assert "shop.a" not in needing(config, moved, KNOWN)
     known = [*KNOWN, "shop.z"]
-    assert "shop.z" not in needing(config, moved, known), "it is followed, under the name that it had"
+    needed = needing(config, moved, known)
+    assert needed["shop.a"].startswith("it follows shop.z, which had the name shop.a once")
+    assert needed["shop.z"] == "it is not in the lake"
+    assert choose(config, moved, known, ["shop.a"]).targets == ("shop.a", "shop.a_log")
+    following = config.model_copy(update={"schema_changes": SchemaChangePolicy(rename_table="follow")})
+    assert "shop.a" not in needing(following, moved, KNOWN)
+    assert "shop.z" not in needing(following, moved, known), "it is followed, under the name that it had"
     for asked in ("shop.a", "shop.z"):
         with pytest.raises(LoadError, match=r"renamed to shop\.z"):
-            choose(config, moved, known, [asked])
+            choose(following, moved, known, [asked])
+
+
+def test_k28_a_load_ends_the_following_of_its_tables_under_other_names(config: PipelineConfig) -> None:
+    columns = (TargetColumn(name="id", delta_type="int"),)
+    table = CutTable(
+        delta_version=5, columns=columns, key=("id",), sources={"shop.a": RecordedSource(columns=columns, key=("id",))}
+    )
+    there = cut(b=state("shop.b", origin=("shop.b", "shop.b"), sources=("shop.a",)))
+    there = there.model_copy(update={"tables": {"shop.b": table}})
+    (plan,) = given_up(config, there, ["shop.a"], {"shop.a"})
+    assert (plan.table, list(plan.sources), plan.sources["shop.b"].gone) == ("shop.b", ["shop.b"], True)
+    assert given_up(config, there, ["shop.b"], {"shop.a"}) == []
+    assert given_up(config, there, ["shop.c"], {"shop.c"}) == []
+
+
+def test_k28_a_table_that_is_renamed_leaves_its_load(config: PipelineConfig) -> None:
+    """The rows that were read of it are not those of the table that has its name now."""
+    rule = config.targets[0].model_copy(update={"schema_changes": SchemaChangePolicy(drop_table="apply")})
+    config = config.model_copy(update={"targets": (rule, *config.targets[1:])})
+    made = LoadState(
+        load_id="20260101T000000-00c0ffee", source="bank", sources=("shop.a",), targets=("shop.a",), cursor=cursor(),
+        time_us=7, started_at_us=8,
+    )  # fmt: skip
+    folder = LoadFolder(config, made.load_id)
+    side = side_config(config, folder, made)
+    assert side.schema_changes.rename_table == "keep"
+    assert side.targets[0].schema_changes == SchemaChangePolicy(drop_table="apply", rename_table="keep")
+    assert side.targets[1] == config.targets[1]
+    rebuilt = side_config(config, folder, made.model_copy(update={"kind": "rebuild"}))
+    assert rebuilt.schema_changes.rename_table == "by_name"
 
 
 def test_k17_a_load_does_not_remove_rows_of_a_shard_that_is_gone(config: PipelineConfig) -> None:

@@ -45,7 +45,7 @@ def project(
             "name": "bank",
             "source": live(server),
             "start": here(server),
-            "tables": {"include": [include]},
+            "tables": {"include": [include], "allow_empty": include == "nothing.here"},
             "targets": list(targets),
             "snapshot": snapshot,
             "sink": {"lake_path": lake},

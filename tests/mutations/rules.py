@@ -137,10 +137,8 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K4", "a target that fails in a batch is left where the batch begins", "sink/delta.py",
-        "        failing = dict(given_up or {})\n        logs, failures, merged = self._apply(record, without=failing)\n"
-        "        if failures:\n",
-        "        failing = dict(given_up or {})\n        logs, failures, merged = self._apply(record, without=failing)\n"
-        "        if False:\n",
+        "        failures |= self._make_durable(record, previous, logs)\n        if failures:\n",
+        "        failures |= self._make_durable(record, previous, logs)\n        if False:\n",
         "sink/test_delta.py::test_k4_a_target_that_fails_is_left_behind_where_the_batch_begins", spark=True,
     ),
     # -- K10, K11: reduction -------------------------------------------------------------------------------------------
@@ -291,8 +289,8 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "pipeline/test_routing.py::test_k14_every_rule_in_one_pipeline", spark=True,
     ),
     Mutation(
-        "K14", "the spill is private", "store/segments_folder.py",
-        "            os.chmod(self.path, 0o700)\n", "            os.chmod(self.path, 0o755)\n",
+        "K14", "the spill is private", "private_folder.py",
+        "        os.fchmod(folder, 0o700)\n", "        os.fchmod(folder, 0o755)\n",
         "store/test_file.py::test_k14_the_spill_is_private_and_gone_after_stop",
     ),
     Mutation(
@@ -314,7 +312,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K15", "the retention is the tables' own", "sink/retention.py",
-        "return {LOG_RETENTION: text, FILE_RETENTION: text}", "return {LOG_RETENTION: text}",
+        "FILE_RETENTION: text, LOG_CLEANUP", "LOG_CLEANUP",
         "cuts/test_retention.py::test_k15_the_retention_is_set_for_log_and_files",
     ),
     # -- K16: one writer -----------------------------------------------------------------------------------------------

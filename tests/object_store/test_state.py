@@ -12,7 +12,9 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import event_ordinals
 from cdc_pipeline.errors import LakeStateError, LockError
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.lake import LakePaths, list_numbers
+from cdc_pipeline.sink.lake import LakePaths, list_numbers, replace_file
+from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.object_storage import ObjectStorage
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
@@ -114,3 +116,54 @@ def test_k16_a_lost_lease_stops_the_writer_before_its_record(store: Store) -> No
     sink.paths.lock.write_text('{"released": true}')
     with sink.lock():
         assert sink.discard_unrecorded() == 1, "staged and not recorded: garbage"
+
+
+def test_k16_a_paused_writer_sets_no_file_back(lake: Path) -> None:
+    """What is replaced under its name is replaced only as this process has read it, or not at all (F20)."""
+    path = LakePaths(lake, "shop").schema_history
+    assert is_object(path)
+    other = ObjectStorage(path.scheme, path.authority, path.storage)
+    assert not path.exists()
+    other.replace_seen(path.key, b"of another run")
+    with pytest.raises(LockError, match="another process has written"):
+        replace_file(path, b"late")
+    assert path.read_bytes() == b"of another run"
+    replace_file(path, b"mine")
+    replace_file(path, b"mine again")
+    other.forget_seen(path.parent.key)
+    other.replace_seen(path.key, b"of another run")
+    with pytest.raises(LockError, match="another process has written"):
+        replace_file(path, b"late")
+    replace_file(path, b"of another run")  # an answer that was lost: the same content counts as written
+    assert other.read(path.key) == b"of another run"
+    storage_of(path).remove(path)
+    replace_file(path, b"new")
+    assert other.read(path.key) == b"new"
+
+
+def test_k16_who_has_lost_the_lock_removes_nothing_of_its_new_holder(
+    store: Store, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a listing shows may be the new holder's: the lock is looked at after it (F20)."""
+    sink = DeltaSink(source="shop", config=store.sink_config().model_copy(update={"lake_path": lake}))
+    with sink.lock():
+        record = record_batch(sink, 1, (T, [insert(id=1, s="v", e="b")], 10))
+        staged = lake / record.targets[0].files[0].path
+        sink.paths.batch(1).unlink()  # this process has read the records before it was paused
+        parked = sink.paths.xa / "1-a-4" / "file"
+        replace_file(parked, b"parked")
+
+        def lost() -> None:
+            raise LockError("the lease is lost")
+
+        checks = iter([lambda: None])  # it is held as the removal begins
+        monkeypatch.setattr(sink, "_check_locked", lambda: next(checks, lost)())
+        with pytest.raises(LockError):
+            sink.discard_unrecorded()
+        checks = iter([lambda: None])
+        with pytest.raises(LockError):
+            sink.discard_parked()
+        assert (staged.exists(), parked.exists()) == (True, True)
+        monkeypatch.undo()
+        assert (sink.discard_unrecorded(), sink.discard_parked()) == (1, 1)
+        assert (staged.exists(), parked.exists()) == (False, False)

@@ -45,7 +45,7 @@ def make_config(tmp_path: Path) -> Callable[..., PipelineConfig]:
             {
                 "name": name,
                 "source": source,
-                "tables": {"include": include},
+                "tables": {"include": include, "allow_empty": True},
                 "sink": {"lake_path": tmp_path / "lake", "spark": SPARK},
                 **sections,
             }

@@ -13,6 +13,7 @@ from cdc_pipeline.pipeline.commit import plan_of
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.schema.changes import Decision, decide
+from cdc_pipeline.schema_policy import SchemaChangePolicy
 from cdc_pipeline.sink.delta import _cut_of
 from cdc_pipeline.sink.delta_log import TableLog
 from cdc_pipeline.sink.manifest import BatchKind, BatchRecord, Cut, Interval, RecordedTarget
@@ -26,8 +27,9 @@ def config(**sections: Any) -> PipelineConfig:
     return PipelineConfig.model_validate({"name": "bank", "source": source, "sink": {"lake_path": "lake"}, **sections})
 
 
-def said(targets: Targets, sql: str) -> Decision:
-    decision = decide(sql, "d", captured=lambda *_: True, known=targets.known)
+def said(targets: Targets, sql: str, **policies: Any) -> Decision:
+    policy = SchemaChangePolicy(**policies)
+    decision = decide(sql, "d", captured=lambda *_: True, known=targets.known, policy=lambda *_: policy)
     targets.decided(decision)
     return decision
 

@@ -1,4 +1,5 @@
-"""Tables that are created, renamed and dropped under a few names: each existing table has one target of its own."""
+"""Tables that are created, renamed and dropped under a few names, where `rename_table` is `follow`: each existing table
+has one target of its own. What the default does: test_renames.py."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.pipeline.targets import Targets
 from tests.pipeline.test_exact import config, said
+
+FOLLOWING = {"rename_table": "follow"}
 
 NAMES = st.sampled_from("abc")
 STEPS = st.one_of(
@@ -41,10 +44,10 @@ class Names:
             said(self.targets, f"CREATE TABLE {name} (c{self.made} INT PRIMARY KEY)")
         elif step == "rename" and name in self.columns and other not in self.columns:
             self.columns[other] = self.columns.pop(name)
-            said(self.targets, f"RENAME TABLE {name} TO {other}")
+            said(self.targets, f"RENAME TABLE {name} TO {other}", **FOLLOWING)
         elif step == "swap" and name != other and {name, other} <= self.columns.keys():
             self.columns[name], self.columns[other] = self.columns[other], self.columns[name]
-            said(self.targets, f"RENAME TABLE {name} TO aside, {other} TO {name}, aside TO {other}")
+            said(self.targets, f"RENAME TABLE {name} TO aside, {other} TO {name}, aside TO {other}", **FOLLOWING)
         elif step == "drop" and name in self.columns:
             del self.columns[name]
             said(self.targets, f"DROP TABLE {name}")

@@ -10,6 +10,7 @@ from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.pipeline.targets import Targets
 from cdc_pipeline.schema.changes import decide
+from tests.pipeline.test_exact import said
 
 
 def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_target_of_its_own() -> None:
@@ -23,7 +24,7 @@ def test_k13_a_table_made_under_the_name_of_a_renamed_and_dropped_one_has_a_targ
         "DROP TABLE u",
         "CREATE TABLE u (a INT PRIMARY KEY, b INT)",
     ):
-        targets.decided(decide(sql, "d", captured=lambda *_: True, known=targets.known))
+        said(targets, sql, rename_table="follow")
     assert [target.name for target in targets.following("d", "u")] == ["d.u"]
     assert [column.name for column in targets.named("d.u").columns] == ["a", "b"]
     old = targets.named("d.t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cdc_pipeline.errors import (
     MergeError,
     PositionError,
     ServerChangedError,
+    ServerSettingError,
     ServerUnreachableError,
     TableIdNotFoundError,
 )
@@ -213,6 +215,29 @@ def test_p3_a_server_that_begins_to_use_gtids_and_stops_again_is_followed(
         server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
     assert run() == server.gtid_set()
     assert any("the server has begun to use GTIDs" in reason for reason in _reasons(cursors))
+
+
+def test_k22_gtids_that_are_switched_off_before_they_are_read_have_a_way_out(
+    start_server: Callable[..., Server], make_config: MakeConfig
+) -> None:
+    """K22, F22: the error names the statement that lets the server send them, and that works from there."""
+    server = start_server("mysql")
+    config = make_config(section(server), include=["nothing.here"])
+    cursors = MemoryCursorStore()
+    write(server)
+    capture(config, cursors=cursors)
+    write(server)
+    for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"):
+        server.execute(f"SET GLOBAL gtid_mode = '{mode}'")
+    with pytest.raises(ServerSettingError, match="gtid_mode is OFF") as caught:
+        capture(config, cursors=cursors)
+    (statement,) = re.findall(r"SET GLOBAL gtid_mode = '\w+'", str(caught.value.next_step))
+    server.execute(statement)
+    capture(config, cursors=cursors)
+    server.execute("SET GLOBAL gtid_mode = 'OFF'")
+    write(server)
+    capture(config, cursors=cursors)
+    at_end(server, cursors, epoch=1)
 
 
 def _reasons(cursors: MemoryCursorStore) -> list[str]:

@@ -181,7 +181,7 @@ def test_shards_are_not_renamed_and_their_columns_neither() -> None:
     with pytest.raises(SchemaError, match="renamed"):
         said("ALTER TABLE person RENAME COLUMN born TO birth", SHARDS, [OTHER])
     with pytest.raises(SchemaError, match="a shard is renamed"):
-        said("RENAME TABLE person TO people", SHARDS)
+        said("RENAME TABLE person TO people", SHARDS, rename_table="follow")
 
 
 def test_wider_types_under_masks_and_overrides() -> None:

@@ -13,7 +13,7 @@ from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.changes import Decision, KnownTable, RowPlace, TableState, decide
 from cdc_pipeline.schema.ddl_create import create_columns
 from cdc_pipeline.schema.ddl_tokens import SqlModes
-from cdc_pipeline.schema.history_ddl import resolved_column
+from cdc_pipeline.schema.history_ddl import generated_columns, resolved_column
 from cdc_pipeline.schema.scene import ALL_FEATURES, TableChange
 from cdc_pipeline.schema.shadows import Shadow
 from cdc_pipeline.schema.steps import FillColumns, columns_after
@@ -32,7 +32,8 @@ def state_of(sql: str) -> TableState:
     columns = [resolved_column(definition, "utf8mb4") for definition in created.columns]
     names = [column.name for column in columns]
     key = tuple(names.index(name) for name in created.primary_key)
-    return TableState(TableSchema("d", "t", tuple(columns), key), "utf8mb4")
+    generated = generated_columns(created.columns, columns)
+    return TableState(TableSchema("d", "t", tuple(columns), key), "utf8mb4", generated=generated)
 
 
 STATE = state_of(TABLE)
@@ -59,7 +60,7 @@ def said(
         known=lambda database, table: known if (database, table) == ("d", "t") else None,
         targets_in=lambda database: ["t"] if database == "d" and known is not None else [],
         is_mariadb=True,
-        modes=SqlModes(strict=strict),
+        modes=SqlModes(strict=strict, trims_char=True),
         journal="binlog.000007",
         offset=offset,
         policy=lambda _database, _table: SchemaChangePolicy(**policy),
@@ -150,7 +151,7 @@ CASES: list[tuple[str, dict[str, Any], list[str] | str]] = [
     ("MODIFY a INT AS (id + 1)", {}, "stop: generated"),
     ("MODIFY a INT DEFAULT 7 COMMENT 'x' FIRST", {}, []),
     ("CONVERT TO CHARACTER SET utf8mb4", {"strict": False}, []),
-    ("CONVERT TO CHARACTER SET latin1", {"strict": False}, "stop: may lose characters of b, e"),
+    ("CONVERT TO CHARACTER SET latin1", {"strict": False}, "stop: may lose characters of b"),
     ("CONVERT TO CHARACTER SET utf8mb4", {"convert_charset": "stop"}, "stop: another charset"),
     ("DROP PRIMARY KEY, ADD PRIMARY KEY (id)", {}, []),
     ("DROP PRIMARY KEY, ADD PRIMARY KEY (id)", {"change_key": "stop"}, "stop: another primary key"),
@@ -250,13 +251,23 @@ def test_a_dropped_table_begins_anew() -> None:
         said("CREATE TABLE t (k INT PRIMARY KEY)")
 
 
-def test_a_target_follows_its_table() -> None:
-    change = changed("RENAME TABLE t TO x1, x1 TO zz")
-    assert (change.table, change.new_name) == (("d", "t"), ("d", "zz"))
-    change = changed("ALTER TABLE t ADD q INT, RENAME TO v")
+def test_a_target_follows_its_table_where_the_policy_says_so() -> None:
+    change = changed("RENAME TABLE t TO x1, x1 TO zz", rename_table="follow")
+    assert (change.table, change.new_name, change.is_carried) == (("d", "t"), ("d", "zz"), False)
+    change = changed("ALTER TABLE t ADD q INT, RENAME TO v", rename_table="follow")
     assert (shown(change), change.new_name) == (["add q int"], ("d", "v"))
-    with pytest.raises(UnsupportedDdlError, match="not captured"):
-        said("RENAME TABLE t TO zz, x TO t")
+
+
+def test_k28_rows_go_with_the_name_and_the_change_goes_with_the_rows() -> None:
+    carried, left = said("ALTER TABLE t ADD q INT, RENAME TO v").changes
+    assert (shown(carried), carried.new_name, carried.is_carried) == (["add q int"], ("d", "v"), True)
+    assert (shown(left), left.known.gone, left.is_carried) == ([], True, False)
+    _, removed = said("RENAME TABLE t TO v", drop_table="apply").changes
+    assert (shown(removed), removed.known.gone) == (["remove drop_table 77 5 g:1"], True)
+    (only,) = said("RENAME TABLE t TO zz", drop_table="stop").changes
+    assert (shown(only), only.known.gone) == ([], True)
+    (uncertain,) = said("ALTER TABLE t ADD q DATETIME NOT NULL DEFAULT NOW(), RENAME TO v").changes
+    assert (shown(uncertain), uncertain.known.gone) == ([], True)
 
 
 def shadow_after(*statements: str, name: str = "d._t_gho") -> dict[str, Shadow]:
@@ -332,6 +343,19 @@ def test_k13_an_unreadable_alter_is_passed_where_the_catalog_proves_the_columns(
         said(sql, catalog=STATE.schema, unreadable="stop")
     with pytest.raises(UnsupportedDdlError, match="cannot be read"):
         said(sql, catalog=state_of("CREATE TABLE t (id INT PRIMARY KEY)").schema)
+
+
+def test_k23_an_unreadable_alter_that_may_rewrite_values_stops_whatever_the_catalog_says() -> None:
+    """Delta types are not all that decides a value: labels, charsets, and a column that is dropped and added (K23)."""
+    for sql, catalog in (
+        ("ALTER TABLE t GIZMO, DROP COLUMN a, ADD a INT", TABLE),
+        ("ALTER TABLE t GIZMO", TABLE.replace("ENUM('x','y')", "ENUM('y','x')")),
+        ("ALTER TABLE t GIZMO", TABLE.replace("CHARACTER SET latin1", "CHARACTER SET ascii")),
+        ("ALTER TABLE t GIZMO", TABLE.replace("tm TIME", "tm TIME(3)")),
+        ("ALTER TABLE t GIZMO", TABLE.replace("a INT", "a INT NOT NULL")),
+    ):
+        with pytest.raises(UnsupportedDdlError, match="cannot be read"):
+            said(sql, catalog=state_of(catalog).schema)
 
 
 def test_k13_other_tables_of_a_target_keep_values_from_being_changed() -> None:

@@ -12,6 +12,7 @@ import pytest
 from cdc_pipeline.binlog.table_schema import Column
 from cdc_pipeline.schema.ddl_columns import ColumnDefinition
 from cdc_pipeline.schema.ddl_create import create_columns
+from cdc_pipeline.schema.ddl_tokens import SqlModes
 from cdc_pipeline.schema.history_ddl import resolved_column
 from cdc_pipeline.schema.value_changes import Effect, ValueChange, common_type, is_lossless, value_change
 from tests.servers import Server
@@ -90,6 +91,21 @@ SET('a','b') | SET('b','a') | 'a,b'
 DOUBLE | FLOAT | 0.123456789
 DOUBLE | DOUBLE(9,1) | 0.15
 DECIMAL(10,2) | INT | 1.5
+BIGINT | BIT(64) | -1
+INT | BIT(64) | -5
+SET('ü','b') | SET('ü','b') CHARACTER SET ascii | 'ü'
+VARCHAR(9) | VARCHAR(9) CHARACTER SET cp932 | '晡'
+"""
+MARIADB_SILENT = """
+TEXT | TINYTEXT | REPEAT(' ', 300)
+"""
+# Not in strict mode: NULLs that get a value, and numbers that are rounded out of their type.
+SILENT_WITHOUT_STRICT = """
+INT | INT NOT NULL | NULL
+VARCHAR(9) | VARCHAR(9) NOT NULL | NULL
+ENUM('a','b') | ENUM('a','b') NOT NULL | NULL
+DECIMAL(3,2) | DECIMAL(2,1) | 9.99
+VARBINARY(9) | VARBINARY(2) | 'abc'
 """
 
 
@@ -104,10 +120,12 @@ def definition(text: str, *, is_mariadb: bool) -> tuple[Column, ColumnDefinition
     return resolved_column(found, "utf8mb4"), found
 
 
-def changed(old: str, new: str, *, strict: bool = True, is_mariadb: bool = False) -> ValueChange:
+def changed(
+    old: str, new: str, *, strict: bool = True, is_mariadb: bool = False, trims_char: bool = True
+) -> ValueChange:
     before, _ = definition(old, is_mariadb=is_mariadb)
     column, after = definition(new, is_mariadb=is_mariadb)
-    return value_change(before, replace(after, column=column), strict=strict)
+    return value_change(before, replace(after, column=column), SqlModes(strict=strict, trims_char=trims_char))
 
 
 class Session:
@@ -131,6 +149,11 @@ class Session:
         before = self._read(old)
         run(f"ALTER TABLE t MODIFY c {new}")
         return before, self._read(new)
+
+    def run(self, sql: str) -> Any:
+        """Rows of one statement."""
+        self._cursor.execute(sql)
+        return self._cursor.fetchall()
 
     def _read(self, kind: str) -> list[Any]:
         shown = "c + 0" if kind.startswith("BIT") else "ST_AsText(c)" if kind in ("GEOMETRY", "POINT") else "c"
@@ -185,11 +208,62 @@ def test_k13_strict_mode_refuses_what_is_not_checked_there(session: Session) -> 
 
 
 def test_k13_values_that_change_in_silence_are_never_said_to_stay(session: Session) -> None:
-    for old, new, value in lines(SILENT):
+    for old, new, value in lines(SILENT + (MARIADB_SILENT if session.is_mariadb else "")):
         before, after = session.values(old, value, new)
         assert before != after, (old, new)
         change = changed(old, new, is_mariadb=session.is_mariadb)
         assert change.effect is Effect.UNKNOWN or change.checks, (old, new, change)
+
+
+def test_k23_outside_of_strict_mode_what_gets_a_value_is_checked(session: Session) -> None:
+    session.run("SET sql_mode = ''")
+    for old, new, value in lines(SILENT_WITHOUT_STRICT):
+        before, after = session.values(old, value, new)
+        assert before != after, (old, new)
+        change = changed(old, new, strict=False, is_mariadb=session.is_mariadb)
+        assert change.effect is Effect.UNKNOWN or change.checks, (old, new, change)
+
+
+def test_k23_bits_of_negative_numbers_are_another_number() -> None:
+    """F4: a BIGINT -1 is 18446744073709551615 as BIT(64), in strict mode too (K23)."""
+    for old in ("BIGINT", "INT", "TINYINT"):
+        assert changed(old, "BIT(64)").effect is Effect.UNKNOWN
+    assert changed("BIGINT UNSIGNED", "BIT(64)").effect is Effect.SAME
+
+
+def test_k23_auto_increment_numbers_nulls(session: Session) -> None:
+    """F28: in strict mode too, AUTO_INCREMENT gives NULLs and zeros a number (K23)."""
+    session.run("DROP TABLE IF EXISTS t")
+    session.run("CREATE TABLE t (id INT PRIMARY KEY, c INT)")
+    session.run("INSERT INTO t VALUES (1, NULL)")
+    session.run("ALTER TABLE t MODIFY c INT AUTO_INCREMENT, ADD KEY (c)")
+    assert session.run("SELECT c FROM t") == ((1,),)
+    conditions = [condition for condition, _ in changed("INT", "INT AUTO_INCREMENT").checks]
+    assert conditions == ["{c} IS NOT NULL", "{c} <> 0"]
+
+
+def test_k23_a_timestamp_that_is_not_null_without_saying_so(session: Session) -> None:
+    """F28: without explicit_defaults_for_timestamp the NULLs become the time of the ALTER (K23)."""
+    session.run("SET explicit_defaults_for_timestamp = OFF")
+    before, after = session.values("TIMESTAMP(3) NULL", "NULL", "TIMESTAMP(6)")
+    assert before == [None]
+    assert after != [None]
+    for definition, is_checked in (
+        ("TIMESTAMP(6)", True),
+        ("TIMESTAMP(6) NOT NULL", True),
+        ("TIMESTAMP(6) NULL", False),
+    ):
+        assert bool(changed("TIMESTAMP NULL", definition).checks) is is_checked
+
+
+def test_k23_a_char_that_is_read_with_its_blanks_is_copied_with_them(session: Session) -> None:
+    """PAD_CHAR_TO_FULL_LENGTH is in the statement's own sql_mode; where that is not known, it may be on (K23)."""
+    session.run("SET sql_mode = 'STRICT_TRANS_TABLES,PAD_CHAR_TO_FULL_LENGTH'")
+    _, after = session.values("CHAR(5)", "'a'", "VARCHAR(9)")
+    assert after == ["a    "]
+    assert changed("CHAR(5)", "VARCHAR(9)", trims_char=False).effect is Effect.UNKNOWN
+    assert not SqlModes.from_bits(1 << 31).trims_char
+    assert SqlModes.from_bits(1 << 22).trims_char
 
 
 def test_types_that_hold_two_others() -> None:

@@ -57,6 +57,10 @@ class Reading:
         self.at = Position(*server.end_position())
         self.notes: list[str] = []
 
+    def schemas_at(self, start: Position) -> Schemas:
+        """The history for a run that begins at a place, with the server to ask."""
+        return self._history(start, asks=True)
+
     def _history(self, start: Position, *, asks: bool) -> Schemas:
         source = live_source(self._server) if asks else None
         history = self._file.read().up_to(Place(EPOCH, *start.order))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -70,36 +71,71 @@ def test_java_version_reads_old_and_new_forms(tmp_path: Path) -> None:
     assert java_version(tmp_path) is None
 
 
-def test_damaged_jars_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong size at every start; a wrong content, and a failing download, by `fetch_jars`."""
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of Delta's jars in a cache of the test's own, on a machine that can fetch none."""
     kept = jars.jar_paths()
     monkeypatch.setenv("CDC_PIPELINE_CACHE", str(tmp_path))
     folder = jars.jar_folder()
     shutil.copytree(kept[0].parent, folder)
     assert [jar.name for jar in jars.jar_paths()] == [jar.name for jar in kept]
-
     settings = tmp_path / "ivy.xml"
     settings.write_text("<ivysettings><settings defaultResolver='none'/><resolvers/></ivysettings>")
     monkeypatch.setenv(jars.IVY_SETTINGS_VARIABLE, str(settings))
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(jars, "maven_mirrors", list)
-    jar = folder / kept[0].name
+    return folder
+
+
+def test_k26_a_jar_that_was_replaced_in_the_cache_is_not_used(own_cache: Path) -> None:
+    """F16: a start looked at sizes alone, and the checksums were those of the first download."""
+    jar = sorted(own_cache.glob("*.jar"))[0]
     content = jar.read_bytes()
     jar.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    for wanted in (jars.jar_paths, jars.fetch_jars):
+        with pytest.raises(RuntimeSetupError, match="cannot be fetched") as caught:
+            wanted()
+        assert "cdc_pipeline.sink.jars" in str(caught.value.next_step)
+    assert not list(own_cache.parent.glob(".fetch-*"))
+    jar.write_bytes(content)
     assert jars.jar_paths()
-    with pytest.raises(RuntimeSetupError, match="cannot be fetched") as caught:
+
+
+@pytest.mark.parametrize("case", ["other", "unknown", "missing"])
+def test_k26_a_jar_that_another_source_serves_is_refused(
+    case: str, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F16: jars were trusted on first use."""
+    served = {jar.name: jar.read_bytes()[:100] + b"..." for jar in own_cache.glob("*.jar")}
+    monkeypatch.setattr(jars, "checksums", lambda _: {name: _sha256(content) for name, content in served.items()})
+    name = sorted(served)[-1]
+
+    def resolve(ivy_home: Path, _wanted: jars.JarSet) -> None:
+        (ivy_home / "jars").mkdir(parents=True)
+        for other, content in served.items():
+            if other != name or case != "missing":
+                bad = other == name and case == "other"
+                (ivy_home / "jars" / other).write_bytes(content + b"x" * bad)
+        if case == "unknown":
+            (ivy_home / "jars" / "com.example_extra-1.0.jar").write_bytes(b"x")
+
+    monkeypatch.setattr(jars, "_resolve", resolve)
+    shutil.rmtree(own_cache)
+    refused = "com.example_extra-1.0.jar" if case == "unknown" else name
+    with pytest.raises(RuntimeSetupError, match=re.escape(refused)):
         jars.fetch_jars()
-    assert "cdc_pipeline.sink.jars" in str(caught.value.next_step)
-    assert not list(folder.parent.glob(".fetch-*"))
-    jar.write_bytes(content + b"x")
-    assert jars._listed(folder, full=False) is None
+    assert not own_cache.exists()
 
 
-def test_the_checksum_file_lists_every_jar() -> None:
-    folder = jars.jar_paths()[0].parent
-    listed = json.loads((folder / jars.CHECKSUM_FILE).read_text())
-    assert {entry["name"] for entry in listed["jars"]} == {path.name for path in folder.glob("*.jar")}
-    assert any("delta-spark" in entry["name"] for entry in listed["jars"])
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_the_package_knows_every_jar() -> None:
+    for name in jars.JAR_SETS:
+        assert all(len(sha256) == 64 for sha256 in jars.checksums(name).values()), name
+    assert {path.name for path in jars.jar_paths()} == jars.checksums(jars.DELTA).keys()
+    assert any("delta-spark" in name for name in jars.checksums(jars.DELTA))
 
 
 def test_the_jars_for_s3_are_the_modules_that_hadoop_uses_and_not_the_whole_bundle() -> None:

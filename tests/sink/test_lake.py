@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from cdc_pipeline.sink.lake import (
     folder_name,
     list_numbers,
     numbered,
+    put_if_absent,
     read_json,
     remove_tree,
     source_name,
@@ -62,3 +64,18 @@ def test_remove_tree_counts_files(tmp_path: Path) -> None:
     assert remove_tree(tmp_path / "a") == 2
     assert not (tmp_path / "a").exists()
     assert remove_tree(tmp_path / "a") == 0
+
+
+def test_k16_a_link_that_was_sent_twice_meets_its_own_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over NFS an answer may be lost: the repeated request finds the name, which is of the same file (F20)."""
+    link = os.link
+
+    def twice(path: Path, target: Path) -> None:
+        link(path, target)
+        link(path, target)
+
+    monkeypatch.setattr(os, "link", twice)
+    path = numbered(tmp_path / "cuts", 7)
+    assert put_if_absent(path, '"mine"')
+    assert not put_if_absent(path, '"mine"'), "of another put, whatever it holds"
+    assert [file.name for file in path.parent.iterdir()] == [path.name]

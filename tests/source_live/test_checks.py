@@ -209,7 +209,6 @@ def test_a_wrong_flavor_is_a_config_error(server: Server, wrong: str) -> None:
 
 TLS: list[tuple[dict[str, Any], str]] = [
     ({"mode": "verify"}, "no TLS connection"),
-    ({"mode": "verify_ca"}, "no TLS connection"),
     ({"mode": "verify", "ca_file": "ca.pem"}, "no TLS connection"),
 ]
 

@@ -127,8 +127,8 @@ def _target(
         if expected is not None and expected.rows:
             return f"has {len(expected.rows)} rows at {place[0]}:{place[1]} and no table in the cut"
         return ""
-    if table.sources_of(name)[source].gone and state.origin is not None:
-        return ""  # renamed and dropped: a table that is made under its name has a target of its own
+    if table.mode == "mirror" and name != source:
+        return f"shows {source}, and not the table of its name (K28)"
     if expected is not None and expected.columns is None:
         expected = oracle.before(expected)  # dropped: the target is kept as it was (schema_changes.drop_table)
     if expected is None or expected.columns is None:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, SecretStr
 
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError, MissingGrantError, ReplicaIdError, ServerSettingError, ServerUnreachableError
+from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.pipeline.doctor import archive, grants, lake, local, retention, server, state, tables
 from cdc_pipeline.pipeline.doctor.check import Check
 from cdc_pipeline.pipeline.doctor.context import Context, NotThereError
@@ -102,8 +103,9 @@ def _made(
         if isinstance(error, ServerUnreachableError) and check.area not in ("lake", "local"):
             context.forget_source()
     except Exception as error:  # a check must never end the examination
-        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-        said.append(warning("this check itself failed", got=text, mend="look at it by hand; please report it"))
+        said.append(
+            warning("this check itself failed", got=said_by(error), mend="look at it by hand; please report it")
+        )
     for one in said:
         yield Finding(area=check.area, check=check.name, **one.model_dump())
 

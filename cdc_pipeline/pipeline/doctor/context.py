@@ -56,7 +56,8 @@ class Context:
     _created_s: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.captured = TableFilter(self.config.tables).captured
+        tables = TableFilter(self.config.tables)
+        self.captured, self.included = tables.captured, tables.include
 
     # -- the source ---------------------------------------------------------------------------------------------------
 

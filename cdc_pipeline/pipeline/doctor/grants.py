@@ -9,7 +9,8 @@ from typing import Final
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok
-from cdc_pipeline.schema.types import quoted_table
+from cdc_pipeline.schema.types import quoted_name, quoted_table
+from cdc_pipeline.table_names import split_table_name
 
 _GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
 _IN_BRACES: Final = re.compile(r"\([^)]*\)")
@@ -28,7 +29,6 @@ _NEEDED: Final = frozenset(
         "SHOW VIEW",
     }
 )
-_PATTERN: Final = frozenset("*?[")
 
 
 def _privileges(context: Context) -> Iterator[Told]:
@@ -73,11 +73,11 @@ def _select(context: Context) -> Iterator[Told]:
 
 def _named_tables(context: Context) -> set[str]:
     """Captured tables that are known by name: from the configuration, or recorded and not gone since."""
-    named = {name for name in context.config.tables.include if not _PATTERN & set(name)}
+    named = {pattern.exact for pattern in context.included if pattern.exact is not None}
     cut = context.cut if context.lake_is_open else None
     for target, table in (cut.tables if cut is not None else {}).items():
         named.update(name for name, recorded in table.sources_of(target).items() if not recorded.gone)
-    return {name for name in named if context.captured(*name.split(".", 1))}
+    return {name for name in named if context.captured(*split_table_name(name))}
 
 
 def _more_than_needed(context: Context) -> Iterator[Told]:
@@ -119,14 +119,14 @@ def _least(context: Context) -> str:
 
 def _select_on(context: Context) -> str:
     """The statements that let the account read what is captured, and no other database where that can be told."""
-    places = [f"{quoted_table(name)}.*" for name in _databases(context)] or ["*.*"]
+    places = [f"{quoted_name(name)}.*" for name in _databases(context)] or ["*.*"]
     return " ".join(f"GRANT SELECT ON {place} TO {context.server.account};" for place in places)
 
 
 def _databases(context: Context) -> list[str]:
     """The databases of the patterns, where all of them name one."""
-    found = {pattern.partition(".")[0] for pattern in context.config.tables.include}
-    return [] if any(_PATTERN & set(name) for name in found) else sorted(found)
+    found = {pattern.exact_schema for pattern in context.included}
+    return [] if None in found else sorted(name for name in found if name is not None)
 
 
 CHECKS: Final = checks("grants", privileges=_privileges, select=_select, more_than_needed=_more_than_needed)

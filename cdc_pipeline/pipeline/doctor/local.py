@@ -81,7 +81,7 @@ def not_complete(jar_set: str) -> Iterator[Told]:
         with_set = "" if jar_set == DELTA else f" --with {jar_set}"
         yield warning(
             f"{title} are not complete in the cache: the first run that writes fetches them",
-            expected="all of them, with the checksums that they were fetched with",
+            expected="all of them, with the checksums that the package knows",
             got="some are absent or damaged",
             mend=f"python -m cdc_pipeline.sink.jars{with_set}",
         )

@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator
-from ipaddress import ip_address
 from typing import Final
 
 from cdc_pipeline.errors import CdcError, ServerUnreachableError
+from cdc_pipeline.foreign_words import without_quoted
 from cdc_pipeline.pipeline.doctor import settings
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.settings import set_statement
 from cdc_pipeline.pipeline.starting import choose
+from cdc_pipeline.source.login import is_this_machine
 
 # What the tests run on; older ones are read by feature, and nobody has looked whether all of them work.
 TESTED: Final = {"mysql": (8, 4), "mariadb": (10, 11)}
@@ -58,10 +59,10 @@ def _tls(context: Context) -> Iterator[Told]:
     mode = server.config.tls.mode
     status = {str(name).lower(): str(value) for name, value in server.query("SHOW SESSION STATUS LIKE 'Ssl%'")[1]}
     cipher = status.get("ssl_cipher", "")
-    far = not _is_this_machine(server.config.host)
+    far = not is_this_machine(server.config.host)
     if not cipher:
         told: Callable[..., Told] = warning if far else note
-        why = "source.tls.mode is off" if mode == "off" else "the server offers no TLS"
+        why = "source.tls.mode is off" if mode == "off" else "the server offers no TLS, and preferred goes on without"
         yield told(
             "the connection is not encrypted: rows travel as they are" + ("" if far else ", on this machine alone"),
             expected="TLS",
@@ -69,12 +70,13 @@ def _tls(context: Context) -> Iterator[Told]:
             mend="source: {tls: {mode: verify, ca_file: ...}}" + ("" if mode == "off" else " and ssl_cert, ssl_key on "
             "the server"),
         )  # fmt: skip
-    elif mode == "preferred":
+    elif mode in ("preferred", "required"):
         told = warning if far else note
         yield told(
-            "the connection is encrypted, and nobody checks with whom",
+            "the connection is encrypted and the server's certificate is not checked: another machine can pose as the "
+            "server and get the password",
             expected="verify or verify_ca",
-            got=f"preferred ({status.get('ssl_version', '')}, {cipher})",
+            got=f"{mode} ({status.get('ssl_version', '')}, {cipher})",
             mend="source: {tls: {mode: verify, ca_file: ...}} with the certificate of the server's authority",
         )
     else:
@@ -165,7 +167,7 @@ def _replica_state(row: dict[str, object]) -> Iterator[Told]:
         yield warning(
             "the server is a replica that does not follow its source: captures find nothing new",
             expected="SQL and IO thread running",
-            got=f"SQL: {running[0]}, IO: {running[1]}" + (f"; {last}" if last else ""),
+            got=f"SQL: {running[0]}, IO: {running[1]}" + (f"; {without_quoted(last)}" if last else ""),
             mend="START REPLICA (MariaDB: START SLAVE), after mending what its last error says",
         )
     elif behind is not None and float(str(behind)) > _LAG_WARNING_S:
@@ -219,13 +221,6 @@ def _standby(context: Context) -> Iterator[Told]:
         yield Told.of(failure)
     finally:
         other.close()
-
-
-def _is_this_machine(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 OPENING: Final = checks("server", opens=True, reachable=_reachable)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from fnmatch import translate
-from re import compile as compiled
 from typing import Final
 
 from cdc_pipeline.errors import SchemaError
@@ -12,9 +10,10 @@ from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
 from cdc_pipeline.pipeline.routes import Routes
-from cdc_pipeline.schema.types import check_column_names, quoted_table
+from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
 from cdc_pipeline.sink.mode_columns import keeps_every_change
 from cdc_pipeline.source.commit_locks import CommitLocks, LocksUnseenError
+from cdc_pipeline.table_names import split_table_name
 
 # They keep nothing when a transaction is rolled back, or nothing at all.
 _TRANSACTIONAL: Final = frozenset({"INNODB", "NDBCLUSTER", "ROCKSDB", "TOKUDB"})
@@ -26,8 +25,8 @@ def _matching(context: Context) -> Iterator[Told]:
     include, account = context.config.tables.include, context.server.account
     names = [table.name for table in context.tables if table.has_rows]
     if not names:
-        databases = sorted({pattern.partition(".")[0] for pattern in include})
-        places = [f"{quoted_table(name)}.*" if not set("*?[") & set(name) else "*.*" for name in databases]
+        databases = sorted({pattern.exact_schema or "" for pattern in context.included})
+        places = [f"{quoted_name(name)}.*" if name else "*.*" for name in databases]
         yield error(
             "no table is captured: none that this account can see matches",
             expected=f"a table that matches {listed(list(include))}",
@@ -36,20 +35,7 @@ def _matching(context: Context) -> Iterator[Told]:
             + " or correct tables.include",
         )
         return
-    unmatched = [pattern for pattern in include if not _any_matches(pattern, names)]
-    if unmatched:
-        yield warning(
-            "patterns under tables.include match no table that this account can see",
-            expected="a table for each",
-            got=listed(unmatched),
-            mend="correct them, create the tables, or GRANT SELECT on them",
-        )
     yield ok(f"{len(names)} table{'s are' if len(names) != 1 else ' is'} captured: {listed(names)}")
-
-
-def _any_matches(pattern: str, names: Sequence[str]) -> bool:
-    match = compiled(translate(pattern)).match
-    return any(match(name) for name in names)
 
 
 def _not_tables(context: Context) -> Iterator[Told]:
@@ -89,7 +75,7 @@ def _columns(context: Context) -> Iterator[Told]:
                 f"{table.name} has a column in a charset that is not known: it will be suspended",
                 expected="a charset that can be decoded, such as utf8mb4",
                 got=f"{column.name} {column.type_text} CHARACTER SET {column.charset}",
-                mend=f"ALTER TABLE {quoted_table(table.name)} MODIFY {quoted_table(column.name)} ... "
+                mend=f"ALTER TABLE {quoted_table(table.name)} MODIFY {quoted_name(column.name)} ... "
                 "CHARACTER SET utf8mb4;",
             )
         try:
@@ -118,7 +104,7 @@ def _keys(context: Context) -> Iterator[Told]:
     routes = Routes(context.config)
     keyless = [table for table in context.tables_with_rows if not table.has_key]
     for table in keyless:
-        for route in routes.of(*table.name.split(".", 1)):
+        for route in routes.of(*split_table_name(table.name)):
             rule = route.rule
             if rule.key or rule.mode == "changelog":
                 continue
@@ -151,7 +137,7 @@ def _exact_views(context: Context) -> Iterator[Told]:
         for table in context.tables_with_rows
         if any(
             keeps_every_change(route.rule.mode, route.rule.key or (("",) if table.has_key else ()))
-            for route in routes.of(*table.name.split(".", 1))
+            for route in routes.of(*split_table_name(table.name))
         )
     ]
     if names:

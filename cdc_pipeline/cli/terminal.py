@@ -1,0 +1,47 @@
+"""The one door to the terminal: what comes from outside is text there, and nothing else (K20).
+
+Rules:
+- A string is never markup: styles are given as `Text`. A table called ``[/x]`` is printed as that.
+- Before a text is laid out, `printable_lines` escapes what the terminal would obey or hide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Span, Text
+
+from cdc_pipeline.printable import printable, printable_lines
+
+
+class PlainConsole(Console):
+    """A console without markup, emoji codes and highlighting that shows control characters instead of sending them."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(markup=False, emoji=False, highlight=False, **settings)
+
+    def render_str(self, text: str, **settings: Any) -> Text:
+        # Before `Text` drops some of it.
+        return super().render_str(printable_lines(text), **settings)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        if isinstance(renderable, str):
+            renderable = self.render_str(renderable)
+        # Tables, panels and bars come back here with each text that they hold, before it is folded to its width.
+        return super().render(_shown(renderable) if isinstance(renderable, Text) else renderable, options)
+
+
+def _shown(text: Text) -> Text:
+    """The text with everything escaped that is not plainly visible; its styles stay."""
+    plain = text.plain
+    if printable_lines(plain) == plain:
+        return text
+    pieces = [one if one == "\n" else printable(one) for one in plain]
+    at = [0, *accumulate(map(len, pieces))]
+    shown = text.blank_copy("".join(pieces))
+    shown.spans = [Span(at[span.start], at[min(span.end, len(plain))], span.style) for span in text.spans]
+    return shown

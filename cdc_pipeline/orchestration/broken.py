@@ -1,0 +1,49 @@
+"""What Dagster shows of a source whose definitions cannot be made: the error, where the source would be (K20).
+
+Rules:
+- The asset has the cursor's key and the job the capture's name, so that a schedule of the project's own, and a person
+  who looks for the source, meet the error. Running them fails with it; nothing else of the source is there.
+- The error is the one of the load: to load the definitions again is to try again.
+"""
+
+# No postponed annotations in this module: Dagster looks at the step's own annotations, and refuses them as text.
+from pathlib import Path
+
+import dagster as dg
+
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.orchestration.names import identifier, markdown
+from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
+
+
+def build_broken(file: Path, error: Exception, *, translator: CdcTranslator) -> dg.Definitions:
+    """Return an asset and a job that name what is wrong with the source of `file`, and fail with it."""
+    source = identifier(file.stem)
+    text = str(error) if isinstance(error, CdcError) else f"{type(error).__name__}: {error}"
+    description = f"**The definitions of {markdown(str(file))} cannot be made:**\n\n{markdown(text)}"
+    key = translator.cursor_key(source)
+    spec = dg.AssetSpec(
+        key,
+        description=description,
+        group_name=translator.group_name(source),
+        kinds={"cdc"},
+        tags={SOURCE_TAG: source, ROLE_TAG: "broken"},
+        skippable=True,
+    )
+
+    @dg.op(name=f"broken_{source}", description=description, out={"cursor": dg.Out(dg.Nothing, is_required=False)})
+    def broken_step() -> None:
+        raise dg.Failure(
+            description=f"{text}\n  then: reload the code location, so that the definitions are made again",
+            allow_retries=False,
+        )
+
+    asset = dg.AssetsDefinition(node_def=broken_step, keys_by_output_name={"cursor": key}, specs=[spec])
+    job = dg.define_asset_job(
+        translator.job_name(source),
+        selection=dg.AssetSelection.assets(asset),
+        description=description,
+        executor_def=dg.in_process_executor,
+        tags={SOURCE_TAG: source},
+    )
+    return dg.Definitions(assets=[asset], jobs=[job])

@@ -1,0 +1,36 @@
+"""Text from outside as a person may safely be shown it (K20).
+
+Rules:
+- What a terminal or a page would obey or hide is shown as an escape: control characters (ESC too), directions of
+  writing, characters of no width, separators of lines and odd blanks. Letters of all scripts stay.
+- Documents for programs (``--json``, records) never go through here: they are exact.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+# Characters that Python calls printable and that have no width by themselves: fillers and variation selectors.
+_HIDDEN: Final = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+
+
+def printable(text: str) -> str:
+    """Return one line of text with everything that is not plainly visible escaped, as in ``\\x1b`` and ``\\u202e``."""
+    if text.isprintable() and (text.isascii() or not _HIDDEN.search(text)):
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def printable_lines(text: str) -> str:
+    """Return `text` line by line as `printable` does; only a line feed ends a line."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _shown(character: str) -> str:
+    if character.isprintable() and not _HIDDEN.match(character):
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

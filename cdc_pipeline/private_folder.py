@@ -1,0 +1,78 @@
+"""Folders that hold rows, or what is known of them, and that nobody but their owner may look into (K26).
+
+Rules:
+- A folder is made with mode 0700. One that is there already and open to everybody is closed; rights that were given to
+  a group stay.
+- Only what belongs to this user is changed. A link is never followed and never changed.
+- A folder in a place where others may write (the system's temporary files) is taken only if it, and what it stands in,
+  cannot be theirs: a link, or a folder of another user, is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+_SYSTEM_USER: Final = 0
+
+
+class NotOursError(OSError):
+    """A folder is a link, belongs to another user, or stands where another user could replace it."""
+
+
+def make_private(path: Path) -> None:
+    """Make the folder at `path` and those above it; take the rights of everybody else from one that is this user's.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and found.st_mode & 0o007:
+            path.chmod(0o700)
+
+
+def take_private(path: Path) -> None:
+    """Make the folder at `path` private, after a look at who could read or replace it.
+
+    Raises:
+        NotOursError: it is a link, belongs to another user, or stands in a folder that another user could change.
+        OSError: it cannot be made.
+    """
+    if not os.path.lexists(path.parent):
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+    _check_parent(path.parent)
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    # What is looked at is what was opened: the name may lead elsewhere a moment later.
+    try:
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if path.is_symlink():
+            raise NotOursError(f"{path} is a link") from None
+        raise error from None
+    try:
+        owner = os.fstat(folder).st_uid
+        if owner != os.geteuid():  # whoever owns it could read what root writes there
+            raise NotOursError(f"{path} belongs to user {owner}")
+        os.fchmod(folder, 0o700)
+    finally:
+        os.close(folder)
+
+
+def _check_parent(parent: Path) -> None:
+    ours = (os.geteuid(), _SYSTEM_USER)
+    for what, found in (("", parent.lstat()), ("what it leads to, ", parent.stat())):
+        if found.st_uid not in ours:
+            raise NotOursError(f"{what}{parent} belongs to user {found.st_uid}")
+    if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:
+        raise NotOursError(f"{parent} may be changed by other users")

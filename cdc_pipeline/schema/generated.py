@@ -1,0 +1,103 @@
+"""What the generated columns of a table are computed from, and which DDL may therefore change their values (K23).
+
+Rules:
+- A server computes generated columns again when a column of their expression changes, and says nothing of it in the
+  log. What the new values are is the server's to compute: such a statement needs a re-load.
+- A name counts as a column of an expression if it stands anywhere in its text, in a literal too. A name that can be
+  written in several ways (quotes, other scripts) counts in every expression.
+- STORED values are computed again by any ALTER TABLE that copies the table, in that statement's session. Only what is
+  made of functions that ask nothing but their arguments is the same afterwards (`is_steady`).
+- Expressions may hold secrets: only the names of columns are kept.
+
+Source: MySQL 9.7 manual, 15.1.24.8 (generated columns), 15.1.11; MariaDB 10.11, "Generated (Virtual and
+Persistent/Stored) Columns"; what both servers do was tried.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cdc_pipeline.binlog.table_schema import Column, Kind
+
+_WORD: Final = re.compile(r"[\w$]+")
+_PLAIN_NAME: Final = re.compile(r"[\w$]+", re.ASCII)
+_STEADY_WORDS: Final = frozenset(
+    {"and", "or", "not", "xor", "is", "null", "true", "false", "in", "between", "like", "div", "mod", "case",
+     "when", "then", "else", "end", "if", "ifnull", "nullif", "coalesce", "concat", "length", "octet_length",
+     "char_length", "character_length", "bit_length", "left", "right", "substr", "substring", "mid", "lower",
+     "lcase", "upper", "ucase", "trim", "ltrim", "rtrim", "leading", "trailing", "both", "from", "reverse",
+     "replace", "instr", "locate", "hex", "crc32", "md5", "sha", "sha1", "sha2", "abs", "sign", "floor", "ceil",
+     "ceiling", "greatest", "least", "isnull", "json_extract", "json_unquote", "json_value", "json_length",
+     "json_valid", "utf8mb4", "_utf8mb4", "utf8mb3", "_utf8mb3", "latin1", "_latin1"}
+)  # fmt: skip
+# A division rounds by div_precision_increment.
+_UNSTEADY_MARKS: Final = re.compile(r"/(?!\*)|@")
+# Kinds whose values look the same to every expression if kind, sign and sizes are the same. Not there: texts, whose
+# collation decides comparisons; unsigned numbers, which ZEROFILL pads; FLOAT(m,d); bytes, whose declared type shows.
+_SIGNED: Final = frozenset({Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64, Kind.DECIMAL})
+_SHOWN_BY_SIZE: Final = frozenset({Kind.BIT, Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME, Kind.JSON})
+
+
+@dataclass(frozen=True, slots=True)
+class GeneratedColumn:
+    """One generated column.
+
+    Attributes:
+        bases: names of the columns that its expression may name, in lower case.
+        is_steady: a DDL that changes none of them leaves its values as they are.
+    """
+
+    name: str
+    bases: tuple[str, ...]
+    is_steady: bool
+
+
+def generated_column(name: str, expression: str, columns: Collection[Column], *, is_stored: bool) -> GeneratedColumn:
+    """Return what is to be known of a generated column of a table.
+
+    Args:
+        expression: its text, as a statement or the catalog has it.
+        columns: all columns of the table.
+    """
+    words = {word.lower() for word in _WORD.findall(expression)}
+    bases = [column for column in columns if column.name.lower() != name.lower() and _may_name(words, column.name)]
+    known = _STEADY_WORDS | {base.name.lower() for base in bases}
+    is_steady = "default" not in words and (
+        not is_stored
+        or (
+            all(word in known or word.isdecimal() for word in words)
+            and not _UNSTEADY_MARKS.search(expression)
+            and all(base.kind is not Kind.TIMESTAMP for base in bases)
+        )
+    )
+    return GeneratedColumn(name, tuple(base.name.lower() for base in bases), is_steady)
+
+
+def _may_name(words: Collection[str], name: str) -> bool:
+    return name.lower() in words or not _PLAIN_NAME.fullmatch(name)
+
+
+def renamed(generated: Iterable[GeneratedColumn], names: Mapping[str, str]) -> tuple[GeneratedColumn, ...]:
+    """Return generated columns after a renaming. `names`: new name by the old one in lower case."""
+    return tuple(
+        replace(
+            column,
+            name=names.get(column.name.lower(), column.name),
+            bases=tuple(names.get(base, base).lower() for base in column.bases),
+        )
+        for column in generated
+    )
+
+
+def looks_the_same(old: Column, new: Column) -> bool:
+    """Return whether every expression gives the same for a column's values after its definition became `new`."""
+    if old.kind is not new.kind or not (
+        old.kind in _SHOWN_BY_SIZE or (old.kind in _SIGNED and not (old.unsigned or new.unsigned))
+    ):
+        return False
+    return (old.precision, old.scale, old.bits) == (new.precision, new.scale, new.bits) and (
+        old.fraction_digits == new.fraction_digits >= 0
+    )

@@ -1,0 +1,87 @@
+"""K20 on the terminal: names and values are shown, and are never markup, links or controls (F22)."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.panel import Panel
+from rich.text import Text
+
+from cdc_pipeline.cli.output import json_escaped, styled, table
+from cdc_pipeline.cli.progress import Bars
+from cdc_pipeline.cli.terminal import PlainConsole
+from cdc_pipeline.printable import printable
+
+HOSTILE = "[/x] [link=http://h]a[/link] :smile: " + (
+    "\x1b[31mred\x1b]8;;http://h\x07 \x9b2J \u202egnp.exe \u2066 \u200b \u2028 \r \x00"
+)
+SHOWN = "[/x] [link=http://h]a[/link] :smile: " + (
+    r"\x1b[31mred\x1b]8;;http://h\x07 \x9b2J \u202egnp.exe \u2066 \u200b \u2028 \x0d \x00"
+)
+
+
+def printed(*renderables: object, width: int = 300, colors: bool = False) -> str:
+    stream = io.StringIO()
+    console = PlainConsole(file=stream, width=width, force_terminal=colors)
+    for renderable in renderables:
+        console.print(renderable)
+    return stream.getvalue()
+
+
+def test_k20_hostile_text_is_shown_wherever_it_stands() -> None:
+    """K20: as a string, a styled text, a cell, a column's name, a title, and in a panel."""
+    rows = table(HOSTILE, HOSTILE)
+    rows.add_row(HOSTILE)
+    for renderable in (HOSTILE, styled(HOSTILE), styled((HOSTILE, "bold")), rows, Panel(styled(HOSTILE))):
+        text = printed(renderable)
+        assert SHOWN in text
+        assert printable(text.replace("\n", "")) == text.replace("\n", "")
+
+
+def test_k20_styles_stay_and_nothing_else_is_sent() -> None:
+    """K20: what the console sends of its own accord is its colours alone."""
+    text = printed(Text.assemble(("a\x1b[5m", "bold"), "b"), colors=True)
+    assert text == "\x1b[1ma\\x1b[5m\x1b[0mb\n"
+
+
+def test_k20_an_escaped_cell_is_folded_and_not_cut() -> None:
+    """K20: escapes are made before the layout."""
+    rows = table("", "name")
+    rows.add_row("\x1b" * 30)
+    assert "".join(printed(rows, width=40).split()).count("\\x1b") == 30
+
+
+def test_k20_progress_takes_names_as_they_are() -> None:
+    """K20: a table called [/x] ended the command by a MarkupError."""
+    stream = io.StringIO()
+    bars = Bars(stream)
+    bars._progress.add_task("[/x]", total=None, counts="[/y]")
+    assert "[/x]" in printed(bars._progress.get_renderable())
+
+
+@given(st.text())
+def test_k20_json_is_exact_and_holds_nothing_to_obey(text: str) -> None:
+    """K20: escapes of JSON's own, so that a program reads the same document."""
+    line = json_escaped(json.dumps({"name": text}, ensure_ascii=False))
+    assert json.loads(line) == {"name": text}
+    assert printable(line) == line
+
+
+@given(st.text())
+def test_k20_what_is_shown_is_printable_and_letters_stay(text: str) -> None:
+    """K20: escapes once, and letters of all scripts stay."""
+    assert printable(printable(text)) == printable(text)
+    assert printable(text).isprintable()
+    assert printable("größe 订单 заказы e\u0301") == "größe 订单 заказы e\u0301"
+
+
+@pytest.mark.parametrize(
+    "hidden", ["\u200d", "\ufeff", "\u3164", "\ufe0f", "\u00ad", "\u00a0", "\x7f", "\x85", "\U000e0041"]
+)
+def test_k20_what_has_no_width_is_shown(hidden: str) -> None:
+    """K20: two names that look alike are told apart."""
+    assert printable(f"a{hidden}b") == f"a{hidden.encode('unicode_escape').decode()}b"
