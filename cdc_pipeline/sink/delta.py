@@ -229,12 +229,7 @@ class DeltaSink:
             return self.read_cut(number)
         previous = self.read_cut(number - 1) if number > 1 else None
         failing = dict(given_up or {})
-        with time_limit(self._config.batch_timeout_s, self.spark.cancel) as is_late:
-            logs, failures, merged = self._apply(record, without=failing)
-        if is_late():
-            for failure in failures.values():
-                if isinstance(failure, MergeError):
-                    failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
+        logs, failures, merged = self._apply(record, without=failing)
         failures |= self._make_durable(record, previous, logs)
         self._on_joint("before_cut")
         unregistered = self._register(record, logs)
@@ -323,7 +318,10 @@ class DeltaSink:
         merged = False
         session = self.spark.session()
         properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
-        with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
+        with (
+            time_limit(self._config.batch_timeout_s, self.spark.cancel) as is_late,
+            ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads,
+        ):
             fixed = self._config.spark.settings
             running = {
                 threads.submit(
@@ -347,6 +345,10 @@ class DeltaSink:
                 logs[table] = done.result()  # raises what ends the process
                 merged = True
                 self._on_joint("between_merges")
+        if is_late():
+            for failure in failures.values():
+                if isinstance(failure, MergeError):
+                    failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
         return logs, failures, merged
 
     def _make_durable(
