@@ -27,7 +27,6 @@ _AHEAD: Final = _WAYS + "test_k22_a_cursor_ahead_of_the_lake_is_rebuilt"
 # Where a command is named: file and place in it -> the test that tries it from there.
 TRIED: Final[dict[str, str]] = {
     "config.py::ConfigMistakes.__init__": _LISTS,
-    "orchestration/definitions.py::load_configs": _LISTS,
     "orchestration/execute.py::LoadedSource.keys_of": _LISTS,
     "orchestration/execute.py::load_source": _LISTS,
     "pipeline/backfill_lake.py::checked_tables": _LISTS,
@@ -51,6 +50,9 @@ TRIED: Final[dict[str, str]] = {
     "position/cursor.py::CursorGuard.check_write": (
         "cursors/test_command.py::test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees"
     ),
+    "position/same_log.py::begin_again": (
+        "pipeline/test_same_log.py::test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again"
+    ),
     "sink/cuts.py::_not_found": _LISTS,
     "sink/cuts.py::source_of": _LISTS,
     "sink/state.py::_way_out": (
@@ -70,6 +72,8 @@ SEEN: Final[dict[str, str]] = {
     "pipeline/load_main.py::MainLake._locked": "a run: there is no cursor yet",
     "pipeline/load_main.py::MainLake.capture": "a run: there is no cursor yet",
     "pipeline/repair.py::_Repair._check_targets": "a load, from a state that stops no run",
+    "pipeline/targets.py::Targets._arrive": "a load of a suspended table, as `way_out` names it too",
+    "pipeline/unmatched.py::nothing_matched": "a load that may follow when the pattern is right",
     "pipeline/verify.py::_Verification._names": "a list",
     "pipeline/verify.py::_Verification._reason": "a note of a report",
     "pipeline/verify.py::_Verification._why_not": "a note of a report",
@@ -77,6 +81,7 @@ SEEN: Final[dict[str, str]] = {
     "pipeline/verify_repair.py::apply_repair": "a load, from a state that stops no run",
     "position/gtid_errors.py::set_error": "a look at a journal",
     "schema/types.py::delta_type": "a look at a journal",
+    "sink/spark.py::SparkProvider._start": "an examination",
 }
 
 
