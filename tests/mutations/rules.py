@@ -322,7 +322,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K16", "one writer puts a number", "sink/storage.py",
-        "                os.link(temporary, path)\n", "                os.replace(temporary, path)\n                temporary.touch()\n",
+        "                    os.link(temporary, path)\n                except FileEx", "                    os.replace(temporary, path)\n                    temporary.touch()\n                except FileEx",
         "sink/test_lake.py::test_k16_of_many_writers_one_puts_its_file",
     ),
     Mutation(
