@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cdc_pipeline.printable import printable_lines
+
 
 class CdcError(Exception):
     """Root of all errors of this project.
@@ -87,7 +89,7 @@ class CdcError(Exception):
             lines.append(f"  got: {self.got}")
         if self.next_step is not None:
             lines.append(f"  next step: {self.next_step}")
-        return "\n".join(lines)
+        return printable_lines("\n".join(lines))  # logs and Dagster's pages show it, too
 
 
 # -- configuration and machine --------------------------------------------------------------------------------------

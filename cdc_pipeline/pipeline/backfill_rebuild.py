@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -349,7 +350,7 @@ class _Rebuild:
                 table=name,
                 expected=f"the table's creation behind {low}",
                 next_step=f"load it from the server's rows: `cdc-pipeline snapshot {self._config.name} --table "
-                f"{chosen.sources[0]}`; or add older journals with --archive",
+                f"{quote(chosen.sources[0])}`; or add older journals with --archive",
             )
         if side.left:
             folder.remove()

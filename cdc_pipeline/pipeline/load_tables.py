@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError
@@ -106,7 +107,7 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
 
 def load_command(source: str, table: str) -> str:
     """What a person types to load a table."""
-    return f"cdc-pipeline snapshot {source} --table {table}"
+    return f"cdc-pipeline snapshot {source} --table {quote(table)}"
 
 
 def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None) -> Chosen:

@@ -41,7 +41,7 @@ from cdc_pipeline.sink.power_cut import is_trusted, undo_unsynced
 from cdc_pipeline.sink.retention import differing_properties, prune_cuts
 from cdc_pipeline.sink.row_count import log_files
 from cdc_pipeline.sink.spark import SparkProvider, new_session
-from cdc_pipeline.sink.sql import table_at, text_literal
+from cdc_pipeline.sink.sql import properties_sql, table_at
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.table_shape import TableShape, table_shape
 from cdc_pipeline.sink.tables import check_owner
@@ -258,7 +258,7 @@ def _work(
 
 
 def _set_properties(paths: LakePaths, session: SparkSession, table: str, due: _Due, lock_wait_s: float) -> None:
-    settings = ", ".join(f"{text_literal(name)} = {text_literal(text)}" for name, text in due.properties.items())
+    settings = properties_sql(due.properties)
     with _writer_lock(paths, lock_wait_s):
         session.conf.set(_NOTE, maintenance_note(due.app_id))
         try:

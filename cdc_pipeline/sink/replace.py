@@ -51,7 +51,7 @@ from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.replaced_metadata import mapping_mode, replaced_metadata
 from cdc_pipeline.sink.replaced_rows import replaced_rows
 from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
-from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.sink.sql import properties_sql, table_at
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.tables import check_owner
 from cdc_pipeline.sink.transactions import MERGE_STEP, transaction_version
@@ -167,7 +167,7 @@ def _map_columns(session: SparkSession, path: Path) -> None:
     session.conf.set(_NOTE, maintenance_note(there.app_id if there is not None else ""))
     try:
         name, value = PROPERTIES["columnMapping"]
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
     finally:
         session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
 

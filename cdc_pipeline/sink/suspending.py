@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Final
 
 from cdc_pipeline import errors
@@ -79,7 +80,7 @@ def is_retryable(suspended: Suspension) -> bool:
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """What a person can do, on one line."""
-    anew = f"to load it anew: `cdc-pipeline snapshot {source} --table {table}`"
+    anew = f"to load it anew: `cdc-pipeline snapshot {source} --table {quote(table)}`"
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
     if suspended.needs_reload:
         return f"{own}catching up cannot mend it; {anew}"

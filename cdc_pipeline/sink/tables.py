@@ -20,7 +20,7 @@ from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
 from cdc_pipeline.sink.shape import check_expressions, placement_sql
-from cdc_pipeline.sink.sql import quoted, table_at, text_literal
+from cdc_pipeline.sink.sql import properties_sql, quoted, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ def create_table(
     check_expressions(session, target)
     columns = [*target.columns, *cdc_columns(target.mode, target.columns, target.key)]
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
-    settings = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
+    settings = properties_sql(properties)
     if not replaced:
         session.sql(
             f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} TBLPROPERTIES ({settings})"
