@@ -202,7 +202,7 @@ class RecordedContent(_Plain):
         version: of that Delta table.
         app_id: its transaction application id.
         rows: living rows; -1 unknown.
-        files, size_bytes: of its data files.
+        files, size_bytes: of its data files; -1 files: not looked at, since the version tells them.
         seq: the place that the side table's first rows tell of, as text (K1): what a load has read has this seq, but
             for ordinals and image; "" where nothing of the old rows is kept.
         ts_us: time of that place at the source; -1 unknown.

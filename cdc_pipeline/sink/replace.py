@@ -134,7 +134,7 @@ def replace_content(
     if refused:
         rows = side.frame()
         if old is not None and keeps_anything(target):
-            settings.large_batch(target.content.size_bytes)
+            settings.large_batch(side.size_bytes)
             made_of = target.model_copy(update={"columns": target.columns_before or target.columns})
             rows = replaced_rows(session, record, made_of, rows, commit.frame())
     metadata = replaced_metadata(
@@ -149,7 +149,7 @@ def replace_content(
     commit.take_over(metadata, side)
     if rows is not None:
         commit.remove_all()
-        settings.large_batch(target.content.size_bytes)
+        settings.large_batch(side.size_bytes)
         commit.append(rows)
         settings.small_batch()
     else:
@@ -228,6 +228,7 @@ class SideTable:
     Attributes:
         metadata: the log's own words for it.
         files: likewise, of each active file, with its statistics.
+        size_bytes: of these files.
 
     Raises:
         StagingError: it is not there, or not as recorded.
@@ -249,8 +250,9 @@ class SideTable:
         )
         self.metadata: dict[str, Any] = json.loads(self.snapshot.metadata().json())["metaData"]
         self.files: list[dict[str, Any]] = [json.loads(add.json())["add"] for add in self.snapshot.allFiles().collect()]
-        found = (len(self.files), sum(int(file["size"]) for file in self.files))
-        if found != (content.files, content.size_bytes):
+        self.size_bytes = sum(int(file["size"]) for file in self.files)
+        found = (len(self.files), self.size_bytes)
+        if content.files >= 0 and found != (content.files, content.size_bytes):
             raise self._differs(f"{found[0]} files of {found[1]} bytes")
 
     @property

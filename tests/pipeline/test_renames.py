@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,10 @@ from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.content import carried_content
 from cdc_pipeline.sink.delta import _cut_of
 from cdc_pipeline.sink.given import given_after
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import (
     BatchRecord,
     Cut,
@@ -343,6 +346,15 @@ def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> Non
     loaded = target.model_copy(update={"content": content.model_copy(update={"renamed_from": ""})})
     cut = _cut_of(record.model_copy(update={"targets": (loaded,)}), previous, {}, {"d.b": MergeError("it failed")})
     assert cut.cursor.targets["d.b"] == before  # a load that fails leaves the target as it was
+
+
+def test_k28_a_record_names_table_and_version_of_the_rows_and_looks_at_nothing(tmp_path: Path) -> None:
+    """No table's log can keep a batch from being recorded."""
+    paths = LakePaths(tmp_path, "bank")
+    content = carried_content(paths, "d.a", None, app_id="app", version=7, keeps_rows=True)
+    assert (content.path, content.version, content.app_id) == ("d/a", 7, "app")
+    assert (content.files, content.renamed_from, content.keeps_rows) == (-1, "d.a", True)
+    assert RecordedContent.model_validate_json(content.model_dump_json()) == content
 
 
 def test_k28_a_changelog_takes_what_is_known_of_added_columns_along() -> None:
