@@ -196,10 +196,10 @@ def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
             break
         text, cause = str(cause.toString()), cause.getCause()
     lines = (text or f"{type(error).__name__}: {error}").strip().splitlines()
-    found = lines[0][:_CAUSE_CHARACTERS_MAX]
+    found = _URL_PASSWORD.sub("://***@", lines[0])
     for secret in hidden:
         found = found.replace(secret, "***") if secret else found
-    return _URL_PASSWORD.sub("://***@", found)
+    return found[:_CAUSE_CHARACTERS_MAX]
 
 
 def _forget_dead_jvm() -> bool:
