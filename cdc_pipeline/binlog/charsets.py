@@ -118,10 +118,10 @@ def decode_text(raw: bytes, charset: str, *, is_mariadb: bool = False) -> str:
         if state[0] != VALID:
             raise ValueError("a code that the charset does not have")
         return out[:end].tobytes().decode("utf-8")
-    except ValueError as error:
+    except ValueError:
         raise UnrepresentableValueError(
             f"bytes are not valid {charset}",
             expected=f"text in {charset}",
-            got=raw[:64].hex(),
+            got=f"{len(raw)} bytes that are not",
             next_step="mend the value at the source, or convert the column's charset",
-        ) from error
+        ) from None

@@ -29,7 +29,7 @@ from cdc_pipeline.config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink import state
-from cdc_pipeline.sink.catalog import register
+from cdc_pipeline.sink.catalog import register_all
 from cdc_pipeline.sink.conflicts import TRIES, is_conflict
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, maintenance_note, read_commit_lines, read_table_log
 from cdc_pipeline.sink.durability import Commits, make_durable
@@ -166,7 +166,7 @@ def maintain(
             replace_file(paths.state / "maintenance.json", memory.model_dump_json(indent=1).encode())
         report.cuts_removed = prune_cuts(paths, retention=config.cut_retention)
         if config.catalog is not None:
-            register(provider.session(), paths, config.catalog, sorted(tables or cut.tables))
+            register_all(provider.session(), paths, config.catalog, sorted(tables or cut.tables))
     report.spark_started = provider.started
     if spark is None:
         provider.stop()

@@ -106,6 +106,12 @@ class RawFile(StagedFile):
     epoch: int  # K1
 
 
+class QuarantineFile(StagedFile):
+    """Rows of one source table that could not be applied."""
+
+    table: str = ""  # "" in records of earlier versions
+
+
 class QuarantineMark(_Plain):
     """What became of one quarantined row (`sink/quarantine.py`)."""
 
@@ -294,7 +300,7 @@ class BatchRecord(_Plain):
     start_offset: int = 4
     start_gtid_set: str = ""
     start_journal_created_s: int = 0
-    quarantine: tuple[StagedFile, ...] = ()  # rows that could not be applied (`sink/quarantine.py`)
+    quarantine: tuple[QuarantineFile, ...] = ()  # rows that could not be applied (`sink/quarantine.py`)
     quarantine_marks: tuple[QuarantineMark, ...] = ()
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()

@@ -31,11 +31,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc_pipeline.errors import LakeStateError, StagingError
+from cdc_pipeline.errors import StagingError
 from cdc_pipeline.sink.cuts import files_of
 from cdc_pipeline.sink.delta_commit import TableCommit
 from cdc_pipeline.sink.delta_log import (
-    LOG_FOLDER,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     TableLog,
@@ -43,7 +42,8 @@ from cdc_pipeline.sink.delta_log import (
     read_table_log,
 )
 from cdc_pipeline.sink.features import PROPERTIES
-from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths
+from cdc_pipeline.sink.half_made import clear_half_made
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.object_path import is_object
@@ -289,17 +289,9 @@ class SideTable:
 
     def _check_place(self, folder: Path) -> None:
         """A folder without a table may hold nothing but names that an earlier try gave."""
-        if (folder / LOG_FOLDER).is_dir():
-            return
-        ours = {at.relative_to(self._path).parts[0] for file in self.files for at in self._files_of(file)}
-        others = sorted({at.name for at in folder.iterdir() if not at.name.startswith(TEMPORARY_PREFIX)} - ours)
-        if others:
-            raise LakeStateError(
-                f"the folder of a new table is not empty and holds no Delta table: {folder}",
-                table=self._table,
-                got=", ".join(others[:5]),
-                next_step="move what is there away, or choose another sink.lake_path",
-            )
+        if read_table_log(folder) is None:
+            ours = {at.relative_to(self._path).parts[0] for file in self.files for at in self._files_of(file)}
+            clear_half_made(folder, table=self._table, known=ours)
 
     def frame(self) -> DataFrame:
         """Its rows."""

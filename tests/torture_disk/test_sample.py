@@ -24,4 +24,10 @@ def test_k21_a_run_in_which_one_call_fails_is_gone_on_with(tmp_path: Path, part:
 
 def test_k21_a_power_cut_at_any_joint_loses_nothing(tmp_path: Path) -> None:
     """And at each cut the disk has what it names."""
-    _nothing_found(tmp_path, "power", cases=15)
+    _nothing_found(tmp_path, "power", cases=10, stride=3)
+
+
+@pytest.mark.spark
+def test_k21_of_what_spark_writes_a_power_cut_takes_nothing_that_a_cut_names(tmp_path: Path) -> None:
+    """The shim sees the JVM's calls: log files, data files, deletion vectors, Hadoop's checksum files, folders."""
+    _nothing_found(tmp_path, "power", cases=2, stride=16, spark=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,6 +32,7 @@ def main() -> int:
     options = parser.parse_args()
     flavors: list[Flavor] = [options.flavor] if options.flavor else ["mysql", "mariadb"]
     started = time.monotonic()
+    told = Counter[str]()
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
     with Progress(*columns, console=Console(stderr=True)) as progress, ThreadPoolExecutor(len(flavors)) as pool:
 
@@ -41,8 +43,12 @@ def main() -> int:
                 campaign = Campaign(server, "d", seed=options.seed, types=options.types, engine=options.engine)
                 for _ in campaign.run():
                     progress.advance(task)
+                    while told[flavor] < len(campaign.report.findings):
+                        line = f"{flavor}: {campaign.report.findings[told[flavor]]}"
+                        progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                        told[flavor] += 1
                 for _ in campaign.run_charsets():
-                    pass
+                    progress.update(task, description=f"{flavor}, charsets")
             return campaign.report
 
         reports = dict(zip(flavors, pool.map(play, flavors), strict=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Final
 
 from cdc_pipeline.errors import LakeStateError
@@ -56,7 +57,7 @@ def _cursor(context: Context) -> Iterator[Told]:
     if needed is not None and needed.consumer != "cursor":
         yield note(
             f"the log is needed from {needed} on, by {needed.consumer}, and not only from the cursor on",
-            mend=f"cdc-pipeline run {name} --table {needed.consumer}",
+            mend=f"cdc-pipeline run {name} --table {quote(needed.consumer)}",
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Final
 
 from cdc_pipeline.errors import SchemaError
@@ -246,7 +247,7 @@ def _partial(context: Context) -> Iterator[Told]:
 
 def _load(source: str, names: Sequence[str]) -> str:
     """The command that loads tables; without names it loads all that need it."""
-    named = "" if len(names) > _NAMED_MAX else "".join(f" --table {name}" for name in names)
+    named = "" if len(names) > _NAMED_MAX else "".join(f" --table {quote(name)}" for name in names)
     return f"cdc-pipeline snapshot {source}{named}"
 
 
