@@ -70,6 +70,11 @@ torture-secrets: setup ## passwords, salts, masked values and literals through e
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.torture_secrets --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-names
+torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.torture_names --seed $(SEED) $(TORTURE_ARGS)
+
 .PHONY: readers
 readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT
 	@$(BIN)/python -m tests.servers.install mysql

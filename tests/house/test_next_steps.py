@@ -64,7 +64,7 @@ TRIED: Final[dict[str, str]] = {
 
 # Where none tries it from there, with the reason.
 SEEN: Final[dict[str, str]] = {
-    "orchestration/cursor_job.py::execute_cursor_change.job": "a description",
+    "orchestration/cursor_job.py::": "a description",
     "orchestration/cursor_store.py::DagsterCursorStore.write": "only code meets it, outside of a run",
     "pipeline/backfill_rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
     "pipeline/cursor_change.py::apply_rebuild": "a look at the cursor",

@@ -98,8 +98,8 @@ def test_a_rule_names_the_parts_of_its_target() -> None:
 def test_k20_names_are_split_and_joined_in_one_place() -> None:
     """K20: whoever splits a name at its first dot by himself takes a dotted schema for another one."""
     joins = re.compile(
-        r"""\.split\("\.", 1\)|f"\{[^}"]*(?:database|schema)\}\.\{[^}"]*(?:table|name)\}\""""
-        r"""|"\.".join\((?:table|name)s?\)"""
+        r"""\.split\("\.", 1\)|"\.".join\((?:table|name)s?\)"""
+        r"""|f"\{[^}"]*(?:database|schema)\}\.\{[^}"]*(?:table|name)\}\""""
     )
     package = Path(__file__).resolve().parents[2] / "cdc_pipeline"
     found = [
