@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cdc_pipeline.schema.steps import AddColumn, CheckRows, DropColumn, FillColumns, RenameColumn
+from cdc_pipeline.schema.steps import AddColumn, CheckRows, DropColumn, FillColumns, RenameColumn, Step
 from tests.servers import Server
 from tests.torture_values.campaign import Campaign
 from tests.torture_values.lake import Stopped, after, alike
@@ -36,7 +36,7 @@ def test_k23_the_twin_of_the_steps_reads_them_as_spark_does() -> None:
     assert after(None, [check]) is None
     with pytest.raises(Stopped, match="cut"):
         after("äb€", [check])
-    converted = [
+    converted: list[Step] = [
         AddColumn(name="c__converted", delta_type="decimal(2,1)"),
         FillColumns(values=(("c__converted", "decimal(2,1)", "round(`c`, 1)"),)),
         DropColumn(name="c"),
