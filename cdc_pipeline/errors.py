@@ -329,6 +329,16 @@ class MergeError(SinkError):
     retryable = True
 
 
+class LakeFullError(MergeError):
+    """A disk has no room, or takes no writes."""
+
+
+class TargetRefusedError(MergeError):
+    """Spark or Delta refuses what a batch does to one table; it would again."""
+
+    retryable = False
+
+
 class ConcurrentWriterError(MergeError):
     """Somebody else commits to a target's Delta table, again and again."""
 
@@ -341,6 +351,12 @@ class CatalogError(SinkError):
     """The session's catalog does not take a table (sink.catalog)."""
 
     retryable = True
+
+
+class CatalogNameError(CatalogError):
+    """The catalog has another table under the name that a table is to be registered by."""
+
+    retryable = False
 
 
 class CutNotFoundError(SinkError):

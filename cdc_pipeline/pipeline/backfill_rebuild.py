@@ -42,6 +42,7 @@ from cdc_pipeline.pipeline.load_state import (
     loads_lock,
     new_load_id,
     now_us,
+    remove_damaged,
 )
 from cdc_pipeline.pipeline.load_tables import Chosen, choose
 from cdc_pipeline.pipeline.parts import build_sink, build_source
@@ -168,6 +169,8 @@ class _Rebuild:
         cursor, cut = self._main.state()
         assert cursor is not None  # a capture leaves one
         with loads_lock(self._config):
+            if restart:
+                remove_damaged(self._config)
             self._tidy(cut)
         if not restart and self._is_done(cut, chosen):
             return RebuildReport(
