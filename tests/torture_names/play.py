@@ -81,7 +81,7 @@ class Play:
         self.commands = 0
         self._choose = random.Random(f"names {seed} {' '.join(classes)}")
         self._spark = spark
-        plain, odd = f"names_{seed}", identifier(f"s {TEXTS[classes[0]]}")
+        plain, odd = f"names_{seed}", identifier(f"s {TEXTS[classes[0]]}"[:40])
         self.tables = [Table((plain, identifier(TEXTS[name])), TEXTS[name]) for name in classes]
         self.tables.append(Table((odd, self.tables[0].name[1]), TEXTS[classes[0]]))
         self.schemas = (plain, odd)
