@@ -39,7 +39,7 @@ from cdc_pipeline.snapshot_config import SnapshotConfig as SnapshotConfig
 from cdc_pipeline.storage_config import LakeUri, check_lake_path
 from cdc_pipeline.target_config import Section, TargetRule, checked_patterns
 
-SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")  # it becomes a folder's name, with suffixes
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -294,7 +294,9 @@ class PipelineConfig(Section):
     @classmethod
     def _name(cls, value: str) -> str:
         if not SOURCE_NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is not a source name: letters, digits and _, starting with a letter")
+            raise ValueError(
+                f"{value!r} is not a source name: at most 100 letters, digits and _, starting with a letter"
+            )
         return value
 
     @model_validator(mode="after")
@@ -349,13 +351,14 @@ def load_config(file: Path) -> PipelineConfig:
     if not isinstance(document, dict):
         raise ConfigMistakes(file, [Mistake(path="(file)", message="expected a mapping with source, tables, sink ...")])
     mistakes: list[Mistake] = []
-    document = _substitute(document, (), mistakes)
+    used: dict[str, str] = {}
+    document = _substitute(document, (), mistakes, used)
     document["name"] = file.stem
     try:
         config = PipelineConfig.model_validate(document)
     except ValidationError as error:
         mistakes.extend(_mistakes(error, {m.path for m in mistakes}))
-        raise ConfigMistakes(file, mistakes) from None
+        raise ConfigMistakes(file, [_without(used, mistake) for mistake in mistakes]) from None
     if mistakes:
         raise ConfigMistakes(file, mistakes)
     config = _absolute_paths(config, file.resolve().parent)
@@ -371,12 +374,17 @@ def list_config_files(jobs_directory: Path) -> list[Path]:
     return sorted(jobs_directory.glob("*.yaml"))
 
 
-def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake]) -> Any:
+def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake], used: dict[str, str]) -> Any:
+    """The document with the variables' values in it; `used` gets each value with its variable's name."""
     if isinstance(node, dict):
-        return {key: _substitute(value, (*path, str(key)), mistakes) for key, value in node.items()}
+        return {key: _substitute(value, (*path, str(key)), mistakes, used) for key, value in node.items()}
     if isinstance(node, list):
-        return [_substitute(value, (*path, str(index)), mistakes) for index, value in enumerate(node)]
+        return [_substitute(value, (*path, str(index)), mistakes, used) for index, value in enumerate(node)]
     if isinstance(node, str):
+        if path and path[0] == "targets" and path[-1] in _RECORDED and _VARIABLE.search(node):
+            message = "an expression is recorded with every batch: nothing of the environment may be in it"
+            mistakes.append(Mistake(path=".".join(path), message=message))
+            return "true"
 
         def value_of(match: re.Match[str]) -> str:
             value = os.environ.get(match[1])
@@ -385,12 +393,23 @@ def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake]) -> An
                     Mistake(path=".".join(path), message=f"environment variable {match[1]} is not set; export it first")
                 )
                 return "unset"
+            used[value] = match[1]
             return value
 
         return _VARIABLE.sub(value_of, node)
     return node
 
 
+def _without(used: dict[str, str], mistake: Mistake) -> Mistake:
+    """A mistake whose words hold no value of a variable: any of them may be a secret (K26)."""
+    message = mistake.message
+    for value, name in used.items():
+        if value:
+            message = message.replace(repr(value)[1:-1], f"${{{name}}}").replace(value, f"${{{name}}}")
+    return Mistake(path=mistake.path, message=message)
+
+
+_RECORDED = {"filter", "expression"}
 _UNION_BRANCHES = {
     "live", "archive", "PositionConfig", "TimeConfig", "GtidConfig", "TransactionsBoundConfig", "GtidBoundConfig",
     "TimeBoundConfig", "BytesBoundConfig", "SecondsBoundConfig",

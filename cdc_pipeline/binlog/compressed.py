@@ -251,14 +251,13 @@ def _damaged(chunk: Chunk, row: int, what: str, unpacked_bytes: int, got: object
 
 def _wrong_fields(chunk: Chunk, row: int, status: PackedStatus) -> DamagedJournalError:
     what, expected = _WRONG[status]
-    start, length = int(chunk.events["start"][row]), int(chunk.events["event_length"][row])
-    body = chunk.data[start + HEADER_BYTES : start + min(length, HEADER_BYTES + 64)]
+    length = int(chunk.events["event_length"][row])
     return DamagedJournalError(
         f"{_subject(chunk, row)} is damaged: {what}",
         journal=chunk.journal,
         offset=int(chunk.events["offset"][row]),
         expected=expected,
-        got=f"{length} bytes that begin with {body.tobytes().hex(' ')}",
+        got=f"{length} bytes",
         next_step=_FETCH_AGAIN,
     )
 

@@ -65,7 +65,7 @@ def literal(column: Column, value: Any) -> str:
     """
     kind = column.kind
     if value is None or isinstance(value, list | dict):
-        raise LoadError(f"column {column.name} cannot be part of a key", table=None, got=repr(value))
+        raise LoadError(f"column {column.name} cannot be part of a key", table=None, got=type(value).__name__)
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float):

@@ -233,7 +233,7 @@ class _Literals:
     def _checked(self, column: Column, form: re.Pattern[str], text: str) -> str:
         """`text`, which goes into SQL unquoted, where it has the form of its kind."""
         if not form.fullmatch(text):
-            raise self._unusable(column, repr(text[:80]))
+            raise self._unusable(column, f"a text of {len(text)} characters of another form")
         return text
 
     def _unusable(self, column: Column, got: str) -> SchemaError:

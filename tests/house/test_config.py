@@ -116,3 +116,32 @@ def test_secret_is_not_in_the_message(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ConfigMistakes) as caught:
         load_config(file)
     assert "s3cret" not in str(caught.value)
+
+
+_ARCHIVE = "source: {kind: archive, directory: x}\nsink: {lake_path: y}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("source: {kind: '${CANARY}', directory: x}\nsink: {lake_path: y}\n", "source"),
+        (_ARCHIVE + "targets:\n- tables: [a.b]\n  mode: ${CANARY}\n", "targets.0.mode"),
+        (
+            _ARCHIVE + "targets:\n- tables: [a.b]\n  computed: {c: {expression: \"'${CANARY}'\", type: string}}\n",
+            "targets.0.computed.c.expression",
+        ),
+        (_ARCHIVE + "targets:\n- tables: [a.b]\n  filter: \"b <> '${CANARY}'\"\n", "targets.0.filter"),
+        (_ARCHIVE + "store: {kind: '${CANARY}'}\n", "store.kind"),
+        (_ARCHIVE + "tables: {include: ['${CANARY}']}\n", "tables.include"),
+    ],
+)
+def test_k26_no_value_of_a_variable_is_in_a_mistake_or_recorded(
+    text: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY", "Canary'51\\c")
+    file = tmp_path / "shop.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigMistakes) as caught:
+        load_config(file)
+    assert "51" not in str(caught.value)
+    assert any(mistake.path.startswith(path) for mistake in caught.value.mistakes)

@@ -74,11 +74,11 @@ def _play(server: Server, folder: Path, seed: int, *, mode: str, store: str) -> 
                 play.command(*arguments, "shop")
             play.command("quarantine", "list", "shop")
             play.command("verify", "shop", "--table", people)
+            play.prepare(commit=True)  # what a repair would wait for
             where = f"email = '{play.canaries['where']}'"
             play.command("snapshot", "shop", "--table", people, "--where", where)
             play.command("snapshot", "shop", "--table", people, "--where", where + " AND")
             play.command("maintain", "shop")
-            play.prepare(commit=True)
             play.suspend_by_default()
             assert play.command("run", "shop", "--json") == 1
             play.command("snapshot", "shop", "--table", f"{database}.waiting")

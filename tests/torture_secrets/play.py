@@ -39,7 +39,7 @@ source:
   read_timeout_s: 20
 tables:
   include: ["{database}.*"]
-{shape}
+snapshot: {{lock_wait_s: 20}}
 store: {{kind: {store}, ring_events: 1024, directory: {spill}}}
 sink:
   lake_path: {lake}
@@ -114,7 +114,6 @@ class Play:
             mode=self._mode,
             store=self._store,
             spill=self._folder / "spill",
-            shape="",
         )
         (self._folder / "jobs" / f"{name}.yaml").write_text(text)
 
