@@ -29,6 +29,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.source.key_ranges import ALL_ROWS
 from cdc_pipeline.source.table_reader import TableReader
 from tests.servers import Server
+from tests.source_live.helpers import live_config
 from tests.table_reader.helpers import catalog_schema, selected, table_reader
 from tests.torture.evidence import Journal
 
@@ -359,3 +360,15 @@ def test_bounds_without_a_key_are_refused(server: Server, fresh_database: str) -
     schema = filled(server, fresh_database)
     with table_reader(server) as reader, pytest.raises(ValueError, match="a key of 0 columns"):
         reader.select(replace(schema, primary_key=()), bounds=replace(ALL_ROWS, upto=("5",)))
+
+
+def test_k25_f19_a_row_is_waited_for_by_its_own_setting(server: Server, fresh_database: str) -> None:
+    """A server that computes sends nothing for longer than an answer may take; and not for ever."""
+    schema = filled(server, fresh_database, rows=1)
+    with TableReader(live_config(server, read_timeout_s=2, row_timeout_s=60)) as reader:
+        assert sum(len(batch) for batch in reader.select(schema, where="SLEEP(3) = 0")) == 1
+    with (
+        TableReader(live_config(server, read_timeout_s=2, row_timeout_s=2.5)) as reader,
+        pytest.raises(ServerUnreachableError),
+    ):
+        list(reader.select(schema, where="SLEEP(60) = 0"))
