@@ -45,6 +45,16 @@ torture-sink: setup ## random workloads with random DDL into lakes, every cut co
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.torture_sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
 
+.PHONY: torture-values
+torture-values: setup ## MODIFY of every pair of types at its edges, on both real servers, against what is decided: SEED=1
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.torture_values --seed $(SEED) $(TORTURE_ARGS)
+
+.PHONY: torture-disk
+torture-disk: setup ## each call of a run fails once (full disk, broken disk, kill), the power goes at each joint: TORTURE_ARGS="--spark --seed 2"
+	@command -v cc gcc >/dev/null || { echo "a C compiler is needed: run  apt-get install gcc libc6-dev  and try again" >&2; exit 2; }
+	@$(BIN)/python -m tests.torture_disk --seed $(SEED) $(TORTURE_ARGS)
+
 .PHONY: mutations
 mutations: setup ## take something out of each rule that keeps the data right, and see a test fail: MUTATIONS_ARGS="--no-spark", or "--spark", or "--rule K17"
 	@$(BIN)/python -m tests.servers.install
@@ -59,6 +69,11 @@ torture-load: setup ## loads under constant writes and DDL, killed at random: TO
 torture-secrets: setup ## passwords, salts, masked values and literals through every command and failure, then searched for: SEED=1
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m tests.torture_secrets --seed $(SEED) $(TORTURE_ARGS)
+
+.PHONY: torture-names
+torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1
+	@$(BIN)/python -m tests.servers.install
+	@$(BIN)/python -m tests.torture_names --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: readers
 readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT

@@ -39,7 +39,7 @@ from cdc_pipeline.snapshot_config import SnapshotConfig as SnapshotConfig
 from cdc_pipeline.storage_config import LakeUri, check_lake_path
 from cdc_pipeline.target_config import Section, TargetRule, checked_patterns
 
-SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")  # it becomes a folder's name, with suffixes
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -294,7 +294,9 @@ class PipelineConfig(Section):
     @classmethod
     def _name(cls, value: str) -> str:
         if not SOURCE_NAME.fullmatch(value):
-            raise ValueError(f"{value!r} is not a source name: letters, digits and _, starting with a letter")
+            raise ValueError(
+                f"{value!r} is not a source name: at most 100 letters, digits and _, starting with a letter"
+            )
         return value
 
     @model_validator(mode="after")

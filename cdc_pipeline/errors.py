@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cdc_pipeline.printable import printable_lines
+
 
 class CdcError(Exception):
     """Root of all errors of this project.
@@ -87,7 +89,7 @@ class CdcError(Exception):
             lines.append(f"  got: {self.got}")
         if self.next_step is not None:
             lines.append(f"  next step: {self.next_step}")
-        return "\n".join(lines)
+        return printable_lines("\n".join(lines))  # logs and Dagster's pages show it, too
 
 
 # -- configuration and machine --------------------------------------------------------------------------------------
@@ -327,6 +329,16 @@ class MergeError(SinkError):
     retryable = True
 
 
+class LakeFullError(MergeError):
+    """A disk has no room, or takes no writes."""
+
+
+class TargetRefusedError(MergeError):
+    """Spark or Delta refuses what a batch does to one table; it would again."""
+
+    retryable = False
+
+
 class ConcurrentWriterError(MergeError):
     """Somebody else commits to a target's Delta table, again and again."""
 
@@ -339,6 +351,12 @@ class CatalogError(SinkError):
     """The session's catalog does not take a table (sink.catalog)."""
 
     retryable = True
+
+
+class CatalogNameError(CatalogError):
+    """The catalog has another table under the name that a table is to be registered by."""
+
+    retryable = False
 
 
 class CutNotFoundError(SinkError):

@@ -88,6 +88,23 @@ def find_charset(name: str, *, is_mariadb: bool = False) -> Charset:
     return Charset(name, text.GB18030 if name == "gb18030" else text.TABLE, *tables)
 
 
+def holds_text(value: str, charset: str, *, is_mariadb: bool = False) -> bool:
+    """Return whether a charset has every character of a text: a server writes question marks for the others.
+
+    Raises:
+        SchemaError: no such charset.
+    """
+    found = find_charset(charset, is_mariadb=is_mariadb)
+    points = np.array([ord(character) for character in value], np.uint32)
+    if found.mode in (text.UTF8_3, text.UCS2):
+        return bool((points <= 0xFFFF).all())
+    if found.mode == text.ASCII:
+        return value.isascii()
+    if found.mode == text.TABLE:
+        return bool(np.isin(points, np.concatenate((found.one, found.two, found.three))).all())
+    return True
+
+
 def known_charsets() -> list[str]:
     """Names of all charsets that can be decoded, sorted."""
     stored = {name.split(".")[0] for name in _stored()}

@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.arrow_types import check_column_bytes
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels import json_changes, json_diff, jsonb
 from cdc_pipeline.binlog.kernels.numbers import VALID
-from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
+from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT, NOT_FITTING
 
 if TYPE_CHECKING:
     from cdc_pipeline.binlog.columns import Block, _Cells
@@ -108,7 +108,7 @@ def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[Inv
         block = next(block for block, _, rows in cells.parts() if rows.start <= row < rows.stop)
         what = _kinds(cells, block)
         if what is not None and what[row - block.first_row] == json_changes.DIFFS:
-            why = "differences that do not fit their JSON document"
+            why = NOT_FITTING
             if block.before[cells.index, row - block.first_row] < 0:
                 why = NO_DOCUMENT
             text = diffs_text(raw) or text

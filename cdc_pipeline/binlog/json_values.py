@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -77,14 +76,14 @@ def write_values(
     Args:
         values: n values as `arrow_types.arrow_type` types them.
         starts, ends: int64 (n,), written: where the text of each row stands.
-        invalid: row and text of values that the array cannot hold.
+        invalid: row of values that the array cannot hold, and what stands in their place, as JSON.
     """
     if values.null_count == len(values):
         starts[:], ends[:] = 0, json_text.NULL_BYTES
     else:
         _write(column, values, buffer, starts, ends)
     for row, text in invalid:
-        starts[row], ends[row] = buffer.append(json.dumps(text, ensure_ascii=False).encode())
+        starts[row], ends[row] = buffer.append(text.encode())
 
 
 def _write(

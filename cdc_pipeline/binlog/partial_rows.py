@@ -23,6 +23,8 @@ from cdc_pipeline.binlog.kernels import walk
 from cdc_pipeline.binlog.table_schema import TableSchema
 
 NO_DOCUMENT: Final = "differences of a JSON document that the row does not hold"
+NOT_FITTING: Final = "differences that do not fit their JSON document"
+DIFFERENCES: Final = frozenset({NO_DOCUMENT, NOT_FITTING})  # the reasons of values that are differences
 
 
 @dataclass(frozen=True, slots=True)

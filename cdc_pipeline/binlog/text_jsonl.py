@@ -26,10 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, UPDATE, DecodedRows
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.json_values import ValueBuffer, write_values
 from cdc_pipeline.binlog.kernels import json_lines as kernel
 from cdc_pipeline.binlog.kernels.json_text import NULL_BYTES
+from cdc_pipeline.binlog.partial_rows import DIFFERENCES
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 
 BLOCK_CELLS: Final = 1 << 17
@@ -267,6 +268,16 @@ def _bytes_of_rows(of_row: NDArray[np.int64], starts: NDArray[np.int64], ends: N
     return int((ends - starts)[of_row[of_row >= 0]].sum())
 
 
+def _json_of(value: InvalidValue) -> str:
+    """What stands in the place of a value that no column holds: its text, or an object with a document's differences.
+
+    Documents are strings here, so that an object can be nothing else.
+    """
+    if value.reason in DIFFERENCES and value.text.startswith("["):
+        return f'{{"differences": {value.text}}}'
+    return json.dumps(value.text, ensure_ascii=False)
+
+
 class _BlockWriter:
     """Writes ranges of one DecodedRows."""
 
@@ -292,7 +303,7 @@ class _BlockWriter:
         # By image and column, in the order of the rows.
         self._invalid: dict[tuple[str, int], list[tuple[int, str]]] = defaultdict(list)
         for value in rows.invalid:
-            self._invalid[value.image, value.column].append((value.row, value.text))
+            self._invalid[value.image, value.column].append((value.row, _json_of(value)))
 
     def write(self, first: int, stop: int) -> Lines:
         """Lines of the changes [first, stop)."""

@@ -81,9 +81,11 @@ def xa_line(xa: OpenXa) -> str:
 
 def load_line(load: LoadStatus) -> str:
     """A load that is not finished on one line: what it does, how far it is."""
+    if load.damaged:
+        return f"{load.load_id}: {load.damaged}"
     percent = f", {load.percent:.0f} %" if load.percent >= 0 else ""
-    verb = "snapshot" if load.kind == "load" else "backfill --rebuild"
-    state = "under way" if load.is_running else f"stopped: the same `cdc-pipeline {verb}` goes on with it"
+    command = "cdc-pipeline snapshot" if load.kind == "load" else "cdc-pipeline backfill --rebuild"
+    state = "under way" if load.is_running else f"stopped: the same `{command}` goes on with it"
     if load.kind == "rebuild":
         return f"{load.load_id} of {', '.join(load.tables)}: rebuilt from {load.journal}:{load.offset} on; {state}"
     return (

@@ -7,7 +7,7 @@ Rules:
 
 # No postponed annotations: Dagster refuses a step's own as text.
 from collections.abc import Callable
-from typing import Literal
+from typing import Final, Literal
 
 import dagster as dg
 
@@ -24,6 +24,14 @@ from cdc_pipeline.orchestration.translator import SOURCE_TAG
 # Does the change: gets the store to write through, and the run's id.
 Work = Callable[[DagsterCursorStore, str], object]
 ChangeKind = Literal["set", "rebuild", "replay", "discard", "load", "repair"]
+_COMMANDS: Final[dict[ChangeKind, str]] = {
+    "set": "cdc-pipeline cursor set",
+    "rebuild": "cdc-pipeline cursor rebuild",
+    "replay": "cdc-pipeline quarantine replay",
+    "discard": "cdc-pipeline quarantine discard",
+    "load": "cdc-pipeline snapshot",
+    "repair": "cdc-pipeline verify --repair",
+}
 
 
 def execute_cursor_change(
@@ -63,7 +71,7 @@ def execute_cursor_change(
 
     @dg.job(
         name=f"{loaded.source}_cursor_{kind}",
-        description=f"A person's change of the cursor of {loaded.source}: `cdc-pipeline cursor {kind}`.",
+        description=f"A person's change of the lake or the cursor of {loaded.source}: `{_COMMANDS[kind]}`.",
         executor_def=dg.in_process_executor,
         tags={SOURCE_TAG: loaded.source},
     )

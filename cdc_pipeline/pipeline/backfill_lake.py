@@ -250,7 +250,7 @@ def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, 
             f"no such table is captured: {', '.join(unknown)}" if unknown else "no table is chosen",
             setting="table",
             expected="tables as schema.table that tables.include captures",
-            next_step="name tables with --table schema.table; `cdc-pipeline plan` lists them",
+            next_step=f"name tables with --table schema.table; `cdc-pipeline plan {config.name}` lists them",
         )
     return tuple(sorted(set(tables)))
 

@@ -92,5 +92,5 @@ def _wrong(text: str, setting: str) -> ConfigError:
         setting=setting,
         expected=_FORMS,
         got=text,
-        next_step="take a place from `cdc-pipeline binlog`, or a cut from `cdc-pipeline cuts`",
+        next_step="take a place from `cdc-pipeline binlog JOURNAL`, or a cut from `cdc-pipeline cuts list SOURCE`",
     )

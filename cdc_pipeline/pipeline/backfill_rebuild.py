@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from shlex import quote
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -41,6 +42,7 @@ from cdc_pipeline.pipeline.load_state import (
     loads_lock,
     new_load_id,
     now_us,
+    remove_damaged,
 )
 from cdc_pipeline.pipeline.load_tables import Chosen, choose
 from cdc_pipeline.pipeline.parts import build_sink, build_source
@@ -167,6 +169,8 @@ class _Rebuild:
         cursor, cut = self._main.state()
         assert cursor is not None  # a capture leaves one
         with loads_lock(self._config):
+            if restart:
+                remove_damaged(self._config)
             self._tidy(cut)
         if not restart and self._is_done(cut, chosen):
             return RebuildReport(
@@ -349,7 +353,7 @@ class _Rebuild:
                 table=name,
                 expected=f"the table's creation behind {low}",
                 next_step=f"load it from the server's rows: `cdc-pipeline snapshot {self._config.name} --table "
-                f"{chosen.sources[0]}`; or add older journals with --archive",
+                f"{quote(chosen.sources[0])}`; or add older journals with --archive",
             )
         if side.left:
             folder.remove()

@@ -179,19 +179,12 @@ class _Run:
         self._leave_behind(failing)
 
     def _failing(self, cut: Cut | None) -> dict[str, LakeStateError]:
-        """Captured targets whose Delta tables are not what the last cut says (K3).
-
-        Raises:
-            LakeStateError: none of those that follow the source is as it should be.
-        """
+        """Captured targets whose Delta tables are not what the last cut says (K3). They are left behind, all of them if
+        need be: what their errors name as a way out needs a source that goes on (K22)."""
         if cut is None:
             return {}
         states, is_followed = cut.cursor.targets, Routes(self._config).is_followed
-        followed = {name for name in cut.tables if states[name].suspended is None and is_followed(states[name])}
-        failing = {name: error for name, error in self._sink.failing_targets(cut).items() if is_followed(states[name])}
-        if followed and followed <= failing.keys():
-            raise failing[min(followed)]
-        return failing
+        return {name: error for name, error in self._sink.failing_targets(cut).items() if is_followed(states[name])}
 
     def _leave_behind(self, failing: dict[str, LakeStateError]) -> None:
         """Suspend the targets whose Delta tables are not as they should be; drop those that are not captured now."""

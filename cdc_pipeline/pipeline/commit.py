@@ -154,11 +154,7 @@ class Committer:
         self._batch().change(plan_of(target), before.target_columns, change.steps)
 
     def carry(self, target: Target) -> None:
-        """The batch puts the rows of another target in the place of this one's (K28).
-
-        Raises:
-            LakeStateError: the log of the other one's table cannot be read.
-        """
+        """The batch puts the rows of another target in the place of this one's (K28)."""
         carried = target.carried
         assert carried is not None
         self._in_doubt = True

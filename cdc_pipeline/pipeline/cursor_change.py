@@ -175,7 +175,7 @@ def _check_unmoved(change: CursorChange, old: CursorState | None) -> None:
             "the cursor has moved since the change was planned",
             expected=_place(change.old),
             got=_place(old),
-            next_step="look at `cdc-pipeline cursor show`, and decide again",
+            next_step=f"look at `cdc-pipeline cursor show {change.source}`, and decide again",
         )
 
 
@@ -401,6 +401,8 @@ def apply_rebuild(config: PipelineConfig, *, cursors: CursorStore, change: Curso
         _check_unmoved(change, cursors.read())
         cut = sink.last_cut()
         if cut is None or cut.cursor != change.new:
-            raise CursorError("the last cut has changed since the plan", next_step="run `cdc-pipeline cursor show`")
+            raise CursorError(
+                "the last cut has changed since the plan", next_step=f"run `cdc-pipeline cursor show {config.name}`"
+            )
         metadata = cursor_metadata(cut.interval, cut) | {"notes": [note.model_dump() for note in change.notes]}
         cursors.write(cut.cursor, metadata, replace=True)

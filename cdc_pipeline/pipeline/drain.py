@@ -44,6 +44,7 @@ from cdc_pipeline.schema.changes import Decision, RowPlace
 from cdc_pipeline.schema.history_ddl import SCHEMA_KINDS
 from cdc_pipeline.sink.expand import check_images
 from cdc_pipeline.store.contract import EventStore
+from cdc_pipeline.table_names import table_name
 
 _GET_TIMEOUT_S = 1.0
 
@@ -304,7 +305,7 @@ class Drain:
         UnsupportedDdlError: a table is renamed while rows of it, under its old name, wait for XA COMMIT (K8, K28).
         """
         for table in dict.fromkeys(old for old, _ in decision.statement.renames):
-            source = ".".join(table)
+            source = table_name(*table)
             if self._xa.holds_rows_of(source) and not self._targets.is_suspended(*table):
                 raise UnsupportedDdlError(
                     "a table is renamed while a prepared XA transaction that changed it is open",

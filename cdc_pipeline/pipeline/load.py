@@ -32,7 +32,15 @@ from cdc_pipeline.pipeline.load_observer import LoadObserver, SilentLoadObserver
 from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.load_side import SideLake
 from cdc_pipeline.pipeline.load_source import LoadSource
-from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, is_finished, is_needed, load_ids, loads_lock
+from cdc_pipeline.pipeline.load_state import (
+    LoadFolder,
+    LoadState,
+    is_finished,
+    is_needed,
+    load_ids,
+    loads_lock,
+    remove_damaged,
+)
 from cdc_pipeline.pipeline.load_tables import Chosen, apart_from, choose, needing, targets_of
 from cdc_pipeline.pipeline.report import LogPlace
 from cdc_pipeline.pipeline.route_checks import check_recorded
@@ -78,7 +86,8 @@ def load(
             setting="source.kind",
             expected="live",
             got=config.source.kind,
-            next_step="rebuild tables of an archive from its journals: start the pipeline at the earliest one",
+            next_step="rebuild tables of an archive from its journals: "
+            f"`cdc-pipeline backfill {config.name} --table SCHEMA.TABLE --rebuild`",
         )
     observer = observer or SilentLoadObserver()
     runs = runs or DirectRuns(config, cursors, run_id)
@@ -155,6 +164,8 @@ class _Loader:
         wanted = choose(self._config, cut, known, tables)
         self._main.capture(loading=wanted.targets)
         with self._claiming():
+            for load_id in remove_damaged(self._config) if restart else ():
+                self._observer.load_stepped(f"giving up the load {load_id}, whose file is damaged")
             found = self._unfinished(wanted.targets if tables is not None else None)
             held = [self._hold(folder, state) for folder, state in found]
         with ExitStack() as stack:

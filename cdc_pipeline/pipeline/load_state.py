@@ -130,6 +130,7 @@ class LoadFolder:
     """
 
     def __init__(self, config: PipelineConfig, load_id: str) -> None:
+        self._source = config.name
         main = LakePaths(config.sink.lake_path.absolute(), config.name)
         self.load_id = load_id
         self.lake = main.state / LOADS_FOLDER / load_id
@@ -175,7 +176,9 @@ class LoadFolder:
         Raises:
             LakeStateError: the file is damaged.
         """
-        return _parsed(LoadState, self._state) if storage_of(self._state).exists(self._state) else None
+        if not storage_of(self._state).exists(self._state):
+            return None
+        return _parsed(LoadState, self._state, source=self._source)
 
     def create(self, state: LoadState) -> None:
         """Begin the load."""
@@ -191,7 +194,9 @@ class LoadFolder:
         cuts = list_numbers(self.paths.cuts)
         last = cuts[-1] if cuts else 0
         counted = [number for number in list_numbers(self._progress) if number <= last]
-        return _parsed(Progress, numbered(self._progress, counted[-1])) if counted else Progress()
+        if not counted:
+            return Progress()
+        return _parsed(Progress, numbered(self._progress, counted[-1]), source=self._source)
 
     def tidy_progress(self, number: int) -> None:
         """Remove progress before that of batch `number`."""
@@ -206,21 +211,49 @@ class LoadFolder:
         if state is not None and not state.is_over:
             over = state.model_copy(update={"is_over": True})
             replace_file(self._state, over.model_dump_json(indent=1).encode())
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove the side lake and the file that says what the load is about, whatever that says."""
         remove_tree(self.lake)
         storage_of(self._state).remove(self._state)
 
 
-def _parsed(kind: type[_Document], path: Path) -> _Document:
-    text = read_json(path)
+def remove_damaged(config: PipelineConfig) -> list[str]:
+    """Remove the loads whose own file cannot be understood, unless somebody works on one; their ids.
+
+    Only where nobody begins or looks for loads, and where no recorded batch is to be finished.
+    """
+    removed = []
+    for load_id in load_ids(config):
+        folder = LoadFolder(config, load_id)
+        try:
+            folder.read()
+        except LakeStateError:
+            if not folder.is_locked():
+                folder.forget()
+                removed.append(load_id)
+    return removed
+
+
+def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
+    next_step = (
+        f"begin again with `cdc-pipeline snapshot {source} --restart`, or for a rebuild "
+        f"`cdc-pipeline backfill {source} --table SCHEMA.TABLE --rebuild --restart`"
+    )
     try:
+        text = read_json(path)
         return kind.model_validate_json(text)
+    except LakeStateError as error:
+        error.next_step = next_step
+        raise
     except ValidationError as error:
         problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
         raise LakeStateError(
             f"a file of a load cannot be understood: {path}",
             expected="a load that this version of the program knows",
             got=problems,
-            next_step="begin the load anew with `cdc-pipeline snapshot ... --restart`",
+            next_step=next_step,
         ) from None
 
 
@@ -262,6 +295,7 @@ class LoadStatus(_Plain):
     Attributes:
         is_running: a process works on it now.
         percent: of the rows that the catalog estimates; -1 unknown.
+        damaged: why nobody can go on with it, and what to do; nothing else is known of it then.
     """
 
     load_id: str
@@ -277,6 +311,7 @@ class LoadStatus(_Plain):
     chunks: int = 0
     percent: float = -1
     progress: dict[str, TableProgress] = Field(default_factory=dict)
+    damaged: str = ""
 
 
 def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
@@ -284,10 +319,14 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
     found = []
     for load_id in load_ids(config):
         folder = LoadFolder(config, load_id)
-        state = folder.read()
-        if state is None or is_finished(state, cut):
+        try:
+            state = folder.read()
+            if state is None or is_finished(state, cut):
+                continue
+            progress = folder.read_progress()
+        except LakeStateError as error:  # it keeps no capture from going on
+            found.append(_damaged(folder, error))
             continue
-        progress = folder.read_progress()
         rows = sum(table.rows for table in progress.tables.values())
         estimated = sum(
             max(state.rows_estimated.get(name, 0), progress.tables[name].rows if name in progress.tables else 0)
@@ -312,6 +351,19 @@ def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
             )
         )
     return found
+
+
+def _damaged(folder: LoadFolder, error: LakeStateError) -> LoadStatus:
+    return LoadStatus(
+        load_id=folder.load_id,
+        tables=(),
+        targets=(),
+        started_at_us=-1,
+        is_running=folder.is_running,
+        journal="",
+        offset=0,
+        damaged=f"{error.what}; {error.next_step}",
+    )
 
 
 def now_us() -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError
@@ -80,7 +81,7 @@ def why_parted(config: PipelineConfig, state: TargetState) -> str:
     if state.origin is None:
         return ""
     source, target = state.origin
-    rules = (route.rule for route in Routes(config).of(*source.split(".", 1)) if route.target == target)
+    rules = (route.rule for route in Routes(config).of(*split_table_name(source)) if route.target == target)
     policy = next((rule.schema_changes for rule in rules), None) or config.schema_changes
     if policy.rename_table == "follow":
         return ""
@@ -106,7 +107,7 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
 
 def load_command(source: str, table: str) -> str:
     """What a person types to load a table."""
-    return f"cdc-pipeline snapshot {source} --table {table}"
+    return f"cdc-pipeline snapshot {source} --table {quote(table)}"
 
 
 def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None) -> Chosen:

@@ -79,8 +79,8 @@ def _chosen(
     if missing:
         raise ConfigError(
             f"no such row in the quarantine: {', '.join(sorted(missing))}",
-            expected="ids of open rows, as `cdc-pipeline quarantine list` shows them",
-            next_step="look at `cdc-pipeline quarantine list --all`: they may be settled already",
+            expected="ids of rows that are open",
+            next_step=f"look at `cdc-pipeline quarantine list {cut.source} --all`: they may be settled already",
         )
     return [entry for entry in found if not ids or entry.id in ids]
 

@@ -74,7 +74,7 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
             "the cursor's epoch is later than that of the lake's last cut, which comes after it",
             expected=f"at most epoch {cut.cursor.epoch}, of cut {cut.batch_number}",
             got=f"epoch {cursor.epoch}, batch {cursor.batch_number}",
-            next_step="wipe the cursor asset in Dagster: the next run rebuilds the cursor from the last cut",
+            next_step=f"run `cdc-pipeline cursor rebuild {cursor.source}`: it writes the cursor of the last cut",
         )
     if cursor.batch_number < cut.batch_number:
         return Reconciled(
@@ -105,8 +105,10 @@ def _ahead(cursor: CursorState, cut_number: int) -> LakeStateError:
         "the cursor is ahead of the lake: the lake was restored from a backup, replaced or deleted",
         expected=f"a cut of batch {cursor.batch_number} in the lake",
         got=f"last cut: batch {cut_number}" if cut_number else "no cut",
-        next_step=(
-            "restore the lake's newest state; or, to go on from the lake as it is, wipe the cursor asset in Dagster: "
-            "the next run rebuilds the cursor from the last cut"
+        next_step="restore the lake's newest state; or, "
+        + (
+            f"to go on from the lake as it is, run `cdc-pipeline cursor rebuild {cursor.source} --yes`"
+            if cut_number
+            else "to begin again in an empty lake, wipe the cursor asset in Dagster: the next run is a first one"
         ),
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from shlex import quote
 from typing import Final
 
 import numpy as np
@@ -215,7 +216,8 @@ class _Repair:
                 table=self._table,
                 expected="mirrors and soft deletes by key, which follow the source",
                 got=f"targets that keep every change: {', '.join(others)}" if others else "no target that follows it",
-                next_step=f"load the table anew: `cdc-pipeline snapshot {self._config.name} --table {self._table}`",
+                next_step=f"load the table anew: `cdc-pipeline snapshot {self._config.name} "
+                f"--table {quote(self._table)}`",
             )
         return self._schema.key_names or usable_key(self._reader, self._schema)
 

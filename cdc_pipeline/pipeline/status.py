@@ -12,7 +12,8 @@ from cdc_pipeline.pipeline.load_tables import load_command, why_needed, why_part
 from cdc_pipeline.pipeline.parts import build_sink
 from cdc_pipeline.pipeline.reconcile import reconcile
 from cdc_pipeline.pipeline.report import NeededPlace, needed_place, quarantined
-from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension, TargetState
+from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
+from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.target_config import Mode
 
 
@@ -94,8 +95,8 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
             key_reason=table.key_reason,
             partial=cut.cursor.targets[name].partial,
             suspended=cut.cursor.targets[name].suspended,
-            needs_load=why_parted(config, cut.cursor.targets[name]) or why_needed(cut.cursor.targets[name]),
-            next_step=_way_out(config, name, cut.cursor.targets[name]),
+            needs_load=_need(config, name, cut)[0],
+            next_step=_need(config, name, cut)[1],
             rescued={column: count for column, count in table.rescued_ever.items() if count},
         )
         for name, table in (cut.tables.items() if cut is not None else ())
@@ -128,8 +129,13 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
     )
 
 
-def _way_out(config: PipelineConfig, name: str, state: TargetState) -> str:
-    """The command that loads a target; "" if it needs no load."""
-    if why_parted(config, state):
-        return load_command(config.name, state.origin[0] if state.origin is not None else name)
-    return load_command(config.name, name) if why_needed(state) else ""
+def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:
+    """Why a target needs a load, and the command for it; empty if it needs none, or if its table is gone."""
+    state = cut.cursor.targets[name]
+    parted = why_parted(config, state)
+    if parted and state.origin is not None:
+        return parted, load_command(config.name, state.origin[0])
+    if all(source.gone for source in cut.tables[name].sources_of(name).values()):
+        return "", ""
+    why = why_needed(state)
+    return why, load_command(config.name, name) if why else ""

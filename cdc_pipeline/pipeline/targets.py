@@ -48,7 +48,7 @@ from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.features import allowed
 from cdc_pipeline.sink.manifest import Cut, RecordedShape, RecordedSource
 from cdc_pipeline.sink.rescue import check_images, rescued_names
-from cdc_pipeline.table_names import table_name
+from cdc_pipeline.table_names import split_table_name, table_name
 from cdc_pipeline.target_config import TargetRule
 
 _CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
@@ -332,7 +332,7 @@ class Targets(FollowedTargets):
         stay = {
             (change.table, change.known.name)
             for change in decision.changes
-            if change.is_carried and self._leads(".".join(change.new_name), change.known.name, alone=True)
+            if change.is_carried and self._leads(table_name(*change.new_name), change.known.name, alone=True)
         }
         of_others = [change for change in decision.changes if (change.table, change.known.name) not in stay]
         go_on = [
@@ -344,7 +344,7 @@ class Targets(FollowedTargets):
 
     def _leads(self, source: str, target: str, *, alone: bool = False) -> bool:
         """Whether the configuration leads from a source table to a target; `alone`: which no others share with it."""
-        routes = self._routes.of(*source.split(".", 1))
+        routes = self._routes.of(*split_table_name(source))
         return any(route.target == target and not (alone and route.rule.shard_column) for route in routes)
 
     def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
@@ -353,7 +353,7 @@ class Targets(FollowedTargets):
         Args:
             before: the targets before the statement: tables may have exchanged their names.
         """
-        origin, source, name = before[change.known.name], ".".join(change.table), ".".join(change.new_name)
+        origin, source, name = before[change.known.name], table_name(*change.table), table_name(*change.new_name)
         routes = self.routes_of(*change.new_name)
         route = heir(self._route_to(source, origin.name), origin, routes, before)
         if route is None or self._catching_up not in (None, route.target):
@@ -396,7 +396,7 @@ class Targets(FollowedTargets):
         is_overlap: bool,
     ) -> None:
         """A table has taken a name: targets of the name that could not take over its rows hold those of another."""
-        name, came_from = ".".join(arrival.name), ".".join(arrival.before)
+        name, came_from = table_name(*arrival.name), table_name(*arrival.before)
         self._created_in_log.discard(name)
         if came_from in created:
             self._created_in_log.add(name)

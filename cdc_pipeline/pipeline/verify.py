@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Final
 
 from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
@@ -348,7 +349,7 @@ class _Verification:
             return (
                 "a changelog that began in mid-life (K19): it does not tell the rows that were there before its first "
                 f"change. Only a load makes it comparable: `cdc-pipeline snapshot {self._config.name} --table "
-                f"{next(iter(sources))}`"
+                f"{quote(next(iter(sources)))}`"
             )
         if state.partial and not self._asked.tables:
             return "partial (K19): it lacks the rows of before its first change; name it by --table to compare it"

@@ -19,6 +19,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import Any, Final
 
 import numpy as np
@@ -105,7 +106,7 @@ def apply_repair(
             "too many rows differ to be repaired one by one",
             table=target.name,
             expected=f"at most {ROWS_MAX:,}",
-            next_step=f"load the table anew: `cdc-pipeline snapshot {config.name} --table {target.name}`",
+            next_step=f"load the table anew: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
         )
     with sink.lock():
         sink.discard_unrecorded()

@@ -286,7 +286,8 @@ class CursorGuard:
                 "the cursor would go back",
                 expected=f"{_described(latest)}, or later",
                 got=_described(cursor),
-                next_step="only `cdc-pipeline cursor set` and `cdc-pipeline cursor rebuild` move a cursor back",
+                next_step=f"only `cdc-pipeline cursor set {cursor.source} --earliest`, or another place, and "
+                f"`cdc-pipeline cursor rebuild {cursor.source}` move a cursor back",
             )
 
 

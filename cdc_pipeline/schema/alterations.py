@@ -159,7 +159,7 @@ class _Alter:
     def _read(self) -> _Reading:
         scene, reading = self._scene, _Reading()
         actions = alter_actions(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
-        reading.recomputes = _may_recompute(actions)
+        reading.recomputes = self._shadow or _may_recompute(actions)
         if reading.recomputes or any(action.kind in _OF_OLD_COLUMNS for action in actions):
             state = scene.before(*self._table)
             if state is not None:

@@ -197,6 +197,9 @@ class _Applied:
             return
         charset = _CHARSETS.get(created.charset, created.charset) or self._database_charset(table[0])
         columns = [resolved_column(definition, charset) for definition in created.columns]
+        if doubtful := [column.name for column in columns if not _holds_labels(column, is_mariadb=logged.is_mariadb)]:
+            self._set(table, None, why=f"the charset of {', '.join(doubtful)} does not have all that its labels have")
+            return
         generated = generated_columns(created.columns, columns)
         self._set(table, _schema(table, columns, created.primary_key), charset=charset, generated=generated)
 
@@ -333,6 +336,9 @@ def altered(
     for definition in changed.values():
         if definition.primary_key:
             key = [definition.name]
+    for column in columns:
+        if not _holds_labels(column, is_mariadb=logged.is_mariadb):
+            raise Uncertain(f"the charset of {column.name} does not have all that its labels have")
     schema = _schema((before.database, before.table), columns, tuple(key))
     if known.generated is None:
         return AlteredTable(schema, charset, None)
@@ -379,6 +385,15 @@ def resolved_column(definition: ColumnDefinition, charset: str) -> Column:
         own = _CHARSETS.get(column.charset, column.charset) or charset
         column = bytes_of_text(replace(column, charset=own), is_char=definition.is_char)
     return replace(column, name=definition.name, visible=definition.visible)
+
+
+def _holds_labels(column: Column, *, is_mariadb: bool) -> bool:
+    """Whether a column has its labels as its statement writes them, and not with question marks."""
+    if not column.charset or all(label.isascii() for label in column.labels):
+        return True
+    from cdc_pipeline.binlog.charsets import holds_text  # numba, which few statements need
+
+    return all(holds_text(label, column.charset, is_mariadb=is_mariadb) for label in column.labels)
 
 
 def _converted(column: Column, charset: str) -> Column:

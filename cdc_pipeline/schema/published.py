@@ -17,6 +17,7 @@ from typing import Final
 from cdc_pipeline.schema.ddl import classify
 from cdc_pipeline.schema.ddl_tokens import UNKNOWN_MODES, SqlModes, Token, TokenKind, respelled, tokenize
 from cdc_pipeline.schema.statement import Statement, StatementKind
+from cdc_pipeline.table_names import table_name
 
 TEXT_MAX_CHARS: Final = 500
 _K = StatementKind
@@ -68,7 +69,7 @@ def published(
         text = without_literals(sql, modes=modes, is_mariadb=is_mariadb)
         if text is not None:
             return text
-    tables = ", ".join(".".join(table) for table in statement.tables[:5])
+    tables = ", ".join(table_name(*table) for table in statement.tables[:5])
     more = f" and {len(statement.tables) - 5} more" if len(statement.tables) > 5 else ""
     shown = " ".join(part for part in (statement.verb or "a statement", tables + more) if part)
     return f"{shown} ({len(sql.encode())} bytes)"

@@ -215,21 +215,21 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
         if policy == "by_name":
             if scene.takes_name(new):
                 changes.append(TableChange(table, known, name=new, is_carried=True))
-                said.append(f"the target of {'.'.join(new)} takes over the rows of {'.'.join(table)}")
+                said.append(f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}")
             if arriving is None:
                 changes.append(_left(scene, table, known, used))
                 rows = "all rows are removed" if changes[-1].steps else "its target stays as it is"
-                said.append(f"{'.'.join(table)} has no table any more: {rows}")
+                said.append(f"{table_name(*table)} has no table any more: {rows}")
             continue
         if policy == "keep":
             changes.append(TableChange(table, replace(known, gone=True)))
-            said.append(f"the target of {'.'.join(table)} stays as it is")
+            said.append(f"the target of {table_name(*table)} stays as it is")
             continue
         there = scene.known(*new) if scene.captured(*new) else None
         if there is not None and not there.gone and new not in went_to:
-            raise scene.unsupported(f"a captured table takes the name {'.'.join(new)}, which has a target", table)
+            raise scene.unsupported(f"a captured table takes the name {table_name(*new)}, which has a target", table)
         changes.append(TableChange(table, known, name=new))
-        said.append(f"the target of {'.'.join(table)} follows {'.'.join(new)}")
+        said.append(f"the target of {table_name(*table)} follows {table_name(*new)}")
     following = {change.name for change in changes if change.name[1] and not change.is_carried}
     arrivals = tuple(
         Arrival(new, source)
@@ -241,7 +241,7 @@ def renamed(scene: Scene, statement: Statement) -> Decision:
     )
     brought = {change.table for change in changes if change.is_carried}
     said += [
-        f"{'.'.join(arrival.before)} takes the name {'.'.join(arrival.name)}, with rows that are not known here"
+        f"{table_name(*arrival.before)} takes the name {table_name(*arrival.name)}, with rows that are not known here"
         for arrival in arrivals
         if arrival.before not in brought
     ]
@@ -315,7 +315,9 @@ def _swapped(scene: Scene, table: TableName, name: TableName, known: KnownTable)
     elif shadow.doubt:
         why = shadow.doubt
     if shadow is None or why:
-        raise scene.unsupported(f"the shadow table {'.'.join(name)} takes the place of a captured table: {why}", table)
+        raise scene.unsupported(
+            f"the shadow table {table_name(*name)} takes the place of a captured table: {why}", table
+        )
     change = TableChange(table, known)
     state = scene.before(*table)
     for made in shadow.statements:

@@ -87,7 +87,7 @@ def delta_type(column: Column) -> str:
                 f"column `{column.name}` has an impossible precision",
                 expected="decimal(1..65, 0..precision)",
                 got=f"decimal({column.precision},{column.scale})",
-                next_step="check the journal for damage with `cdc-pipeline binlog`",
+                next_step="check the journal for damage with `cdc-pipeline binlog JOURNAL`",
             )
         if column.precision > DECIMAL_PRECISION_MAX:
             return "string"
@@ -98,7 +98,7 @@ def delta_type(column: Column) -> str:
                 f"column `{column.name}` has an impossible width",
                 expected="bit(1) to bit(64)",
                 got=f"bit({column.bits})",
-                next_step="check the journal for damage with `cdc-pipeline binlog`",
+                next_step="check the journal for damage with `cdc-pipeline binlog JOURNAL`",
             )
         if column.bits == 1:
             return "boolean"

@@ -14,7 +14,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cdc_pipeline.sink.delta_log import LOG_FOLDER, commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.delta_log import commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.half_made import LOG_FOLDER
 from cdc_pipeline.sink.row_count import file_name, log_files, read_actions
 from cdc_pipeline.sink.storage import storage_of
 

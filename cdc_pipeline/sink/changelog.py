@@ -44,7 +44,7 @@ from cdc_pipeline.sink.expand import (
 )
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import BEFORE_COLUMN, cdc_columns
-from cdc_pipeline.sink.sql import quoted, table_at, text_literal
+from cdc_pipeline.sink.sql import quoted, seq_literal, table_at, text_literal
 
 _COLUMN: Final = re.compile(r"`(?:[^`]|``)+`")
 _OPS: Final = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
@@ -116,7 +116,7 @@ def read_schema(target: RecordedTarget) -> str:
 def append_sql(path: Path, target: RecordedTarget) -> str:
     """The INSERT of the view ``staged``."""
     names = [quoted(column.name) for column in (*target.columns, *cdc_columns("changelog", target.columns, ()))]
-    op = "CASE _op " + " ".join(f"WHEN {code} THEN '{name}'" for code, name in _OPS.items()) + " END"
+    op = "CASE _op " + " ".join(f"WHEN {code} THEN {text_literal(name)}" for code, name in _OPS.items()) + " END"
     fields = ", ".join(f"{text_literal(column.name)}, b{at}" for at, column in enumerate(target.columns))
     before = f"CASE WHEN _op <> {INSERT} THEN named_struct({fields}) END"
     values = [
@@ -139,7 +139,7 @@ def truncate_sql(path: Path, *, seq: int, ts_us: int, transaction: str) -> str:
     """The INSERT of the one row that tells of a TRUNCATE or DROP: all columns but our own are NULL."""
     return (
         f"INSERT INTO {table_at(path)} (_cdc_op, _cdc_seq, _cdc_ts, _cdc_transaction, _cdc_ordinal) VALUES "
-        f"('truncate', CAST('{seq}' AS decimal(38,0)), timestamp_micros({ts_us}), {text_literal(transaction)}, 0)"
+        f"('truncate', {seq_literal(seq)}, timestamp_micros({ts_us}), {text_literal(transaction)}, 0)"
     )
 
 

@@ -13,7 +13,6 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.position.cursor import TargetState
@@ -54,16 +53,23 @@ def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: 
     Raises:
         LakeStateError: the side table's log cannot be read.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake.exceptions import DeltaError
+
     folder, there = side.table(table), cut.tables[table]
-    files, size_bytes = _files_at(folder, there.delta_version)
+    try:
+        files = pa.table(open_delta(folder, version=there.delta_version).get_add_actions())
+    except (DeltaError, OSError, ValueError) as error:
+        raise unreadable_log(folder, error) from None
     rows = row_count(folder, version=there.delta_version)
     return RecordedContent(
         path=folder.relative_to(paths.lake).as_posix(),
         version=there.delta_version,
         app_id=cut.cursor.targets[table].app_id,
         rows=-1 if rows is None else rows,
-        files=files,
-        size_bytes=size_bytes,
+        files=len(files),
+        size_bytes=int(pc.sum(files["size_bytes"], min_count=0).as_py()),
         seq=str(seq),
         ts_us=ts_us,
         rescued_ever=there.rescued_ever,
@@ -80,37 +86,18 @@ def carried_content(
         name: of the target that has them.
         app_id, version: of its Delta table.
         keeps_rows: as in `RecordedContent`, of the target that gets them.
-
-    Raises:
-        LakeStateError: the table's log cannot be read.
     """
-    folder = paths.table(name)
-    files, size_bytes = _files_at(folder, version)
     there = cut.tables[name] if cut is not None else CutTable(delta_version=version)
     return RecordedContent(
-        path=folder.relative_to(paths.lake).as_posix(),
+        path=paths.table(name).relative_to(paths.lake).as_posix(),
         version=version,
         app_id=app_id,
-        files=files,
-        size_bytes=size_bytes,
+        files=-1,
         keeps_rows=keeps_rows,
         rescued_ever=there.rescued_ever,
         given=there.given,
         renamed_from=name,
     )
-
-
-def _files_at(folder: Path, version: int) -> tuple[int, int]:
-    """Number and bytes of the data files of a version."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from deltalake.exceptions import DeltaError
-
-    try:
-        files = pa.table(open_delta(folder, version=version).get_add_actions())
-    except (DeltaError, OSError, ValueError) as error:
-        raise unreadable_log(folder, error) from None
-    return len(files), int(pc.sum(files["size_bytes"], min_count=0).as_py())
 
 
 def replacement(

@@ -20,7 +20,10 @@ import pyarrow as pa
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, cursor_document, parse_cursor
+from cdc_pipeline.sink.delta_log import LOG_FOLDER
+from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.row_count import log_files
 from cdc_pipeline.sink.storage_settings import delta_options
 
 if TYPE_CHECKING:
@@ -86,6 +89,7 @@ class DeltaCursorStore:
         self._guard.check_write(cursor, latest, replace=replace)
         number = newest[0]["entry"] + 1 if newest else 1
         rows = [_row(number, cursor, metadata)]
+        before = -1 if table is None else table.version()
         is_rewrite = table is not None and number % REWRITE_EVERY == 0
         if table is not None and is_rewrite:
             rows = [*reversed(self._rows(table, self._entries_kept - 1)), *rows]
@@ -110,6 +114,7 @@ class DeltaCursorStore:
                 got=f"version {-1 if there is None else there.version()}",
                 next_step="let one run of a source write at a time, and start again: it reads the cursor anew",
             ) from None
+        self._wait_for_disk(after=before)
         self._guard.saw(cursor)
         if is_rewrite:
             self._vacuum()
@@ -118,6 +123,18 @@ class DeltaCursorStore:
         """The newest cursors that are kept; see `CursorStore.history`."""
         table = self._open()
         return [] if table is None else [self._entry(row) for row in self._rows(table, limit)]
+
+    def _wait_for_disk(self, *, after: int) -> None:
+        """A cursor that was written stays written. Raises CursorError if the disk does not take it."""
+        if is_object(self.path):
+            return
+        commits = Commits(self.path, after, log_files(self.path / LOG_FOLDER)[0])
+        for error in make_durable({self._source: commits}, lake=self.path.parent).values():
+            raise CursorError(
+                "the cursor did not reach the disk",
+                got=error.got,
+                next_step="look at the disk that the lake lies on, then start the run again",
+            )
 
     def _open(self) -> DeltaTable | None:
         from deltalake import DeltaTable

@@ -25,10 +25,16 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
     needed again in each session that reads lasting views.
 
     Raises:
-        CutNotFoundError: two tables would get one name.
+        CutNotFoundError: two tables would get one name, or `schema` holds ``${``.
     """
     statements = [_SET]
     if schema is not None:
+        if "${" in schema:  # whoever runs the statements may have Spark's variable substitution on, its default
+            raise CutNotFoundError(
+                "the views' schema has a name that Spark reads as a variable",
+                got=schema,
+                next_step="name another schema with --schema",
+            )
         statements.append(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
     views = view_names([name for name in cut.tables if name not in cut.cursor.suspended])
     for table, view in views.items():

@@ -4,10 +4,10 @@ Rules:
 - Order: `lock` -> `last_cut`, `pending_record`, `discard_unrecorded`, `check_targets` -> `finish` what is pending ->
   `begin`, stage, `record`, `finish` -> (cursor, ack) -> `cleanup`.
 - `finish` alone starts a JVM, and only where a target still lacks the batch. Everything else imports no pyspark.
-- A target that fails for good is suspended: the cut of the batch is published without it (K4). A failure that can be
-  gone at the next try fails the batch before its cut, and suspends when a recorded batch is taken up again. Where no
-  other target is fine nothing is suspended: then it is not the target that failed; but for a value that an executor
-  could not decode, which is the target's own wherever else anything fails: the driver decodes it in the catch-up.
+- Whatever fails in the work of one target, at any step, suspends that target: the cut of the batch is published
+  without it (K4, K22). A failure that can be gone at the next try fails the batch before its cut, and suspends when the
+  recorded batch is taken up again: so every recorded batch can be finished. It must be the target that fails and not
+  the machine: nothing is suspended while lake, Spark or catalog do not pass a probe.
 - Only the holder of the lock writes.
 """
 
@@ -23,32 +23,34 @@ from typing import Any, Final
 import pyarrow as pa
 
 from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.errors import CdcError, LakeStateError, LockError, MergeError, UnrepresentableValueError
+from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, LockError, MergeError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink import state
-from cdc_pipeline.sink.catalog import register
+from cdc_pipeline.sink.catalog import check_answers, register
 from cdc_pipeline.sink.conflicts import again_on_conflict
 from cdc_pipeline.sink.content import forget, is_of_load
+from cdc_pipeline.sink.delta_commit import forget_logs
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, TableLog, read_table_log
 from cdc_pipeline.sink.durability import Commits, make_durable
 from cdc_pipeline.sink.executors import lack_of_executors
+from cdc_pipeline.sink.failures import failure_of, is_of_the_machine
 from cdc_pipeline.sink.features import allowed, creation_properties
 from cdc_pipeline.sink.given import given_after
 from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths, list_numbers, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
 from cdc_pipeline.sink.log_cleanup import remove_old_log_files
-from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, Note, RecordedTarget
+from cdc_pipeline.sink.manifest import BatchRecord, Cut, CutTable, Note, QuarantineFile, RecordedTarget
 from cdc_pipeline.sink.merge import apply_target, is_applied
 from cdc_pipeline.sink.power_cut import distrust, undo_unsynced
-from cdc_pipeline.sink.quarantine import publish_quarantine
-from cdc_pipeline.sink.read import read_one_row
+from cdc_pipeline.sink.probe import probe_delta, probe_lake
+from cdc_pipeline.sink.quarantine import damaged_files, lost_note, publish_quarantine
 from cdc_pipeline.sink.rescue import summed
 from cdc_pipeline.sink.retention import over_maintenance, prune_cuts, retention_properties
 from cdc_pipeline.sink.row_count import log_files
 from cdc_pipeline.sink.spark import SparkProvider
 from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.storage import check_reachable, refused
-from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE, cause_of, left_behind, note_of
+from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE, UNREGISTERED_NOTE, cause_of, left_behind, note_of
 from cdc_pipeline.sink.table_facts import put_cut
 from cdc_pipeline.sink.time_limit import time_limit
 from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
@@ -108,7 +110,8 @@ class DeltaSink:
         with writer_lock(self.paths.lock, on_lost=self.spark.cancel) as check:
             self._lock_check = check
             try:
-                undo_unsynced(self.paths)
+                if undo_unsynced(self.paths) and self.spark.started:
+                    forget_logs(self.spark.session())
                 yield
             except OSError as error:
                 if not str(error.filename or "").startswith(str(self.paths.lake)):
@@ -207,7 +210,7 @@ class DeltaSink:
         self, record: BatchRecord, *, recovered: bool = False, given_up: Mapping[str, CdcError] | None = None
     ) -> Cut:
         """Merge the targets of a recorded batch and publish its cut; what is done already is not done again. A target
-        that fails is suspended in the cut if others are fine (K4).
+        that fails is suspended in the cut (K4).
 
         Args:
             record: the batch.
@@ -216,10 +219,9 @@ class DeltaSink:
 
         Raises:
             LockError: the sink is not locked.
-            StagingError, LakeStateError, MergeError: of a target that failed and is not suspended, after all others
-                ended.
+            SinkError: of a target that failed and is not suspended, after all others ended: it can be gone at the next
+                try, or it is the machine that fails.
             RuntimeSetupError: Spark cannot start.
-            CatalogError: a new table cannot be registered.
         """
         self._check_locked()
         number = record.batch_number
@@ -227,19 +229,27 @@ class DeltaSink:
             return self.read_cut(number)
         previous = self.read_cut(number - 1) if number > 1 else None
         failing = dict(given_up or {})
-        with time_limit(self._config.batch_timeout_s, self.spark.cancel) as is_late:
-            logs, failures, merged = self._apply(record, without=failing)
-        if is_late():
-            for failure in failures.values():
-                if isinstance(failure, MergeError):
-                    failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
+        logs, failures, merged = self._apply(record, without=failing)
         failures |= self._make_durable(record, previous, logs)
-        if failures:
-            failing |= self._suspendable(record, previous, failures, known=failing, merged=merged, recovered=recovered)
         self._on_joint("before_cut")
-        self._register(record, failing)
-        waiting = publish_quarantine(self.paths, record, previous, failing=failing)
-        made = _cut_of(record, previous, logs, failing).model_copy(update={"quarantine": waiting})
+        unregistered = self._register(record, logs)
+        damaged = damaged_files(self.paths, record)
+        failures |= unregistered | _fed_by(damaged, record, previous)
+        if failures:
+            again = recovered or record.kind == "catch_up"  # who is caught up is suspended already
+            self._check_suspendable(failures, merged=merged, recovered=again)
+        notes = [lost_note(file, error) for file, error in damaged if file.table not in _sources_of(record, previous)]
+        for name, error in failures.items():
+            if name in unregistered and _is_loaded(record, name):
+                # What a load has put in place cannot be given up any more.
+                notes.append(Note(kind=UNREGISTERED_NOTE, text=cause_of(error), table=name))
+            else:
+                failing[name] = error
+        waiting = publish_quarantine(
+            self.paths, record, previous, failing=failing, without={file.path for file, _ in damaged}
+        )
+        made = _cut_of(record, previous, logs, failing)
+        made = made.model_copy(update={"quarantine": waiting, "notes": (*made.notes, *notes)})
         cut = over_maintenance(self.paths, made)
         if not put_cut(self.paths, cut, previous):
             return self.read_cut(number)
@@ -267,19 +277,31 @@ class DeltaSink:
                 self.paths.batch(number).unlink()
         prune_cuts(self.paths, retention=self._config.cut_retention)
 
-    def _register(self, record: BatchRecord, failing: Mapping[str, CdcError]) -> None:
-        """Register the tables that the batch creates in the session's catalog, where that is asked for."""
-        made = [target.table for target in record.targets if target.create or target.content is not None]
-        created = [table for table in made if table not in failing]
-        if self._config.catalog is not None and created:
-            register(self.spark.session(), self.paths, self._config.catalog, created)
+    def _register(self, record: BatchRecord, logs: Mapping[str, TableLog]) -> dict[str, CdcError]:
+        """Register the tables that the batch has made in the session's catalog, where that is asked for.
+
+        Returns:
+            What the catalog refused, by target.
+        """
+        refused: dict[str, CdcError] = {}
+        made = [t.table for t in record.targets if t.table in logs and (t.create or t.content is not None)]
+        if self._config.catalog is None or not made:
+            return refused
+        session = self.spark.session()
+        for table in made:
+            try:
+                register(session, self.paths, self._config.catalog, table)
+            except Exception as error:
+                refused[table] = failure_of(error, table=table, batch_number=record.batch_number)
+        return refused
 
     def _apply(
         self, record: BatchRecord, *, without: Mapping[str, CdcError]
-    ) -> tuple[dict[str, TableLog], dict[str, BaseException], bool]:
+    ) -> tuple[dict[str, TableLog], dict[str, CdcError], bool]:
         """Logs of the targets that have the batch, what the others failed with, and whether Spark merged any now."""
         logs: dict[str, TableLog] = {}
-        failures: dict[str, BaseException] = {}
+        failures: dict[str, CdcError] = {}
+        number = record.batch_number
         open_targets: list[RecordedTarget] = []
         for target in record.targets:
             if target.table in without:
@@ -289,14 +311,17 @@ class DeltaSink:
                     logs[target.table] = _log(self.paths, target)
                 else:
                     open_targets.append(target)
-            except LakeStateError as error:
-                failures[target.table] = error
+            except Exception as error:
+                failures[target.table] = failure_of(error, table=target.table, batch_number=number)
         if not open_targets:
             return logs, failures, False
         merged = False
         session = self.spark.session()
         properties = creation_properties(allowed(self._config)) | retention_properties(self._config)
-        with ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads:
+        with (
+            time_limit(self._config.batch_timeout_s, self.spark.cancel) as is_late,
+            ThreadPoolExecutor(min(self._config.merge_threads, len(open_targets)), "merge") as threads,
+        ):
             fixed = self._config.spark.settings
             running = {
                 threads.submit(
@@ -313,13 +338,17 @@ class DeltaSink:
                 for t in open_targets
             }
             for done in as_completed(running):
-                failure = done.exception()
-                if failure is not None:
-                    failures[running[done].table] = failure
+                table, failure = running[done].table, done.exception()
+                if isinstance(failure, Exception):
+                    failures[table] = failure_of(failure, table=table, batch_number=number)
                     continue
-                logs[running[done].table] = done.result()
+                logs[table] = done.result()  # raises what ends the process
                 merged = True
                 self._on_joint("between_merges")
+        if is_late():
+            for failure in failures.values():
+                if isinstance(failure, MergeError):
+                    failure.setting = "sink.batch_timeout_s"  # it was cancelled because of it
         return logs, failures, merged
 
     def _make_durable(
@@ -348,53 +377,24 @@ class DeltaSink:
             if self.spark.started and there is not None and log.version // every > there.delta_version // every:
                 remove_old_log_files(self.spark.session(), self.paths.table(name))
 
-    def _suspendable(
-        self,
-        record: BatchRecord,
-        previous: Cut | None,
-        failures: Mapping[str, BaseException],
-        *,
-        known: Mapping[str, CdcError],
-        merged: bool,
-        recovered: bool,
-    ) -> dict[str, CdcError]:
-        """The failures, if each of them suspends its target. Raises one of them otherwise."""
-        found: dict[str, CdcError] = {}
-        for name, failure in failures.items():
-            if not isinstance(failure, CdcError):
-                raise failure
-            failure.table = failure.table or name
-            found[name] = failure
-        again = [failure for failure in found.values() if failure.retryable]
-        if again and not recovered:
-            raise again[0]
-        own = all(isinstance(failure, UnrepresentableValueError) for failure in found.values())
-        if own or merged or self._others_are_fine(record, previous, {*found, *known}, with_spark=bool(again)):
-            return found
-        raise next(iter(found.values()))
+    def _check_suspendable(self, failures: Mapping[str, CdcError], *, merged: bool, recovered: bool) -> None:
+        """See that the targets failed by themselves, and would fail again.
 
-    def _others_are_fine(
-        self, record: BatchRecord, previous: Cut | None, failing: set[str], *, with_spark: bool
-    ) -> bool:
-        """Whether it is these targets that fail, and not Spark or the whole lake."""
-        others = {target.table for target in record.targets} - failing
-        if previous is not None:
-            healthy = {name for name in previous.tables if previous.cursor.targets[name].suspended is None}
-            others |= healthy - failing - set(state.failing_targets(self.paths, previous, record))
-        # Who is caught up stands still already, and who is loaded is as it was: leaving them there needs nobody else.
-        if not others and record.kind != "catch_up" and not any(map(is_of_load, record.targets)):
-            return False
-        if not with_spark:
-            return True
+        Raises:
+            CdcError: one of the failures: it can be gone at the next try, or it is the machine that fails.
+        """
+        found = list(failures.values())
+        for failure in found:
+            if is_of_the_machine(failure) or (failure.retryable and not recovered):
+                raise failure
         try:
-            session = self.spark.session()
-            if others:
-                read_one_row(session, self.paths.table(min(others)))
-            else:
-                session.sql("SELECT 1").collect()
-        except Exception:
-            return False
-        return True
+            probe_lake(self.paths)
+            if not merged and any(failure.retryable for failure in found):
+                probe_delta(self.spark.session(), self.paths)
+            if any(isinstance(failure, CatalogError) for failure in found):
+                check_answers(self.spark.session())
+        except Exception as broken:
+            raise found[0] from (broken if isinstance(broken, CdcError) else None)
 
     def _check_locked(self) -> None:
         if self._lock_check is None:
@@ -428,6 +428,30 @@ def _log(paths: LakePaths, target: RecordedTarget) -> TableLog:
     log = read_table_log(paths.table(target.table))
     assert log is not None, "is_applied has just read it"
     return log
+
+
+def _is_loaded(record: BatchRecord, name: str) -> bool:
+    return any(target.table == name and target.content is not None for target in record.targets)
+
+
+def _sources_of(record: BatchRecord, previous: Cut | None) -> dict[str, set[str]]:
+    """The targets of each source table, of the batch and of the cut before."""
+    found: dict[str, set[str]] = {}
+    for target in record.targets:
+        for source in target.sources or (target.table,):
+            found.setdefault(source, set()).add(target.table)
+    for name, before in (previous.cursor.targets if previous is not None else {}).items():
+        for source in before.source_names:
+            found.setdefault(source, set()).add(name)
+    return found
+
+
+def _fed_by(
+    damaged: Sequence[tuple[QuarantineFile, CdcError]], record: BatchRecord, previous: Cut | None
+) -> dict[str, CdcError]:
+    """The targets whose rows for the quarantine cannot be read any more: they read the log again."""
+    sources = _sources_of(record, previous)
+    return {name: error for file, error in damaged for name in sorted(sources.get(file.table, ()))}
 
 
 def _named(previous: Cut | None, target: RecordedTarget, version: int) -> int:
@@ -477,6 +501,12 @@ def _cut_of(
         elif after.suspended is not None:
             states[name] = after
     notes = list(record.notes)
+    mine = {target.table for target in record.targets}
+    for name, error in failing.items():
+        if name in states and name not in mine:
+            left = left_behind(record, error, held=states[name].suspended)
+            notes.append(note_of(name, left))
+            states[name] = states[name].model_copy(update={"suspended": left, "exact": False})
     for target in record.targets:
         before = states.get(target.table)
         planned = record.cursor_after.targets.get(target.table, before)

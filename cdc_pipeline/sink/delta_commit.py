@@ -35,6 +35,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+def forget_logs(session: SparkSession) -> None:
+    """Let Delta read the logs of all tables again: some were set back behind its back."""
+    context: Any = session
+    context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """One data file of the snapshot.

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError
 from cdc_pipeline.foreign_words import said_by
+from cdc_pipeline.sink.half_made import LOG_FOLDER as LOG_FOLDER
+from cdc_pipeline.sink.half_made import is_half_made
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.plain_table import is_plain
 from cdc_pipeline.sink.storage_settings import delta_options
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 SOURCE_PROPERTY: Final = "cdc.source"
 TABLE_PROPERTY: Final = "cdc.table"
 APP_ID_PROPERTY: Final = "cdc.app_id"
-LOG_FOLDER: Final = "_delta_log"
 
 # How failures of the store itself read in what `deltalake` raises.
 _OF_THE_STORE: Final = re.compile(r"Generic \w+ error|error sending request|timed? ?out|Forbidden|ermissionDenied")
@@ -69,14 +70,14 @@ class Commit:
 
 
 def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
-    """State of the Delta table in `path`, at `version` or now; None where there is none.
+    """State of the Delta table in `path`, at `version` or now; None where there is none, or only the beginning of one
+    (`half_made`).
 
     Raises:
         LakeStateError: its log cannot be read.
         LakeUnreachableError: the object store that it lies in does not answer.
     """
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
 
     if not (path / LOG_FOLDER).is_dir():
         return None
@@ -96,7 +97,11 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
             properties=properties,
             is_plain=is_plain(table),
         )
-    except (DeltaError, OSError, ValueError) as error:
+    except CdcError:
+        raise
+    except Exception as error:  # whatever the library says of a log, it is this table's
+        if is_half_made(path):
+            return None
         raise unreadable_log(path, error) from None
 
 

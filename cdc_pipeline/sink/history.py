@@ -31,7 +31,7 @@ from cdc_pipeline.sink.mode_columns import (
 )
 from cdc_pipeline.sink.reduce import Layout
 from cdc_pipeline.sink.rescue import RESCUED_COLUMN, comparable
-from cdc_pipeline.sink.sql import quoted, table_at
+from cdc_pipeline.sink.sql import quoted, seq_literal, table_at
 from cdc_pipeline.sink.versions import ENDS, THERE, UPSERTS, differs, kept_operation, make_events, operation
 
 if TYPE_CHECKING:
@@ -99,6 +99,6 @@ def versions_sql(layout: Layout) -> str:
 def truncate_sql(path: Path, *, seq: int, ts_us: int) -> str:
     """The UPDATE that ends every current version, for a TRUNCATE or DROP."""
     return (
-        f"UPDATE {table_at(path)} SET {END_COLUMN} = CAST('{seq}' AS decimal(38,0)), "
+        f"UPDATE {table_at(path)} SET {END_COLUMN} = {seq_literal(seq)}, "
         f"{END_TS_COLUMN} = timestamp_micros({ts_us}) WHERE {END_COLUMN} IS NULL"
     )

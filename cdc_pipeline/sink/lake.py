@@ -2,8 +2,11 @@
 
 Rules:
 - Tables lie at ``lake/<schema>/<table>``; what the pipeline remembers of a source at ``lake/_cdc/<source>/``.
-- A name becomes one folder name, reversibly: letters, digits, ``$``, ``-`` and ``_`` stay, anything else (a leading
-  ``_`` too, so that no schema is taken for ``_cdc``) is written as ``~`` and two hex digits per UTF-8 byte.
+- A name becomes one folder name: letters, digits, ``$``, ``-`` and ``_`` stay, anything else (a leading ``_`` too, so
+  that no schema is taken for ``_cdc``) is written as ``~`` and two hex digits per UTF-8 byte.
+- A name that is too long for a folder after that keeps its beginning, followed by ``~~`` and a hash of the whole name.
+  No other folder name holds ``~~``, so the two forms never meet. Which table a folder holds is said by the table's own
+  properties and by the cut; nothing reads a name back from a folder.
 - Records and cuts are put if absent: a complete file appears under its name at once, or not at all, and never replaces
   another (K16).
 - A lake is a folder or lies in an object store: `storage` has the verbs for both, and paths of both behave alike.
@@ -11,6 +14,7 @@ Rules:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -18,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cdc_pipeline.errors import LakeStateError, SinkError
+from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.storage import TEMPORARY_PREFIX, opened, storage_of
 from cdc_pipeline.table_names import split_table_name
@@ -35,7 +39,6 @@ __all__ = [
     "read_json",
     "remove_tree",
     "replace_file",
-    "source_name",
     "sync_folder",
 ]
 
@@ -43,34 +46,27 @@ STATE_FOLDER: Final = "_cdc"
 NUMBER_DIGITS: Final = 20
 
 _FOLDER_NAME_BYTES_MAX: Final = 240
+_SHORTENED: Final = "~~"
+_HASH_HEX_DIGITS: Final = 32
 _ODD = re.compile(r"[^A-Za-z0-9$_-]")
-_ESCAPED = re.compile(r"((?:~[0-9a-f]{2})+)")
 _NUMBERED = re.compile(rf"(\d{{{NUMBER_DIGITS}}})\.json")
 
 
 def folder_name(name: str) -> str:
-    """Folder name of a schema or table name; `source_name` is its inverse.
+    """Return the folder name of a schema, table or journal name: never empty, at most 240 characters of ASCII, and
+    another one for each name."""
+    escaped = _escaped(name)
+    if escaped and len(escaped) <= _FOLDER_NAME_BYTES_MAX:
+        return escaped
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_HASH_HEX_DIGITS]
+    room = _FOLDER_NAME_BYTES_MAX - len(_SHORTENED) - len(digest)
+    beginnings = (_escaped(name[:length]) for length in range(min(len(name), room), -1, -1))
+    return next(readable for readable in beginnings if len(readable) <= room) + _SHORTENED + digest
 
-    Raises:
-        SinkError: the name is empty, or too long for a file system.
-    """
+
+def _escaped(name: str) -> str:
     safe = _ODD.sub(lambda match: _escape(match[0]), name)
-    if safe.startswith("_"):
-        safe = _escape("_") + safe[1:]
-    if not safe or len(safe) > _FOLDER_NAME_BYTES_MAX:
-        raise SinkError(
-            "a schema or table name cannot be used as a folder name",
-            table=name,
-            expected=f"1 to {_FOLDER_NAME_BYTES_MAX} characters, where each byte of an odd one counts three",
-            got=f"{len(safe)} characters",
-            next_step="exclude the table under tables.exclude, or rename it at the source",
-        )
-    return safe
-
-
-def source_name(folder: str) -> str:
-    """The name that `folder_name` made `folder` of."""
-    return _ESCAPED.sub(lambda match: bytes.fromhex(match[0].replace("~", "")).decode(), folder)
+    return _escape("_") + safe[1:] if safe.startswith("_") else safe
 
 
 @dataclass(frozen=True, slots=True)

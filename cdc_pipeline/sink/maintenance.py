@@ -29,7 +29,7 @@ from cdc_pipeline.config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink import state
-from cdc_pipeline.sink.catalog import register
+from cdc_pipeline.sink.catalog import register_all
 from cdc_pipeline.sink.conflicts import TRIES, is_conflict
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, maintenance_note, read_commit_lines, read_table_log
 from cdc_pipeline.sink.durability import Commits, make_durable
@@ -41,7 +41,7 @@ from cdc_pipeline.sink.power_cut import is_trusted, undo_unsynced
 from cdc_pipeline.sink.retention import differing_properties, prune_cuts
 from cdc_pipeline.sink.row_count import log_files
 from cdc_pipeline.sink.spark import SparkProvider, new_session
-from cdc_pipeline.sink.sql import table_at, text_literal
+from cdc_pipeline.sink.sql import properties_sql, table_at
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.table_shape import TableShape, table_shape
 from cdc_pipeline.sink.tables import check_owner
@@ -166,7 +166,7 @@ def maintain(
             replace_file(paths.state / "maintenance.json", memory.model_dump_json(indent=1).encode())
         report.cuts_removed = prune_cuts(paths, retention=config.cut_retention)
         if config.catalog is not None:
-            register(provider.session(), paths, config.catalog, sorted(tables or cut.tables))
+            register_all(provider.session(), paths, config.catalog, sorted(tables or cut.tables))
     report.spark_started = provider.started
     if spark is None:
         provider.stop()
@@ -258,7 +258,7 @@ def _work(
 
 
 def _set_properties(paths: LakePaths, session: SparkSession, table: str, due: _Due, lock_wait_s: float) -> None:
-    settings = ", ".join(f"{text_literal(name)} = {text_literal(text)}" for name, text in due.properties.items())
+    settings = properties_sql(due.properties)
     with _writer_lock(paths, lock_wait_s):
         session.conf.set(_NOTE, maintenance_note(due.app_id))
         try:

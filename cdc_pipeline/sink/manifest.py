@@ -106,6 +106,12 @@ class RawFile(StagedFile):
     epoch: int  # K1
 
 
+class QuarantineFile(StagedFile):
+    """Rows of one source table that could not be applied."""
+
+    table: str = ""  # "" in records of earlier versions
+
+
 class QuarantineMark(_Plain):
     """What became of one quarantined row (`sink/quarantine.py`)."""
 
@@ -196,7 +202,7 @@ class RecordedContent(_Plain):
         version: of that Delta table.
         app_id: its transaction application id.
         rows: living rows; -1 unknown.
-        files, size_bytes: of its data files.
+        files, size_bytes: of its data files; -1 files: not looked at, since the version tells them.
         seq: the place that the side table's first rows tell of, as text (K1): what a load has read has this seq, but
             for ordinals and image; "" where nothing of the old rows is kept.
         ts_us: time of that place at the source; -1 unknown.
@@ -294,7 +300,7 @@ class BatchRecord(_Plain):
     start_offset: int = 4
     start_gtid_set: str = ""
     start_journal_created_s: int = 0
-    quarantine: tuple[StagedFile, ...] = ()  # rows that could not be applied (`sink/quarantine.py`)
+    quarantine: tuple[QuarantineFile, ...] = ()  # rows that could not be applied (`sink/quarantine.py`)
     quarantine_marks: tuple[QuarantineMark, ...] = ()
     ddl: tuple[DdlDecision, ...] = ()
     notes: tuple[Note, ...] = ()

@@ -28,7 +28,7 @@ from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.object_path import is_object
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark import SparkProvider, new_session
-from cdc_pipeline.sink.sql import table_at, text_literal
+from cdc_pipeline.sink.sql import properties_sql, table_at
 from cdc_pipeline.sink.storage_settings import spark_storage
 from cdc_pipeline.sink.table_facts import put_cut
 from cdc_pipeline.storage_config import LakeUri, parse_uri
@@ -132,7 +132,7 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
         APP_ID_PROPERTY: _app_id(copy, cut, name),
         CUT_PROPERTY: str(cut.batch_number),
     }
-    settings = ", ".join(f"{text_literal(key)} = {text_literal(value)}" for key, value in properties.items())
+    settings = properties_sql(properties)
     session = new_session(spark)
     frame.createOrReplaceGlobalTempView(view := f"cdc_copy_{uuid4().hex}")
     try:

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from cdc_pipeline.errors import CdcError, LakeStateError, MergeError, StagingError
-from cdc_pipeline.foreign_words import said_by
+from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.sink.append import append, may_append
 from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
+from cdc_pipeline.sink.failures import failure_of
 from cdc_pipeline.sink.foreign import is_restored, restore
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
@@ -146,12 +146,7 @@ def apply_target(
     except CdcError:
         raise
     except Exception as error:
-        raise MergeError(
-            f"batch {record.batch_number} could not be applied",
-            table=target.table,
-            got=said_by(error),
-            next_step="start the run again: it finishes this batch from its recorded files before anything else",
-        ) from None
+        raise failure_of(error, table=target.table, batch_number=record.batch_number) from None
     return _table(path, target)
 
 

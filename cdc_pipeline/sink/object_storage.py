@@ -31,6 +31,8 @@ from cdc_pipeline.storage_config import StorageConfig
 _BUFFER_BYTES: Final = 1 << 20
 _PART_BYTES: Final = 8 << 20
 _SAID_MAX: Final = 300
+# The addresses that are asked for a machine's own identity, when no credentials are set.
+_NO_CREDENTIALS: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
 _REFUSALS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
 
 STATE_FOLDER: Final = "_cdc"
@@ -289,6 +291,15 @@ class ObjectStorage:
                 sign in text for sign in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
             ):
                 raise self._refused(at, error) from None
+            if any(sign in text for sign in _NO_CREDENTIALS):
+                raise RuntimeSetupError(
+                    f"no credentials for the object store were found: {at}",
+                    setting="sink.storage",
+                    expected="credentials under sink.storage, in the environment, or of the machine's own identity",
+                    got=self._scrubbed(error),
+                    next_step="set them under sink.storage from the environment (docs/storage.md), or give the machine "
+                    "an identity that may use the bucket",
+                ) from None
             raise LakeUnreachableError(
                 f"the object store does not answer as it should: {at}",
                 setting="sink.lake_path",

@@ -28,7 +28,15 @@ from typing import Final
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.sink import state
 from cdc_pipeline.sink.cuts import files_of
-from cdc_pipeline.sink.delta_log import LOG_FOLDER, MAINTENANCE, Commit, commit_file, is_of_batch, read_commit
+from cdc_pipeline.sink.delta_log import (
+    LOG_FOLDER,
+    MAINTENANCE,
+    Commit,
+    commit_file,
+    is_of_batch,
+    read_commit,
+    read_commit_lines,
+)
 from cdc_pipeline.sink.durability import LAST_CHECKPOINT, Commits, NewFile, last_checkpoint, new_files
 from cdc_pipeline.sink.lake import LakePaths, remove_tree
 from cdc_pipeline.sink.lock import writer_lock
@@ -38,6 +46,7 @@ from cdc_pipeline.sink.row_count import active_files, log_files, read_actions
 from cdc_pipeline.sink.storage import storage_of
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
 _LOG_VERSION: Final = re.compile(r"\.?(\d{20})\..*")
 _WRITTEN: Final = re.compile(r"\.?(part-\d{5}-.*\.parquet|deletion_vector_.*\.bin)(\.crc)?")
 _PARQUET: Final = b"PAR1"
@@ -91,6 +100,7 @@ def undo_unsynced(paths: LakePaths) -> dict[str, int]:
         with writer_lock(paths.state / "maintenance.lock"):
             for name, version in found.items():
                 _set_back(paths.table(name), version)
+    _set_back_cursors(paths.cursors)
     if boot_id():
         storage.replace(_mark(paths), boot_id().encode())
     return found
@@ -123,8 +133,24 @@ def _torn(paths: LakePaths, cut: Cut | None, pending: BatchRecord | None) -> Ite
                 yield name, first - 1
 
 
-def _first_torn(table: Path, named: int, unsure: Collection[tuple[str, int]]) -> int | None:
-    """The first commit after the version that a cut names which cannot be relied on; None if all can be."""
+def _set_back_cursors(table: Path) -> None:
+    """The table of cursors ends with the last one that is whole: a cursor that is lost is made again from the cut."""
+    log = table / LOG_FOLDER
+    versions = [int(match[1]) for match in map(_COMMIT.fullmatch, storage_of(log).names(log)) if match]
+    if versions:
+        with suppress(CdcError):  # told when it is read
+            first = _first_torn(table, min(versions) - 1, (), is_ours=True)
+            if first is not None:
+                _set_back(table, first - 1 if first > min(versions) and _is_whole(table, first - 1) else -1)
+
+
+def _first_torn(table: Path, named: int, unsure: Collection[tuple[str, int]], *, is_ours: bool = False) -> int | None:
+    """The first commit after the version that a cut names which cannot be relied on; None if all can be.
+
+    Args:
+        unsure: application ids and batches whose commits cannot.
+        is_ours: every commit is the pipeline's.
+    """
     version = named
     while commit_file(table, version + 1).exists():
         try:
@@ -133,7 +159,7 @@ def _first_torn(table: Path, named: int, unsure: Collection[tuple[str, int]]) ->
             return version + 1
         if any(is_of_batch(commit, app_id=app_id, batch_number=number) for app_id, number in unsure):
             return version + 1
-        if commit.operation not in MAINTENANCE and "cdc_app_id" not in commit.user_metadata:
+        if not is_ours and commit.operation not in MAINTENANCE and "cdc_app_id" not in commit.user_metadata:
             return None  # not the pipeline's
         version += 1
     if log_files(table / LOG_FOLDER)[0] > version:
@@ -148,9 +174,8 @@ def _readable(table: Path, version: int) -> Commit:
     """A commit. Raises LakeStateError if its file is damaged or cut short."""
     file = commit_file(table, version)
     found = read_commit(table, version)
-    content = file.read_bytes()
-    actions = list(read_actions(content.decode().splitlines(), file))
-    if found is None or not content.endswith(b"\n") or not any("commitInfo" in action for action in actions):
+    actions = list(read_actions(read_commit_lines(table, version) or [], file))
+    if found is None or not actions:
         raise LakeStateError(f"a file of a Delta table's log is cut short: {file}")
     return found
 

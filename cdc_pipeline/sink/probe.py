@@ -153,33 +153,44 @@ def probe_spark(config: SinkConfig, paths: LakePaths) -> SparkProbe:
     context: Any = SparkContext
     is_of_others = context._active_spark_context is not None  # one session is shared by all of a process
     provider = SparkProvider.of(config)
-    marks = [time.monotonic()]
+    began_s = time.monotonic()
     session: Any = provider.session()
     try:
-        marks.append(time.monotonic())
+        start_s = time.monotonic() - began_s
         versions = {
             "Spark": str(session.version),
             "Delta": metadata.version("delta-spark"),
             "Java": str(session.sparkContext._jvm.java.lang.System.getProperty("java.version")),
         }
-        with scratch(paths) as folder:
-            table = str(folder / "table")
-            try:
-                session.range(_ROWS).write.format("delta").save(table)
-                marks.append(time.monotonic())
-                found = session.sql(f"SELECT count(*), sum(id) FROM {table_at(folder / 'table')}").first()  # noqa: S608
-                marks.append(time.monotonic())
-            except Exception as error:
-                raise SinkError(
-                    "Delta does not write or read a table in the lake",
-                    expected=f"{_ROWS} rows written and read",
-                    got=said_by(error),
-                    next_step="see docs/storage.md for the jars, rights and settings that the lake's place needs",
-                ) from None
-            if tuple(found) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
-                raise SinkError("Delta reads other rows than it wrote", expected=f"{_ROWS} rows", got=tuple(found))
+        write_s, read_s = probe_delta(session, paths)
     finally:
         if not is_of_others:
             provider.stop()
-    steps = zip(("start", "write", "read"), pairwise(marks), strict=True)
-    return SparkProbe(versions, {name: after - before for name, (before, after) in steps})
+    return SparkProbe(versions, {"start": start_s, "write": write_s, "read": read_s})
+
+
+def probe_delta(session: Any, paths: LakePaths) -> tuple[float, float]:
+    """Write a scratch Delta table in the lake and read it back; seconds of both.
+
+    Raises:
+        SinkError: Delta does not write or read there.
+    """
+    marks = [time.monotonic()]
+    with scratch(paths) as folder:
+        table = str(folder / "table")
+        try:
+            session.range(_ROWS).write.format("delta").save(table)
+            marks.append(time.monotonic())
+            found = session.sql(f"SELECT count(*), sum(id) FROM {table_at(folder / 'table')}").first()  # noqa: S608
+            marks.append(time.monotonic())
+        except Exception as error:
+            raise SinkError(
+                "Delta does not write or read a table in the lake",
+                expected=f"{_ROWS} rows written and read",
+                got=said_by(error),
+                next_step="see docs/storage.md for the jars, rights and settings that the lake's place needs",
+            ) from None
+        if tuple(found) != (_ROWS, _ROWS * (_ROWS - 1) // 2):
+            raise SinkError("Delta reads other rows than it wrote", expected=f"{_ROWS} rows", got=tuple(found))
+    write_s, read_s = (after - before for before, after in pairwise(marks))
+    return write_s, read_s

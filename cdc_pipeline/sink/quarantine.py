@@ -27,10 +27,18 @@ from pydantic import TypeAdapter, ValidationError
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import SEQ_TYPE
-from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.sink.lake import NUMBER_DIGITS, LakePaths
-from cdc_pipeline.sink.manifest import BatchRecord, Cut, QuarantineCount, QuarantineMark, RecordedTarget
+from cdc_pipeline.sink.manifest import (
+    BatchRecord,
+    Cut,
+    Note,
+    QuarantineCount,
+    QuarantineFile,
+    QuarantineMark,
+    RecordedTarget,
+)
 from cdc_pipeline.sink.staged_file import verify
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.xa_rows import decode_stream
@@ -52,6 +60,7 @@ SCHEMA: Final = pa.schema(
         ("raw", pa.binary()),
     ]
 )
+LOST_NOTE: Final = "quarantine_lost"
 _FILE: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})-(\d+)\.parquet")
 _MARKS: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})\.json")
 _IDENTITY: Final = ["table", "_seq"]
@@ -95,12 +104,18 @@ class Entry:
 
 
 def publish_quarantine(
-    paths: LakePaths, record: BatchRecord, previous: Cut | None, *, failing: Collection[str]
+    paths: LakePaths,
+    record: BatchRecord,
+    previous: Cut | None,
+    *,
+    failing: Collection[str],
+    without: Collection[str] = (),
 ) -> dict[str, QuarantineCount]:
     """Copy what a recorded batch has for the quarantine; the counts of its cut. Safe to call again.
 
     Args:
         failing: targets that do not have the batch: their tables' marks do not count.
+        without: paths of files that cannot be read any more (`damaged_files`).
     """
     counts = dict(previous.quarantine) if previous is not None else {}
     if not counts and not record.quarantine and not record.quarantine_marks:
@@ -108,7 +123,7 @@ def publish_quarantine(
     rows = Counter({table: count.rows for table, count in counts.items()})
     gone = Counter({table: count.gone for table, count in counts.items()})
     if record.quarantine:
-        rows += _publish_rows(paths, record)
+        rows += _publish_rows(paths, record, without=without)
     left = {name for target in record.targets if target.table in failing for name in _sources(target)}
     marks = tuple(mark for mark in record.quarantine_marks if mark.table not in left)
     if marks:
@@ -122,11 +137,30 @@ def publish_quarantine(
     return {table: QuarantineCount(rows=number, gone=gone[table]) for table, number in sorted(rows.items()) if number}
 
 
-def _publish_rows(paths: LakePaths, record: BatchRecord) -> Counter[str]:
+def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[QuarantineFile, StagingError]]:
+    """Return the files with rows for the quarantine that are not as they were recorded, each with its error."""
+    found = []
+    for file in record.quarantine:
+        try:
+            verify(file, lake=paths.lake, table=file.table)
+        except StagingError as error:
+            found.append((file, error))
+    return found
+
+
+def lost_note(file: QuarantineFile, error: CdcError) -> Note:
+    """Return a cut's note of lost rows for the quarantine, of a table without a target that reads them again."""
+    text = f"{file.rows} rows that could not be applied are not in the quarantine: {error.what}"
+    return Note(kind=LOST_NOTE, text=text, table=file.table)
+
+
+def _publish_rows(paths: LakePaths, record: BatchRecord, *, without: Collection[str]) -> Counter[str]:
     known = _known(paths, before=record.batch_number)
     added: Counter[str] = Counter()
     for number, file in enumerate(record.quarantine):
-        staged = verify(file, lake=paths.lake, table="quarantine")
+        if file.path in without:
+            continue
+        staged = verify(file, lake=paths.lake, table=file.table)
         table = pq.read_table(storage_of(staged).arrow_source(staged))
         names, seqs = table.column("table").to_pylist(), table.column("_seq").to_pylist()
         new = [(name, str(seq)) not in known for name, seq in zip(names, seqs, strict=True)]
@@ -222,5 +256,5 @@ def _damaged(path: Path, error: Exception) -> LakeStateError:
     return LakeStateError(
         f"a file of the quarantine is damaged: {path}",
         got=said_by(error),
-        next_step="restore this file from a backup of the lake",
+        next_step="restore this file from a backup of the lake; or move it away and go on: its rows are lost then",
     )

@@ -31,11 +31,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc_pipeline.errors import LakeStateError, StagingError
+from cdc_pipeline.errors import StagingError
 from cdc_pipeline.sink.cuts import files_of
 from cdc_pipeline.sink.delta_commit import TableCommit
 from cdc_pipeline.sink.delta_log import (
-    LOG_FOLDER,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
     TableLog,
@@ -43,7 +42,8 @@ from cdc_pipeline.sink.delta_log import (
     read_table_log,
 )
 from cdc_pipeline.sink.features import PROPERTIES
-from cdc_pipeline.sink.lake import TEMPORARY_PREFIX, LakePaths
+from cdc_pipeline.sink.half_made import clear_half_made
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.object_path import is_object
@@ -51,7 +51,7 @@ from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.replaced_metadata import mapping_mode, replaced_metadata
 from cdc_pipeline.sink.replaced_rows import replaced_rows
 from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
-from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.sink.sql import properties_sql, table_at
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.tables import check_owner
 from cdc_pipeline.sink.transactions import MERGE_STEP, transaction_version
@@ -134,7 +134,7 @@ def replace_content(
     if refused:
         rows = side.frame()
         if old is not None and keeps_anything(target):
-            settings.large_batch(target.content.size_bytes)
+            settings.large_batch(side.size_bytes)
             made_of = target.model_copy(update={"columns": target.columns_before or target.columns})
             rows = replaced_rows(session, record, made_of, rows, commit.frame())
     metadata = replaced_metadata(
@@ -149,7 +149,7 @@ def replace_content(
     commit.take_over(metadata, side)
     if rows is not None:
         commit.remove_all()
-        settings.large_batch(target.content.size_bytes)
+        settings.large_batch(side.size_bytes)
         commit.append(rows)
         settings.small_batch()
     else:
@@ -167,7 +167,7 @@ def _map_columns(session: SparkSession, path: Path) -> None:
     session.conf.set(_NOTE, maintenance_note(there.app_id if there is not None else ""))
     try:
         name, value = PROPERTIES["columnMapping"]
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
     finally:
         session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
 
@@ -228,6 +228,7 @@ class SideTable:
     Attributes:
         metadata: the log's own words for it.
         files: likewise, of each active file, with its statistics.
+        size_bytes: of these files.
 
     Raises:
         StagingError: it is not there, or not as recorded.
@@ -249,8 +250,9 @@ class SideTable:
         )
         self.metadata: dict[str, Any] = json.loads(self.snapshot.metadata().json())["metaData"]
         self.files: list[dict[str, Any]] = [json.loads(add.json())["add"] for add in self.snapshot.allFiles().collect()]
-        found = (len(self.files), sum(int(file["size"]) for file in self.files))
-        if found != (content.files, content.size_bytes):
+        self.size_bytes = sum(int(file["size"]) for file in self.files)
+        found = (len(self.files), self.size_bytes)
+        if content.files >= 0 and found != (content.files, content.size_bytes):
             raise self._differs(f"{found[0]} files of {found[1]} bytes")
 
     @property
@@ -289,17 +291,9 @@ class SideTable:
 
     def _check_place(self, folder: Path) -> None:
         """A folder without a table may hold nothing but names that an earlier try gave."""
-        if (folder / LOG_FOLDER).is_dir():
-            return
-        ours = {at.relative_to(self._path).parts[0] for file in self.files for at in self._files_of(file)}
-        others = sorted({at.name for at in folder.iterdir() if not at.name.startswith(TEMPORARY_PREFIX)} - ours)
-        if others:
-            raise LakeStateError(
-                f"the folder of a new table is not empty and holds no Delta table: {folder}",
-                table=self._table,
-                got=", ".join(others[:5]),
-                next_step="move what is there away, or choose another sink.lake_path",
-            )
+        if read_table_log(folder) is None:
+            ours = {at.relative_to(self._path).parts[0] for file in self.files for at in self._files_of(file)}
+            clear_half_made(folder, table=self._table, known=ours)
 
     def frame(self) -> DataFrame:
         """Its rows."""

@@ -33,14 +33,13 @@ from cdc_pipeline.sink.mode_columns import (
     END_TS_COLUMN,
     OP_COLUMN,
     SEQ_COLUMN,
-    SEQ_TYPE,
     START_COLUMN,
     TRANSACTION_COLUMN,
     TS_COLUMN,
     cdc_columns,
 )
 from cdc_pipeline.sink.rescue import RESCUED, RESCUED_COLUMN, comparable, with_rescued_column
-from cdc_pipeline.sink.sql import quoted, text_literal
+from cdc_pipeline.sink.sql import quoted, seq_literal, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,7 +79,7 @@ class _Rows:
         place = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         marked = {
             OP_COLUMN: "'delete'",
-            SEQ_COLUMN: _seq(place),
+            SEQ_COLUMN: seq_literal(place),
             TS_COLUMN: _moment(self._record.source_time_us, self._content.ts_us),
             DELETED_COLUMN: "true",
         }
@@ -213,7 +212,7 @@ class _Rows:
     @property
     def _place(self) -> tuple[str, str]:
         place = int(self._content.seq)
-        return _seq(place), _seq(place + LOAD_ROOM)
+        return seq_literal(place), seq_literal(place + LOAD_ROOM)
 
     # -- which versions are the same ----------------------------------------------------------------------------------
 
@@ -236,10 +235,6 @@ class _Rows:
             for name in names
         ]
         return " OR ".join(f"NOT ({loaded} <=> {there})" for loaded, there in pairs) or "false"
-
-
-def _seq(place: int) -> str:
-    return f"CAST('{place}' AS {SEQ_TYPE})"
 
 
 def _moment(*candidates_us: int) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -52,10 +53,11 @@ def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
 
     def newest(name: str) -> int:
-        path, named = paths.table(name), cut.tables[name].delta_version
-        version = _after_maintenance(path, targets[name].app_id, named)
-        if version == named or make_durable({name: Commits(path, named, version)}, lake=paths.lake):
-            return named
+        path, version = paths.table(name), cut.tables[name].delta_version
+        with suppress(LakeStateError):  # the next run looks at the table, and suspends it
+            named, version = version, _after_maintenance(path, targets[name].app_id, version)
+            if version != named and make_durable({name: Commits(path, named, version)}, lake=paths.lake):
+                return named
         return version
 
     with ThreadPoolExecutor(_READERS, "cut") as threads:

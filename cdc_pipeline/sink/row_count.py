@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cdc_pipeline.sink.delta_log import LOG_FOLDER, commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.delta_log import commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.half_made import LOG_FOLDER
 from cdc_pipeline.sink.storage import storage_of
 
 if TYPE_CHECKING:

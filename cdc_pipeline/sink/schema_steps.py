@@ -34,7 +34,7 @@ from cdc_pipeline.sink.features import PROPERTIES
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.mode_columns import BEFORE_COLUMN, live_rows
 from cdc_pipeline.sink.modes import fill_sql, truncate_sql
-from cdc_pipeline.sink.sql import quoted, table_at
+from cdc_pipeline.sink.sql import properties_sql, quoted, table_at
 from cdc_pipeline.sink.transactions import STEPS_PER_BATCH, run_once, transaction_version
 
 if TYPE_CHECKING:
@@ -106,7 +106,8 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
                 last = states[structure - 1][-1:]
                 _change(session, path, step, present, place=f" AFTER {quoted(last[0].name)}" if last else " FIRST")
     if not structure and not dml:
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{CHECKED_PROPERTY}' = '{record.batch_number}')")
+        checked = properties_sql({CHECKED_PROPERTY: str(record.batch_number)})
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({checked})")
 
 
 def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
@@ -213,13 +214,13 @@ def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
     name, value = PROPERTIES[feature]
     there = read_table_log(path)
     if there is None or there.properties.get(name) != value:
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
 
 
 def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -> None:
     if not any(column.delta_type == "timestamp_ntz" for column in present):
         name, value = PROPERTIES["timestampNtz"]
-        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('{name}' = '{value}')")
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
 
 
 def _dml_sql(path: Path, record: BatchRecord, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.sink.mode_columns import SEQ_COLUMN, SEQ_TYPE
+from cdc_pipeline.sink.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.read import table_frame
+from cdc_pipeline.sink.sql import seq_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,6 +15,6 @@ if TYPE_CHECKING:
 
 def highest_seq_at(session: SparkSession, path: Path, *, low: int, high: int) -> int | None:
     """The highest seq within [low, high] of a table's rows; None where it has none."""
-    within = f"{SEQ_COLUMN} BETWEEN CAST('{low}' AS {SEQ_TYPE}) AND CAST('{high}' AS {SEQ_TYPE})"
+    within = f"{SEQ_COLUMN} BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
     found = table_frame(session, path).where(within).selectExpr(f"max({SEQ_COLUMN})").collect()[0][0]
     return None if found is None else int(found)

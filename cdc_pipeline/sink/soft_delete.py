@@ -18,7 +18,7 @@ from cdc_pipeline.sink.expand import DELETE, LEAVE
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import DELETED_COLUMN, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.reduce import Layout, last_per_key, reduced_sql
-from cdc_pipeline.sink.sql import quoted, table_at
+from cdc_pipeline.sink.sql import quoted, seq_literal, table_at
 from cdc_pipeline.sink.versions import THERE, make_events, operation
 
 if TYPE_CHECKING:
@@ -59,6 +59,6 @@ def truncate_sql(path: Path, *, seq: int, ts_us: int) -> str:
     """The UPDATE that marks every row as deleted, for a TRUNCATE or DROP."""
     return (
         f"UPDATE {table_at(path)} SET {DELETED_COLUMN} = true, {OP_COLUMN} = 'delete', "
-        f"{SEQ_COLUMN} = CAST('{seq}' AS decimal(38,0)), {TS_COLUMN} = timestamp_micros({ts_us}) "
+        f"{SEQ_COLUMN} = {seq_literal(seq)}, {TS_COLUMN} = timestamp_micros({ts_us}) "
         f"WHERE NOT {DELETED_COLUMN}"
     )

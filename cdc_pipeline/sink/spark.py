@@ -37,6 +37,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 CODE_CACHE_MB: Final = 512  # address space; memory is taken as code is compiled
+# What Spark keeps of the queries, jobs and tasks that are over, for a page that is switched off. A MERGE's plan as text
+# alone is hundreds of kilobytes, and 1,000 of them would be kept.
+_REMEMBERED: Final = {
+    "spark.sql.ui.retainedExecutions": "2",
+    "spark.sql.maxPlanStringLength": "4096",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
+    "spark.ui.dagGraph.retainedRootRDDs": "10",
+}
 _HADOOP: Final = "spark.hadoop."
 _CAUSES_MAX: Final = 20
 _CAUSE_CHARACTERS_MAX: Final = 400
@@ -146,14 +156,18 @@ def _set_sql(session: SparkSession) -> None:
         session.conf.set(name, value)
 
 
+def arguments(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that may stand in the JVM's arguments."""
+    return {name: value for name, value in settings.items() if not is_secret(name, value)}
+
+
 def _first(settings: Mapping[str, str]) -> Any:
     """Start the JVM with what may stand in its arguments, then Spark with all settings."""
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    shown = {name: value for name, value in settings.items() if not is_secret(name, value)}
     context: Any = SparkContext
-    context._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(shown.items())))
+    context._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(arguments(settings).items())))
     builder: Any = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)
@@ -182,10 +196,10 @@ def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
             break
         text, cause = str(cause.toString()), cause.getCause()
     lines = (text or f"{type(error).__name__}: {error}").strip().splitlines()
-    found = lines[0][:_CAUSE_CHARACTERS_MAX]
+    found = _URL_PASSWORD.sub("://***@", lines[0])
     for secret in hidden:
         found = found.replace(secret, "***") if secret else found
-    return _URL_PASSWORD.sub("://***@", found)
+    return found[:_CAUSE_CHARACTERS_MAX]
 
 
 def _forget_dead_jvm() -> bool:
@@ -250,6 +264,7 @@ def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStora
         "spark.scheduler.mode": "FAIR",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **_REMEMBERED,
         **(storage.settings if storage is not None else {}),
         **({_HADOOP + name: value for name, value in storage.secrets.items()} if storage is not None else {}),
         **config.settings,

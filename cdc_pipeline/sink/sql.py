@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
 from cdc_pipeline.schema.spark_text import quoted, text_literal
 
-__all__ = ["catalog_safe", "literal_of", "quoted", "table_at", "text_literal"]
+__all__ = ["catalog_safe", "literal_of", "properties_sql", "quoted", "seq_literal", "table_at", "text_literal"]
 
 
 def catalog_safe(name: str) -> str:
@@ -19,6 +20,16 @@ def catalog_safe(name: str) -> str:
 def table_at(path: Path) -> str:
     """The Delta table in a folder."""
     return f"delta.{quoted(str(path))}"
+
+
+def seq_literal(seq: int) -> str:
+    """Return a place in the order of changes (K1) as a literal of its type."""
+    return f"CAST('{int(seq)}' AS decimal(38,0))"
+
+
+def properties_sql(properties: Mapping[str, str]) -> str:
+    """Return a table's properties as they stand between the parentheses of TBLPROPERTIES."""
+    return ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
 
 
 _SUFFIXES = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}

@@ -165,6 +165,6 @@ def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
             table=table,
             expected=f"{file.size_bytes} bytes, sha256 {file.sha256}",
             got=f"{size_bytes} bytes, sha256 {found}" if size_bytes >= 0 else found,
-            next_step="restore this file from a backup of the lake; the batch can only be finished from it",
+            next_step="start the run again: the batch is finished without this table, which then reads the log again",
         )
     return path

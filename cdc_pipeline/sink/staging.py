@@ -35,6 +35,7 @@ from cdc_pipeline.sink.manifest import (
     DdlDecision,
     Interval,
     Note,
+    QuarantineFile,
     QuarantineMark,
     RecordedContent,
     RecordedTarget,
@@ -312,7 +313,7 @@ class StagedBatch:
                 and not name.startswith(_QUARANTINE)
             ),
             quarantine=tuple(
-                file
+                QuarantineFile(**file.model_dump(), table=name.removeprefix(_QUARANTINE))
                 for name, target in sorted(self._targets.items())
                 if name.startswith(_QUARANTINE)
                 for file in target.part.closed

@@ -30,12 +30,6 @@ _Document = TypeVar("_Document", Cut, BatchRecord)
 
 _REQUESTS_AT_A_TIME: Final = 16
 
-_WAY_OUT = (
-    "`cdc-pipeline verify SOURCE --table TABLE` tells what was changed, and --repair puts the cut's rows back; where "
-    "these are gone, bring them back from a backup, or load the table anew; "
-    "to keep changes of other programs out, write to copies of the lake's tables"
-)
-
 
 def read_cut(paths: LakePaths, number: int) -> Cut:
     """Cut `number`.
@@ -130,7 +124,7 @@ def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | N
     own = {pending.batch_number} if pending is not None else set()
     if target.suspended is not None:
         own.update(range(target.suspended.batch_number, cut.batch_number + 1))
-    _check_target(path, name, target.app_id, table, own)
+    _check_target(path, name, target.app_id, table, own, way_out=_way_out(paths.source, name))
 
 
 def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bool:
@@ -142,11 +136,19 @@ def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bo
     )
 
 
-def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[int]) -> None:
+def _way_out(source: str, table: str) -> str:
+    return (
+        f"`cdc-pipeline verify {source} --table {table}` tells what was changed, and --repair puts the cut's rows "
+        "back; if these are gone, bring them back from a backup, or load the table again; to keep changes of other "
+        "programs out, write to copies of the lake's tables"
+    )
+
+
+def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[int], *, way_out: str) -> None:
     there = read_table_log(path)
     if there is None:
         raise LakeStateError(
-            "a table of the last cut is gone", table=name, expected=f"a Delta table in {path}", next_step=_WAY_OUT
+            "a table of the last cut is gone", table=name, expected=f"a Delta table in {path}", next_step=way_out
         )
     check_owner(there, name, app_id, path=path)
     if there.version < table.delta_version:
@@ -155,7 +157,7 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[
             table=name,
             expected=f"Delta version {table.delta_version} or later",
             got=f"version {there.version}",
-            next_step=_WAY_OUT,
+            next_step=way_out,
         )
     for version in range(table.delta_version + 1, there.version + 1):
         commit = read_commit(path, version)
@@ -167,7 +169,7 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[
                 table=name,
                 expected=f"only maintenance after version {table.delta_version} of the last cut",
                 got=f"version {version}: {commit.operation}",
-                next_step=_WAY_OUT,
+                next_step=way_out,
             )
     same = there.transaction_version == table.transaction_version
     if not same and there.transaction_version // STEPS_PER_BATCH not in own:
@@ -176,7 +178,7 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[
             table=name,
             expected=f"transaction id {table.transaction_version} of {app_id}",
             got=there.transaction_version,
-            next_step=_WAY_OUT,
+            next_step=way_out,
         )
 
 

@@ -137,6 +137,7 @@ class LocalStorage:
                 except FileExistsError:
                     # A link over NFS that was sent twice, because its first answer was lost, meets its own success.
                     if not os.path.samefile(temporary, path):
+                        self.make_durable(path.parent)  # whoever put it may have been killed before it did this
                         return False
             finally:
                 temporary.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ Rules:
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Final
 
 from cdc_pipeline import errors
@@ -17,6 +18,7 @@ from cdc_pipeline.sink.manifest import BatchRecord, Note
 
 SUSPENDED_NOTE: Final = "suspended"
 LOAD_FAILED_NOTE: Final = "load_failed"  # of a loaded table that could not take its target's place: that is as it was
+UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the session's catalog does not take
 
 
 def suspension(
@@ -79,10 +81,11 @@ def is_retryable(suspended: Suspension) -> bool:
 
 def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
     """What a person can do, on one line."""
-    anew = f"to load it anew: `cdc-pipeline snapshot {source} --table {table}`"
+    anew = f"to load it again: `cdc-pipeline snapshot {source} --table {quote(table)}`"
+    anew += f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
     own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
     if suspended.needs_reload:
-        return f"{own}catching up cannot mend it; {anew}"
+        return f"{own}catching up cannot repair it; {anew}"
     return f"{own}each run tries to catch it up from {suspended.position}; {anew}"
 
 

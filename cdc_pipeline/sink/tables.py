@@ -1,7 +1,8 @@
 """Delta tables of a mirror: created, or made anew, as often as asked (K13).
 
 Rules:
-- Done again, it does nothing. How a table changes afterwards is `sink/schema_steps.py`.
+- Done again, it does nothing. What an interrupted CREATE left is removed first (`half_made`). How a table
+  changes afterwards is `sink/schema_steps.py`.
 - A table is ours by its properties: source, source table, and the transaction application id that it was created with.
   Anything else in its place stops (K16: a target belongs to one source).
 - New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what a
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, TableLog, read_table_log
+from cdc_pipeline.sink.half_made import clear_half_made
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
 from cdc_pipeline.sink.shape import check_expressions, placement_sql
-from cdc_pipeline.sink.sql import quoted, table_at, text_literal
+from cdc_pipeline.sink.sql import properties_sql, quoted, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,12 +56,8 @@ def create_table(
     if there is not None and not replaced:
         check_owner(there, target.table, target.app_id, path=path)
         return
-    if there is None and path.exists() and any(path.iterdir()) and not (path / "_delta_log").is_dir():
-        raise LakeStateError(
-            f"the folder of a new table is not empty and holds no Delta table: {path}",
-            table=target.table,
-            next_step="move what is there away, or choose another sink.lake_path",
-        )
+    if there is None:
+        clear_half_made(path, table=target.table)
     properties = {
         **properties,
         "delta.appendOnly": "false",
@@ -70,7 +68,7 @@ def create_table(
     check_expressions(session, target)
     columns = [*target.columns, *cdc_columns(target.mode, target.columns, target.key)]
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
-    settings = ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
+    settings = properties_sql(properties)
     if not replaced:
         session.sql(
             f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} TBLPROPERTIES ({settings})"

@@ -24,7 +24,7 @@ from cdc_pipeline.sink.mode_columns import (
     SEQ_COLUMN,
     SEQ_TYPE,
 )
-from cdc_pipeline.sink.sql import quoted, text_literal
+from cdc_pipeline.sink.sql import quoted, seq_literal, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,7 +113,7 @@ def _told(sides: Sides, within: str, there: list[str]) -> str:
         value = f"{within}{quoted(column.name)}" if column.name in there else f"CAST(NULL AS {column.delta_type})"
         if column.name in given:
             one = given[column.name]
-            earlier = f"{SEQ_COLUMN} < CAST('{int(one.seq)}' AS {SEQ_TYPE})"
+            earlier = f"{SEQ_COLUMN} < {seq_literal(int(one.seq))}"
             value = f"IF({earlier} AND {value} IS NULL, CAST({one.value} AS {one.delta_type}), {value})"
         made.append(f"{value} AS c{at}")
     return ", ".join(made)

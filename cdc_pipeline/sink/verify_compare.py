@@ -29,7 +29,7 @@ from cdc_pipeline.sink.merge_settings import MergeSettings
 from cdc_pipeline.sink.mode_columns import END_COLUMN, SEQ_COLUMN
 from cdc_pipeline.sink.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark import new_session
-from cdc_pipeline.sink.sql import quoted, text_literal
+from cdc_pipeline.sink.sql import quoted, seq_literal, text_literal
 from cdc_pipeline.sink.storage import storage_of
 from cdc_pipeline.sink.verify_sides import Sides, checksums, make_sides
 
@@ -230,7 +230,7 @@ def _changed_sql(session: SparkSession, sides: Sides, changed: Changed, lake: st
     if changed.files:
         queries.append(_exact_keys(session, sides, changed.files, "changed_keys"))
     if changed.after_seq is not None:
-        later = f"_seq > CAST('{changed.after_seq}' AS decimal(38,0))"
+        later = f"_seq > {seq_literal(changed.after_seq)}"
         queries.append(f"SELECT {', '.join(sides.keys)} FROM {lake} WHERE {later}")
     return f"SELECT DISTINCT * FROM ({' UNION ALL '.join(queries)})"
 
@@ -368,7 +368,7 @@ def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> in
     with old_commits_readable(session):
         table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")
     ends = [SEQ_COLUMN, END_COLUMN] if sides.target.mode == "history" else [SEQ_COLUMN]
-    within = f"BETWEEN CAST('{low}' AS decimal(38,0)) AND CAST('{high}' AS decimal(38,0))"
+    within = f"BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
     listed = ", ".join(f"max({name}) FILTER (WHERE {name} {within})" for name in ends)
     found = [int(value) for value in session.sql(f"SELECT {listed} FROM lake_rows").collect()[0] if value is not None]
     return max(found, default=None)

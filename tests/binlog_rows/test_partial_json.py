@@ -16,6 +16,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import Column
+from cdc_pipeline.binlog.text_jsonl import jsonl_lines
 from cdc_pipeline.errors import DamagedJournalError, SchemaError
 from tests.binlog_rows.synthetic import UPDATE, Image, chunk_of, full, int_column, prefixed, rows_body, schema_of
 from tests.binlog_rows.test_json import JSON, document
@@ -252,6 +253,19 @@ def test_minimal_images_lack_the_document() -> None:
     assert rows.after_present.tolist() == [[0b1000], [0b0010]]
     assert rows.before_present.tolist() == [[1], [1]]
     assert not rows.all_present
+
+
+def test_k20_lines_tell_differences_from_a_document() -> None:
+    """K20, F23: a document is a string, differences are an object, whatever stands in them."""
+    number, changed = b"\1\0\0\0", encoded([(REPLACE, "$.a", "x")])
+    looks_alike = document([{"op": "replace", "path": "$.a", "value": "x"}])
+    before = Image((number, None, None, None), (True, False, False, False))
+    after = Image((None, prefixed(looks_alike, 4), None, changed), (False, True, False, True))
+    rows = decode(partial_body([(before, after, 2)]))
+    (line,) = jsonl_lines(rows, journal="j.000001", offsets=[4], gtids=[None])
+    found = json.loads(line)["after"]
+    assert found["more"] == {"differences": [{"op": "replace", "path": "$.a", "value": "x"}]}
+    assert json.loads(found["doc"]) == [{"op": "replace", "path": "$.a", "value": "x"}]
 
 
 def test_unknown_options_are_refused() -> None:

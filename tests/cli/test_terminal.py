@@ -14,6 +14,7 @@ from rich.text import Text
 from cdc_pipeline.cli.output import json_escaped, styled, table
 from cdc_pipeline.cli.progress import Bars
 from cdc_pipeline.cli.terminal import PlainConsole
+from cdc_pipeline.errors import CdcError
 from cdc_pipeline.printable import printable
 
 HOSTILE = "[/x] [link=http://h]a[/link] :smile: " + (
@@ -61,6 +62,13 @@ def test_k20_progress_takes_names_as_they_are() -> None:
     bars = Bars(stream)
     bars._progress.add_task("[/x]", total=None, counts="[/y]")
     assert "[/x]" in printed(bars._progress.get_renderable())
+
+
+def test_k20_an_error_is_shown_in_every_log_and_stays_exact_as_values() -> None:
+    """K20: Dagster's logs and pages take its text, programs its values."""
+    error = CdcError("refused", table="a.\x1b[2J")
+    assert r"a.\x1b[2J" in str(error)
+    assert error.as_dict()["table"] == "a.\x1b[2J"
 
 
 @given(st.text())

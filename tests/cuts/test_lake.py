@@ -13,7 +13,7 @@ import pytest
 import cdc_pipeline
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import CatalogConfig, MaintenanceConfig, SinkConfig
-from cdc_pipeline.errors import CatalogError, CutNotFoundError, LakeStateError, MergeError, TableNotInCutError
+from cdc_pipeline.errors import CatalogNameError, CutNotFoundError, LakeStateError, MergeError, TableNotInCutError
 from cdc_pipeline.sink.catalog import register
 from cdc_pipeline.sink.conflicts import again_on_conflict
 from cdc_pipeline.sink.cut_sql import view_statements
@@ -90,10 +90,16 @@ def test_k15_the_way_of_a_lake_through_maintenance(lake: Lake, spark: Any, tmp_p
     assert {properties[LOG_RETENTION], properties[FILE_RETENTION]} == {"interval 604800 seconds"}
     config = CatalogConfig(database="registered", name="{schema}_{table}")
     for _ in range(2):
-        register(spark, lake.paths, config, ["shop.orders"])
+        register(spark, lake.paths, config, "shop.orders")
     assert spark.sql("SELECT sum(amount) FROM registered.shop_orders").collect()[0][0] == 200
-    with pytest.raises(CatalogError, match="is another table"):
-        register(spark, lake.paths, CatalogConfig(database="registered", name="shop_orders"), ["shop.odd items"])
+    for _ in range(2):  # K22: two names that are one in the catalog
+        register(spark, lake.paths, CatalogConfig(database="registered", name="shop_orders"), "shop.odd items")
+    (other,) = (row.tableName for row in spark.sql("SHOW TABLES IN registered LIKE 'shop_orders_*'").collect())
+    assert spark.sql(f"SELECT sum(amount) FROM registered.{other}").collect()[0][0] == lake.sum_at(
+        "shop.odd items", None
+    )
+    with pytest.raises(CatalogNameError, match="is another table"):
+        register(spark, copy, config, "shop.orders")
     # -- K15: a retention that is over at once, so that a vacuum takes what no newer version needs
     lake.config = lake.config.model_copy(update={"cut_retention": timedelta(0)})
     with lake.sink.lock():

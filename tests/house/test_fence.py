@@ -67,3 +67,22 @@ def test_decoding_loads_no_pandas() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+CLOCKS = {"perf_counter", "process_time", "ru_utime", "ru_stime"}  # `monotonic` ends waits that would never end
+
+
+def test_no_test_holds_a_time_or_cpu_limit() -> None:
+    """Machines differ by a factor of two and are noisy (finding F24): figures belong in benchmarks."""
+    timed = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for file in (ROOT / "tests").rglob("test_*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Assert)
+        and any(
+            (isinstance(part, ast.Attribute) and part.attr in CLOCKS)
+            or (isinstance(part, ast.Name) and part.id in CLOCKS)
+            for part in ast.walk(node)
+        )
+    ]
+    assert not timed

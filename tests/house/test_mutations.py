@@ -11,7 +11,7 @@ from tests.mutations.rules import MUTATIONS, page
 from tests.mutations.runner import Mutation
 
 ROOT = Path(__file__).resolve().parents[2]
-RULES = {f"K{number}" for number in range(1, 20)}
+RULES = {f"K{number}" for number in range(1, 29)}
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda one: f"{one.rule}: {one.what}")

@@ -15,6 +15,7 @@ from cdc_pipeline.pipeline.load_swap import given_up
 from cdc_pipeline.pipeline.load_tables import choose, needing
 from cdc_pipeline.pipeline.repair_log import among
 from cdc_pipeline.pipeline.repair_rows import deletes_of, key_condition
+from cdc_pipeline.pipeline.status import _need
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.schema_policy import SchemaChangePolicy
@@ -92,6 +93,17 @@ def test_k28_a_target_that_follows_a_renamed_table_is_loaded_unless_the_policy_w
     for asked in ("shop.a", "shop.z"):
         with pytest.raises(LoadError, match=r"renamed to shop\.z"):
             choose(following, moved, known, [asked])
+
+
+def test_k28_a_name_without_a_table_asks_for_no_load(config: PipelineConfig) -> None:
+    """Its table was renamed or dropped: no load could bring rows."""
+    columns = (TargetColumn(name="id", delta_type="int"),)
+    of = RecordedSource(columns=columns, key=("id",))
+    table = CutTable(delta_version=5, columns=columns, key=("id",), sources={"shop.b": of})
+    there = cut(b=state("shop.b", partial=True)).model_copy(update={"tables": {"shop.b": table}})
+    assert _need(config, "shop.b", there)[1] == "cdc-pipeline snapshot bank --table shop.b"
+    gone = table.model_copy(update={"sources": {"shop.b": of.model_copy(update={"gone": True})}})
+    assert _need(config, "shop.b", there.model_copy(update={"tables": {"shop.b": gone}})) == ("", "")
 
 
 def test_k28_a_load_ends_the_following_of_its_tables_under_other_names(config: PipelineConfig) -> None:

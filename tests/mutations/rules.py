@@ -137,9 +137,8 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K4", "a target that fails in a batch is left where the batch begins", "sink/delta.py",
-        "        failures |= self._make_durable(record, previous, logs)\n        if failures:\n",
-        "        failures |= self._make_durable(record, previous, logs)\n        if False:\n",
-        "sink/test_delta.py::test_k4_a_target_that_fails_is_left_behind_where_the_batch_begins", spark=True,
+        "                failing[name] = error\n", "                pass\n",
+        "pipeline/test_wedge.py::test_k22_a_step_that_fails_suspends_its_target",
     ),
     # -- K10, K11: reduction -------------------------------------------------------------------------------------------
     Mutation(
@@ -323,7 +322,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K16", "one writer puts a number", "sink/storage.py",
-        "                os.link(temporary, path)\n", "                os.replace(temporary, path)\n                temporary.touch()\n",
+        "                    os.link(temporary, path)\n                except FileEx", "                    os.replace(temporary, path)\n                    temporary.touch()\n                except FileEx",
         "sink/test_lake.py::test_k16_of_many_writers_one_puts_its_file",
     ),
     Mutation(

@@ -9,16 +9,307 @@ from typing import Final
 from tests.mutations.runner import Mutation
 
 # -- K20: text is data ----------------------------------------------------------------------------------------------
-_K20: Final[tuple[Mutation, ...]] = ()
+_NAMES: Final = "orchestration/test_names.py::"
+_PAIRS: Final = "pipeline/test_table_names.py::"
+_TERMINAL: Final = "cli/test_terminal.py::"
+_TEXT: Final = "sink/test_text_is_data.py::"
+_K20: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K20",
+        "a schema with a dot is quoted in a table's name",
+        "table_names.py",
+        """if "." in schema or schema.startswith("`"):""",
+        "if False:",
+        _PAIRS + "test_k20_two_pairs_with_one_joined_text_are_two_targets",
+    ),
+    Mutation(
+        "K20",
+        "what stands in backticks is no pattern",
+        "table_names.py",
+        """    if text.startswith("`"):\n        name""",
+        """    if False:\n        name""",
+        _PAIRS + "test_k20_patterns_are_of_pairs",
+    ),
+    Mutation(
+        "K20",
+        "odd characters are escaped in Dagster's keys",
+        "orchestration/names.py",
+        """return _ODD.sub(lambda match: "".join(f"~{byte:02x}" for byte in match[0].encode()), name)""",
+        "return name",
+        _NAMES + "test_k20_a_name_has_one_form_in_dagster_and_comes_back",
+    ),
+    Mutation(
+        "K20",
+        "outputs of checks are numbered",
+        "orchestration/check_assets.py",
+        """{f"check_{number}": dg.Out(None, is_required=False) for number in range(len(specs))}""",
+        """{spec.get_python_identifier(): dg.Out(None, is_required=False) for spec in specs}""",
+        _NAMES + "test_k20_definitions_load_for_any_legal_name",
+    ),
+    Mutation(
+        "K20",
+        "a broken source takes no other with it",
+        "orchestration/definitions.py",
+        "            if loading is not None:\n                raise\n",
+        "            raise\n",
+        _NAMES + "test_k20_a_broken_source_names_its_error_and_the_others_load",
+    ),
+    Mutation(
+        "K20",
+        "a string is no markup on the terminal",
+        "cli/terminal.py",
+        "markup=False, emoji=False",
+        "markup=True, emoji=False",
+        _TERMINAL + "test_k20_hostile_text_is_shown_wherever_it_stands",
+    ),
+    Mutation(
+        "K20",
+        "controls in a text are shown",
+        "cli/terminal.py",
+        "super().render(_shown(renderable) if isinstance(renderable, Text) else renderable, options)",
+        "super().render(renderable, options)",
+        _TERMINAL + "test_k20_styles_stay_and_nothing_else_is_sent",
+    ),
+    Mutation(
+        "K20",
+        "a literal holds nothing that variable substitution reads",
+        "schema/spark_text.py",
+        '"\\\\\'\\"`${}"',
+        '"\\\\\'\\"`"',
+        _TEXT + "test_k20_a_literal_holds_no_character_of_a_second_language",
+    ),
+    Mutation(
+        "K20",
+        "settings that change what a text means are refused",
+        "spark_config.py",
+        "if name in SQL_SETTINGS or _OURS.fullmatch(name):",
+        "if False:",
+        _TEXT + "test_k20_settings_that_change_what_a_text_means_are_refused_by_name",
+    ),
+    Mutation(
+        "K20",
+        "ours win over the file's",
+        "sink/spark.py",
+        "        **jars,\n        **SQL_SETTINGS,\n",
+        "        **jars,\n",
+        _TEXT + "test_k20_our_settings_win_over_every_other",
+    ),
+    Mutation(
+        "K20",
+        "each further session has them",
+        "sink/spark.py",
+        "    _set_sql(made)\n",
+        "",
+        _TEXT + "test_k20_our_settings_win_over_every_other",
+    ),
+    Mutation(
+        "K20",
+        "a lake's path is no pattern",
+        "storage_config.py",
+        "    if odd:\n",
+        "    if False:\n",
+        _TEXT + "test_k20_a_lake_path_that_hadoop_would_read_is_refused",
+    ),
+)
 
 # -- K21: durable before named --------------------------------------------------------------------------------------
-_K21: Final[tuple[Mutation, ...]] = ()
+_DURABILITY: Final = "sink/test_durability.py::"
+_K21: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K21",
+        "the disk is waited for before the cut",
+        "sink/delta.py",
+        "        failures |= self._make_durable(record, previous, logs)\n",
+        "",
+        _DURABILITY + "test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut",
+    ),
+    Mutation(
+        "K21",
+        "folders are waited for, too",
+        "sink/durability.py",
+        "for folder, name in folders.items()], failures)",
+        "for folder, name in ()], failures)",
+        _DURABILITY + "test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut",
+    ),
+    Mutation(
+        "K21",
+        "a torn checksum file makes a whole file unreadable",
+        "sink/durability.py",
+        '        _sync(file.path.parent / f".{file.path.name}.crc", os.O_RDONLY)\n',
+        "        pass\n",
+        _DURABILITY + "test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut",
+    ),
+    Mutation(
+        "K21",
+        "a wait that failed is not believed the second time",
+        "sink/delta.py",
+        "            distrust(self.paths)\n",
+        "            pass\n",
+        _DURABILITY + "test_k21_a_file_that_the_disk_refuses_is_not_named_and_is_made_again",
+    ),
+    Mutation(
+        "K21",
+        "after a power cut a log that looks whole proves nothing",
+        "sink/power_cut.py",
+        "        if any(is_of_batch(commit,",
+        "        if False and any(is_of_batch(commit,",
+        _DURABILITY + "test_k21_a_batch_that_a_power_cut_tore_is_applied_again",
+    ),
+    Mutation(
+        "K21",
+        "what a vacuum relies on stays",
+        "sink/power_cut.py",
+        "(first == 0 or _is_whole(table, first - 1))",
+        "True",
+        _DURABILITY + "test_k21_what_a_vacuum_relies_on_is_not_undone",
+    ),
+    Mutation(
+        "K21",
+        "a cut takes over what the disk has",
+        "sink/retention.py",
+        "if version != named and make_durable({name: Commits(path, named, version)}, lake=paths.lake):",
+        "if False:",
+        _DURABILITY + "test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has",
+    ),
+    Mutation(
+        "K16",
+        "a file is replaced as this process has read it",
+        "sink/object_storage.py",
+        "seen = self._seen[key] if key in self._seen else self._present_tag(key)",
+        "seen = self._present_tag(key)",
+        "object_store/test_state.py::test_k16_a_paused_writer_sets_no_file_back",
+    ),
+    Mutation(
+        "K16",
+        "the lock is looked at once it is known what to remove",
+        "sink/storage.py",
+        "        sizes = at.store.sizes(at.key)\n        check()\n",
+        "        check()\n        sizes = at.store.sizes(at.key)\n",
+        "object_store/test_state.py::test_k16_who_has_lost_the_lock_removes_nothing_of_its_new_holder",
+    ),
+)
 
 # -- K22: nobody wedges the source ----------------------------------------------------------------------------------
-_K22: Final[tuple[Mutation, ...]] = ()
+_WEDGE: Final = "pipeline/test_wedge.py::"
+
+_K22: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K22",
+        "a pattern that never matched fails the run",
+        "pipeline/capture.py",
+        "            run.check_matched(resolved)\n",
+        "",
+        "pipeline/test_unmatched.py::test_k22_a_run_that_has_read_an_archive_to_its_end_fails_on_a_typo",
+    ),
+    Mutation(
+        "K22",
+        "what the operating system refuses has a name",
+        "pipeline/capture.py",
+        "with files_failing(config.sink.lake_path), sink.lock()",
+        "with sink.lock()",
+        "pipeline/test_file_failures.py::test_k22_a_full_disk_at_any_step_of_a_run_is_named",
+    ),
+    Mutation(
+        "K22",
+        "a name that is too long for a folder is shortened",
+        "sink/lake.py",
+        "    if escaped and len(escaped) <= _FOLDER_NAME_BYTES_MAX:\n",
+        "    if escaped:\n",
+        "sink/test_lake.py::test_k22_every_name_has_a_plain_folder_that_fits",
+    ),
+    Mutation(
+        "K22",
+        "a shortened name carries a hash of the whole",
+        "sink/lake.py",
+        "hashlib.sha256(name.encode())",
+        "hashlib.sha256(name[:8].encode())",
+        "sink/test_lake.py::test_k22_two_names_never_share_a_folder",
+    ),
+    Mutation(
+        "K22",
+        "a log with a commit is no remains of a CREATE",
+        "sink/half_made.py",
+        "    return all(name == _FIRST_COMMIT and not (log / name).stat().st_size for name in others)\n",
+        "    return True\n",
+        "sink/test_half_made.py::test_k22_whatever_else_lies_there_stays",
+    ),
+    Mutation(
+        "K22",
+        "a batch that is taken up again suspends what fails again",
+        "sink/delta.py",
+        "            if is_of_the_machine(failure) or (failure.retryable and not recovered):\n",
+        "            if is_of_the_machine(failure) or failure.retryable:\n",
+        _WEDGE + "test_k22_a_step_that_fails_suspends_its_target",
+    ),
+    Mutation(
+        "K22",
+        "a full disk suspends nobody",
+        "sink/delta.py",
+        "            if is_of_the_machine(failure) or (failure.retryable and not recovered):\n",
+        "            if failure.retryable and not recovered:\n",
+        _WEDGE + "test_k22_what_the_machine_fails_suspends_nobody",
+    ),
+    Mutation(
+        "K22",
+        "what is caught up and fails again keeps nobody else from it",
+        "sink/delta.py",
+        'again = recovered or record.kind == "catch_up"',
+        "again = recovered",
+        _WEDGE + "test_k22_a_table_that_fails_for_good_does_not_keep_others_from_catching_up",
+    ),
+    Mutation(
+        "K22",
+        "a load's damaged file stops no capture",
+        "pipeline/load_state.py",
+        "            found.append(_damaged(folder, error))\n            continue\n",
+        "            raise\n",
+        "cli/test_ways_out.py::test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive",
+    ),
+)
 
 # -- K23: what decides a value is followed --------------------------------------------------------------------------
-_K23: Final[tuple[Mutation, ...]] = ()
+_K23: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K23",
+        "a change of a generated column's base stops the table",
+        "schema/alterations.py",
+        "(name for name in (column.name.lower(), *column.bases) if name in changed)",
+        "(name for name in ())",
+        "schema/test_generated.py::test_k23_a_change_of_a_base_is_never_said_to_leave_the_table_as_it_is",
+    ),
+    Mutation(
+        "K23",
+        "a table of which nobody knows whether it has generated columns stops",
+        "schema/alterations.py",
+        'if changed and self._use("generated_columns") == "stop":',
+        "if False:",
+        "schema/test_generated.py::test_k23_a_table_that_may_have_generated_columns_needs_a_word",
+    ),
+    Mutation(
+        "K23",
+        "what a copy of the table computes again stops it",
+        "schema/alterations.py",
+        "if reading.recomputes and not column.is_steady:",
+        "if False:",
+        "schema/test_generated.py::test_k23_a_change_of_a_base_is_never_said_to_leave_the_table_as_it_is",
+    ),
+    Mutation(
+        "K23",
+        "bits of negative numbers are another number",
+        "schema/value_changes.py",
+        "if whole is not None and whole[0] < 0 and column.kind is Kind.BIT:",
+        "if False:",
+        "schema/test_value_changes.py::test_k23_bits_of_negative_numbers_are_another_number",
+    ),
+    Mutation(
+        "K23",
+        "AUTO_INCREMENT numbers NULLs in strict mode too",
+        "schema/value_changes.py",
+        "gives_values = new.auto_increment or is_timestamp or not modes.strict",
+        "gives_values = is_timestamp or not modes.strict",
+        "schema/test_value_changes.py::test_k23_auto_increment_numbers_nulls",
+    ),
+)
 
 # -- K24: the same log ----------------------------------------------------------------------------------------------
 _SAME_LOG: Final = "position/test_same_log.py::"
@@ -112,7 +403,24 @@ _K25: Final[tuple[Mutation, ...]] = (
 )  # fmt: skip
 
 # -- K26: secrets stay out of text ----------------------------------------------------------------------------------
+_JVM: Final = "sink/test_jvm.py::"
 _K26: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K26",
+        "a secret of the settings is no argument of the JVM",
+        "sink/spark.py",
+        "for name, value in settings.items() if not is_secret(name, value)}",
+        "for name, value in settings.items()}",
+        _JVM + "test_k26_secrets_are_no_arguments_and_are_given_to_spark",
+    ),
+    Mutation(
+        "K26",
+        "a secret that only arguments can carry is refused",
+        "spark_config.py",
+        "if _OF_START.fullmatch(name) and is_secret(name, text):",
+        "if False:",
+        _JVM + "test_k26_a_secret_that_only_arguments_can_carry_is_refused",
+    ),
     Mutation(
         "K26",
         "clear text is sent over checked TLS alone",
@@ -193,10 +501,51 @@ _K26: Final[tuple[Mutation, ...]] = (
         "path.parent.mkdir(parents=True, exist_ok=True)",
         "store/test_private_folder.py::test_k26_a_lakes_own_folder_is_closed_at_the_next_run",
     ),
+    Mutation(
+        "K26",
+        "a secret of the settings is no argument of the JVM",
+        "sink/spark.py",
+        "for name, value in settings.items() if not is_secret(name, value)}",
+        "for name, value in settings.items()}",
+        _JVM + "test_k26_secrets_are_no_arguments_and_are_given_to_spark",
+    ),
+    Mutation(
+        "K26",
+        "a secret that only arguments can carry is refused",
+        "spark_config.py",
+        "if _OF_START.fullmatch(name) and is_secret(name, text):",
+        "if False:",
+        _JVM + "test_k26_a_secret_that_only_arguments_can_carry_is_refused",
+    ),
 )
 
 # -- K27: same input, same output -----------------------------------------------------------------------------------
-_K27: Final[tuple[Mutation, ...]] = ()
+_K27: Final[tuple[Mutation, ...]] = (
+    Mutation(
+        "K27",
+        "a function that is not known to be deterministic is refused",
+        "expressions.py",
+        "name not in _FUNCTIONS and name not in _OPERATORS",
+        "False",
+        "routing/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
+    ),
+    Mutation(
+        "K27",
+        "a constant is no time of evaluation",
+        "expressions.py",
+        "and _TIME_WORD.fullmatch(str(node.this))",
+        "and False",
+        "routing/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
+    ),
+    Mutation(
+        "K27",
+        "nor is what a function makes of constants",
+        "expressions.py",
+        "and not _may_be_constant(node)",
+        "and False",
+        "routing/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
+    ),
+)
 
 # -- K28: a name shows its table ------------------------------------------------------------------------------------
 _RENAMES: Final = "pipeline/test_renames.py::"
@@ -239,7 +588,7 @@ _K28: Final[tuple[Mutation, ...]] = (
         "pipeline/targets.py",
         "origin, source, name = before[change.known.name],",
         "origin, source, name = self._targets[change.known.name],",
-        _RENAMES + "test_k28_each_name_shows_its_table_after_any_statements",
+        _RENAMES + "test_k28_tables_that_exchange_their_names_take_over_what_was_there_before",
     ),
     Mutation(
         "K28",

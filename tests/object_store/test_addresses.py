@@ -8,12 +8,15 @@ import pytest
 from pydantic import SecretStr
 
 from cdc_pipeline.config import ConfigMistakes, SinkConfig, load_config
+from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.materialize import provider_for
 from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.object_storage import storage_for
 from cdc_pipeline.sink.spark import session_settings
 from cdc_pipeline.sink.storage import opened
 from cdc_pipeline.sink.storage_settings import delta_options, library_settings, spark_storage
+from cdc_pipeline.spark_config import is_secret
 from cdc_pipeline.storage_config import LakeUri, StorageConfig, parse_uri
 
 _JOB = """
@@ -91,6 +94,7 @@ def test_secrets_stay_out_of_sparks_command_line() -> None:
         assert "very-secret-word" not in repr(found)
         assert "very-secret-word" not in str(found.settings)
         assert all(name.startswith("fs.") for name in found.secrets)
+        assert all(is_secret(f"spark.hadoop.{name}", "x") for name in found.secrets), "it would be an argument"
     assert "fs.s3a" not in str(session_settings(config.spark, warehouse="/w"))
 
 
@@ -132,3 +136,14 @@ def test_dagsters_pages_load_while_the_store_is_away(tmp_path: Path) -> None:
     specs = {spec.key.to_user_string(): spec for spec in definitions.resolve_all_asset_specs()}
     (uri,) = {spec.metadata["dagster/uri"].value for spec in specs.values() if "dagster/uri" in spec.metadata}
     assert uri == "s3a://bucket/lake/shop/orders"
+
+
+def test_a_store_without_credentials_is_not_called_a_network_problem() -> None:
+    """F22: without credentials the library asks the machine for its identity, at an address that most do not have."""
+    from obstore.exceptions import GenericError
+
+    storage = storage_for("s3a", "lakes", StorageConfig(region="eu-1"))
+    asked = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 1s, after 2 retries"
+    with pytest.raises(RuntimeSetupError, match="no credentials") as caught, storage._errors("x"):
+        raise GenericError(asked)
+    assert caught.value.setting == "sink.storage"

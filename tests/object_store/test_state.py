@@ -153,14 +153,28 @@ def test_k16_who_has_lost_the_lock_removes_nothing_of_its_new_holder(
         parked = sink.paths.xa / "1-a-4" / "file"
         replace_file(parked, b"parked")
 
-        def lost() -> None:
-            raise LockError("the lease is lost")
+        lost: list[str] = []
+        listed, named = ObjectStorage.sizes, ObjectStorage.names
 
-        checks = iter([lambda: None])  # it is held as the removal begins
-        monkeypatch.setattr(sink, "_check_locked", lambda: next(checks, lost)())
+        def look() -> None:
+            if lost:
+                raise LockError("the lease is lost")
+
+        def sizes(storage: ObjectStorage, folder: str) -> dict[str, int]:
+            lost.append(folder)  # while the store answers
+            return listed(storage, folder)
+
+        def names(storage: ObjectStorage, folder: str) -> list[str]:
+            if folder.endswith(parked.parent.name):
+                lost.append(folder)
+            return named(storage, folder)
+
+        monkeypatch.setattr(sink, "_check_locked", look)
+        monkeypatch.setattr(ObjectStorage, "sizes", sizes)
+        monkeypatch.setattr(ObjectStorage, "names", names)
         with pytest.raises(LockError):
             sink.discard_unrecorded()
-        checks = iter([lambda: None])
+        lost.clear()
         with pytest.raises(LockError):
             sink.discard_parked()
         assert (staged.exists(), parked.exists()) == (True, True)

@@ -106,4 +106,4 @@ def test_k4_the_error_of_a_run_is_retryable_where_its_causes_are() -> None:
     assert not both.retryable
     assert "shop.items stands at binlog.000003:500: SchemaError" in str(both)
     reload = HELD.model_copy(update={"needs_reload": True})
-    assert "catching up cannot mend it" in way_out("shop.items", reload)
+    assert "catching up cannot repair it" in way_out("shop.items", reload)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,10 @@ from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.content import carried_content
 from cdc_pipeline.sink.delta import _cut_of
 from cdc_pipeline.sink.given import given_after
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import (
     BatchRecord,
     Cut,
@@ -54,20 +57,28 @@ def do(model: Names, step: str, one: str, other: str, third: str) -> None:
         model.load(one)
 
 
-@settings(max_examples=400, deadline=None)
+def begun(**sections: Any) -> Names:
+    """Three tables that are captured from their creation on."""
+    model = names(**sections)
+    for name in ("d.a", "d.b", "e.a"):
+        model.create(name)
+    return model
+
+
+@settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=14), st.sampled_from(["keep", "apply"]))
 def test_k28_each_name_shows_its_table_after_any_statements(steps: list[tuple[str, str, str, str]], drops: str) -> None:
-    model = names(schema_changes={"drop_table": drops})
+    model = begun(schema_changes={"drop_table": drops})
     for step in steps:
         do(model, *step)
         model.check()
     model.end()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=14).map(lambda steps: [step for step in steps if "d.u1" not in step]))
 def test_k28_among_captured_tables_of_one_rule_nothing_needs_a_load(steps: list[tuple[str, str, str, str]]) -> None:
-    model = names()
+    model = begun()
     for step in steps:
         do(model, *step)
         model.check()
@@ -76,10 +87,10 @@ def test_k28_among_captured_tables_of_one_rule_nothing_needs_a_load(steps: list[
         assert all(model.held[name].is_whole for name in model.tables)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(STEPS, max_size=14), st.sampled_from(["soft_delete", "history", "changelog"]))
 def test_k28_in_the_modes_that_keep_the_past_too(steps: list[tuple[str, str, str, str]], mode: str) -> None:
-    model = names(targets=[{"tables": ["*.*"], "mode": mode, "name": "{schema}.{table}"}])
+    model = begun(targets=[{"tables": ["*.*"], "mode": mode, "name": "{schema}.{table}"}])
     for step in steps:
         if step[0] == "create" and step[1] in model.held:
             continue  # stops for its own reason: what keeps the past is not made anew
@@ -100,6 +111,29 @@ def test_f26_k28_the_nightly_rebuild() -> None:
         model.drop("d.s_prev")
         model.check()
     assert sorted(model.held) == ["d.s", "d.s_prev", "d.s_stage"]
+
+
+def test_k28_tables_that_exchange_their_names_take_over_what_was_there_before() -> None:
+    model = names()
+    for name in ("d.a", "d.b", "e.a"):
+        model.create(name)
+    model.swap("d.a", "d.b")
+    assert (model.held["d.a"], model.held["d.b"]) == (Held((2,)), Held((1,)))
+    model.swap("d.a", "d.b", "e.a")
+    assert [model.held[name].tables for name in ("d.a", "d.b", "e.a")] == [(1,), (3,), (2,)]
+    model.end()
+
+
+def test_k20_k28_names_with_dots_are_pairs() -> None:
+    """Table `b.c` of schema `a` and table `c` of schema `a.b` are two."""
+    model = names(tables={"include": ["*.*"]})
+    model.made = 1
+    for said in ("CREATE TABLE `a`.`b.c` (c1 INT PRIMARY KEY)", "RENAME TABLE `a`.`b.c` TO `a.b`.`c`"):
+        model.say(said)
+    assert sorted(model.held) == ["`a.b`.c", "a.b.c"]
+    assert model.held["`a.b`.c"] == Held((1,))
+    assert list(model.targets.named("`a.b`.c").sources) == ["`a.b`.c"]
+    assert model.targets.named("a.b.c").sources["a.b.c"].gone
 
 
 def test_k28_a_name_that_is_left_is_as_after_drop_table() -> None:
@@ -312,6 +346,15 @@ def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> Non
     loaded = target.model_copy(update={"content": content.model_copy(update={"renamed_from": ""})})
     cut = _cut_of(record.model_copy(update={"targets": (loaded,)}), previous, {}, {"d.b": MergeError("it failed")})
     assert cut.cursor.targets["d.b"] == before  # a load that fails leaves the target as it was
+
+
+def test_k28_a_record_names_table_and_version_of_the_rows_and_looks_at_nothing(tmp_path: Path) -> None:
+    """No table's log can keep a batch from being recorded."""
+    paths = LakePaths(tmp_path, "bank")
+    content = carried_content(paths, "d.a", None, app_id="app", version=7, keeps_rows=True)
+    assert (content.path, content.version, content.app_id) == ("d/a", 7, "app")
+    assert (content.files, content.renamed_from, content.keeps_rows) == (-1, "d.a", True)
+    assert RecordedContent.model_validate_json(content.model_dump_json()) == content
 
 
 def test_k28_a_changelog_takes_what_is_known_of_added_columns_along() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,19 @@ def test_a_rule_names_the_parts_of_its_target() -> None:
     rules = [{"tables": ["*.*"], "name": "lake.{schema}_{table}"}, {"tables": ["*.*"], "mode": "changelog"}]
     routes = Routes(config(tables={"include": ["*.*"]}, targets=rules))
     assert [route.target for route in routes.of("a.b", "c.d")] == ["lake.a.b_c.d", "`a.b`.c.d_changelog"]
+
+
+def test_k20_names_are_split_and_joined_in_one_place() -> None:
+    """K20: whoever splits a name at its first dot by himself takes a dotted schema for another one."""
+    joins = re.compile(
+        r"""\.split\("\.", 1\)|"\.".join\((?:table|name)s?\)"""
+        r"""|f"\{[^}"]*(?:database|schema)\}\.\{[^}"]*(?:table|name)\}\""""
+    )
+    package = Path(__file__).resolve().parents[2] / "cdc_pipeline"
+    found = [
+        f"{file.relative_to(package)}: {line.strip()}"
+        for file in sorted(package.rglob("*.py"))
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if joins.search(line) and file.name != "table_names.py"
+    ]
+    assert not found, "\n".join(found)

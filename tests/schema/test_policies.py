@@ -44,6 +44,7 @@ def said(
     sql: str,
     *,
     known: KnownTable | None = KNOWN,
+    state: TableState = STATE,
     features: Any = ALL_FEATURES,
     strict: bool = True,
     shadows: dict[str, Shadow] | None = None,
@@ -64,7 +65,7 @@ def said(
         journal="binlog.000007",
         offset=offset,
         policy=lambda _database, _table: SchemaChangePolicy(**policy),
-        before=lambda database, table: STATE if (database, table) == ("d", "t") else None,
+        before=lambda database, table: state if (database, table) == ("d", "t") else None,
         catalog_after=lambda _database, _table: catalog,
         shadow=lambda database, table: (shadows or {}).get(f"{database}.{table}"),
         features=features,
@@ -343,6 +344,20 @@ def test_k13_an_unreadable_alter_is_passed_where_the_catalog_proves_the_columns(
         said(sql, catalog=STATE.schema, unreadable="stop")
     with pytest.raises(UnsupportedDdlError, match="cannot be read"):
         said(sql, catalog=state_of("CREATE TABLE t (id INT PRIMARY KEY)").schema)
+
+
+def test_k23_a_copy_into_a_shadow_computes_stored_columns_again() -> None:
+    """Whatever was made of the shadow: its rows were written in another session (K23)."""
+    state = state_of(TABLE.removesuffix(")") + ", g DECIMAL(20,9) AS (a / 3) STORED)")
+    known = KnownTable(target_columns(state.schema), state.schema.key_names, name="d.t")
+    with pytest.raises(UnsupportedDdlError, match="generated column `g`"):
+        said(
+            SWAP,
+            shadows=shadow_after("CREATE TABLE _t_gho LIKE t", "ALTER TABLE _t_gho ADD INDEX (a)"),
+            state=state,
+            known=known,
+        )
+    assert said("ALTER TABLE t ADD INDEX (a)", state=state, known=known).ddl.decision == "recorded"
 
 
 def test_k23_an_unreadable_alter_that_may_rewrite_values_stops_whatever_the_catalog_says() -> None:

@@ -158,3 +158,27 @@ def test_a22_the_order_of_columns_is_the_servers(server: Server, fresh_database:
             (fresh_database,),
         )
         assert list(found.schema.key_names) == [name for (name,) in keys], sql
+
+
+def test_k23_labels_that_their_charset_does_not_have_are_not_what_the_text_says() -> None:
+    """The server writes question marks for them, and how many depends on its version (K23)."""
+    cases = [
+        ("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('ü','a') CHARACTER SET ascii)", False),
+        ("CREATE TABLE t (id INT PRIMARY KEY, e SET('ж') CHARACTER SET latin1)", False),
+        ("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('😀') CHARACTER SET utf8mb3)", False),
+        ("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('ü','ÿ') CHARACTER SET latin1)", True),
+        ("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('漢') CHARACTER SET sjis)", True),
+        ("CREATE TABLE t (id INT PRIMARY KEY, e ENUM('😀') CHARACTER SET utf16)", True),
+    ]
+    for sql, is_known in cases:
+        history = SchemaHistory()
+        apply(history, LoggedStatement(sql, "d", Place(1, 1, 5)), lambda _database, _table: True)
+        version = history.at("d", "t", Place(1, 1, 9))
+        assert version is not None
+        assert (version.schema is not None) is is_known, sql
+    convert = "ALTER TABLE t CONVERT TO CHARACTER SET ascii"
+    apply(history, LoggedStatement(convert, "d", Place(1, 1, 15)), lambda _database, _table: True)
+    version = history.at("d", "t", Place(1, 1, 19))
+    assert version is not None
+    assert version.schema is None
+    assert "labels" in version.why

@@ -16,13 +16,14 @@ from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.sink import power_cut, table_facts
+from cdc_pipeline.sink.cursor_delta import DeltaCursorStore
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.delta_log import LOG_FOLDER, commit_file
 from cdc_pipeline.sink.durability import Commits, make_durable, new_files
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut
 from cdc_pipeline.sink.retention import over_maintenance
-from tests.sink.build import applied, column, delete, insert, record_batch, table_schema, update
+from tests.sink.build import applied, column, cursor_at, delete, insert, record_batch, table_schema, update
 from tests.torture_disk import stand_in
 from tests.torture_disk.stand_in import NoSpark, commit, live, write_rows
 from tests.torture_sink.delta_reader import newest_rows, newest_version
@@ -183,7 +184,7 @@ def test_k21_a_target_whose_disk_goes_on_failing_stands_still(lake: Path, disk: 
     assert cut.tables["shop.orders"].delta_version == 1
 
 
-def test_k21_a_cut_takes_over_a_maintenance_that_the_diskhas(lake: Path, disk: Disk) -> None:
+def test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has(lake: Path, disk: Disk) -> None:
     with _locked(lake) as sink:
         cut = applied(sink, 1, *FIRST)
     table = sink.paths.table("shop.orders")
@@ -360,6 +361,23 @@ def test_k21_commits_of_others_are_not_undone(lake: Path, restart: Callable[[], 
     restart()
     with _locked(lake):
         assert newest_version(table) == 2
+
+
+@pytest.mark.parametrize("tear", [_empty_log, _no_log, _no_data])
+def test_k21_the_table_of_cursors_survives(lake: Path, disk: Disk, restart: Callable[[], None], tear: Tear) -> None:
+    """A cursor that was written is on the disk; one that a power cut tore gives way to one before it, or to none."""
+    paths = LakePaths(lake, "shop")
+    store = DeltaCursorStore(paths.cursors, source="shop")
+    with _locked(lake):
+        for number in (0, 1, 2):
+            store.write(cursor_at(number), {})
+    assert not disk.lacks(paths.cursors)
+    tear(paths.cursors)
+    restart()
+    with _locked(lake):
+        found = DeltaCursorStore(paths.cursors, source="shop").read()
+    batch = None if tear is _no_data else 1  # that takes the first file, which all need
+    assert (None if found is None else found.batch_number) == batch
 
 
 def write_foreign(table: Path) -> str:

@@ -6,19 +6,92 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 from pyspark import SparkContext
 
 from cdc_pipeline.config import SparkConfig
+from cdc_pipeline.errors import RuntimeSetupError
 from cdc_pipeline.sink import class_archive
-from cdc_pipeline.sink.spark import CODE_CACHE_MB, SparkProvider, session_settings
+from cdc_pipeline.sink.spark import CODE_CACHE_MB, SparkProvider, arguments, new_session, session_settings
+from cdc_pipeline.spark_config import is_secret
 from tests.sink.in_a_child import run_in_a_child
+
+SECRETS = {
+    "spark.hadoop.fs.s3a.secret.key": "s3cr3t-1",
+    "spark.hadoop.fs.azure.account.key.x.dfs.core.windows.net": "s3cr3t-2",
+    "spark.ssl.keyStorePassword": "s3cr3t-3",
+    "spark.sql.catalog.unity.token": "s3cr3t-4",
+    "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:mysql://hive:s3cr3t-5@db/meta",
+}
+
+
+def _check_secrets(session: Any) -> None:
+    """K26: they reach Spark, and stand in no process's arguments or environment."""
+    hadoop = session.sparkContext._jsc.hadoopConfiguration()
+    for name, value in SECRETS.items():
+        if name.startswith("spark.hadoop."):
+            assert hadoop.get(name.removeprefix("spark.hadoop.")) == value
+        assert session.sparkContext.getConf().get(name) == value
+    assert new_session(session).conf.get("spark.sql.catalog.unity.token") == "s3cr3t-4"
+    context: Any = SparkContext
+    process = Path(f"/proc/{context._gateway.proc.pid}")
+    for file in (process / "cmdline", process / "environ", Path("/proc/self/environ")):
+        assert b"s3cr3t" not in file.read_bytes(), file
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("spark.driver.extraJavaOptions", "-Djavax.net.ssl.keyStorePassword=word"),
+        ("spark.executor.extraJavaOptions", "-Dtoken=word"),
+        ("spark.jars.repositories", "https://me:word@repository/"),
+    ],
+)
+def test_k26_a_secret_that_only_arguments_can_carry_is_refused(name: str, value: str) -> None:
+    """K26: what is read before a JVM runs cannot be given to it afterwards."""
+    with pytest.raises(ValidationError, match=f"{name} holds what may be a password") as refused:
+        SparkConfig(settings={name: value})
+    assert "word@" not in refused.value.errors(include_input=False)[0]["msg"]
+    SparkConfig(settings={"spark.driver.extraJavaOptions": "-Xss4m -Djavax.net.ssl.trustStore=/etc/certs"})
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("spark.hadoop.fs.s3a.access.key", True), ("spark.hadoop.fs.s3a.session.token", True),
+        ("spark.hadoop.fs.azure.sas.fixed.token.x", True), ("spark.hadoop.fs.azure.account.oauth2.client.secret", True),
+        ("spark.hadoop.fs.gs.auth.service.account.private.key", True), ("spark.authenticate.secret", True),
+        ("spark.hadoop.javax.jdo.option.ConnectionPassword", True), ("spark.hadoop.fs.s3a.encryption.key", True),
+        ("spark.hadoop.fs.s3a.aws.credentials.provider", False), ("spark.sql.shuffle.partitions", False),
+        ("spark.hadoop.fs.azure.account.oauth2.client.endpoint", False), ("spark.driver.memory", False),
+    ],
+)  # fmt: skip
+def test_k26_names_that_may_be_of_a_secret(name: str, secret: bool) -> None:
+    """K26: told by the name, whatever Hadoop, Hive or a catalog calls it."""
+    assert is_secret(name, "x") is secret
+
+
+def test_k26_secrets_are_no_arguments_and_are_given_to_spark() -> None:
+    """K26: what starts the JVM has everything else."""
+    settings = session_settings(SparkConfig(settings=SECRETS), warehouse="w")
+    assert settings.items() >= SECRETS.items()
+    shown = arguments(settings)
+    assert settings.keys() - shown.keys() == SECRETS.keys()
+    assert "s3cr3t" not in str(shown)
 
 
 def _die_and_go_on() -> None:
     archive = class_archive.make_archive()  # `make setup` has made it
     assert archive is not None
-    provider = SparkProvider(SparkConfig(master="local[1]", driver_memory="512m"))
+    config = SparkConfig(master="local[1]", driver_memory="512m", settings=SECRETS)
+    bad = config.model_copy(update={"settings": {**SECRETS, "spark.scheduler.mode": "s3cr3t-1"}})
+    with pytest.raises(RuntimeSetupError, match="Spark does not start") as failed:
+        SparkProvider(bad).session()
+    assert "Unrecognized" in str(failed.value.got), f"the cause is dropped: {failed.value.got}"
+    assert "s3cr3t" not in str(failed.value)
+    provider = SparkProvider(config)
     session: Any = provider.session()
+    _check_secrets(session)
     beans = session._jvm.java.lang.management.ManagementFactory.getMemoryPoolMXBeans()
     code = sum(pool.getUsage().getMax() for pool in beans if "Code" in pool.getName())
     assert code >= CODE_CACHE_MB << 20, f"{code} bytes for compiled code: Spark's classes fill the default of 48 MiB"
@@ -36,7 +109,8 @@ def _die_and_go_on() -> None:
 
 
 @pytest.mark.spark
-def test_a_jvm_that_died_is_replaced_and_its_code_cache_is_large() -> None:
+def test_k26_a_jvm_that_died_is_replaced_and_its_code_cache_is_large() -> None:
+    """Also K26, in the same process: no secret of the settings stands in the JVM's arguments or in an error."""
     run_in_a_child(_die_and_go_on)
 
 

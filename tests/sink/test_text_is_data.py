@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,13 +14,15 @@ from pydantic import ValidationError
 
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config import SinkConfig, SparkConfig
+from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.schema.spark_text import quoted, text_literal
 from cdc_pipeline.schema.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import target_columns
+from cdc_pipeline.sink.cut_sql import view_statements
 from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import RecordedShape
+from cdc_pipeline.sink.manifest import Cut, CutTable, RecordedShape
 from cdc_pipeline.sink.read import read
-from cdc_pipeline.sink.spark import SparkProvider, new_session
+from cdc_pipeline.sink.spark import SparkProvider, new_session, session_settings
 from cdc_pipeline.sink.staging import TargetPlan
 from cdc_pipeline.spark_config import SQL_SETTINGS
 from tests.sink.build import Change, column, cursor_at, decoded, delete, insert, interval_of, table_schema, update
@@ -58,11 +61,40 @@ def test_k20_settings_that_change_what_a_text_means_are_refused_by_name(name: st
     SparkConfig(settings={"spark.sql.autoBroadcastJoinThreshold": "-1", "spark.sql.shuffle.partitions": "3"})
 
 
+def test_k20_our_settings_win_over_every_other() -> None:
+    """K20: over a file's (were it not refused), and over what a machine's defaults give to a further session."""
+    chosen = SparkConfig.model_construct(settings={"spark.sql.variable.substitute": "true", "spark.x": "y"})
+    made = session_settings(chosen, warehouse="w")
+    assert made["spark.sql.variable.substitute"] == "false"
+    assert made["spark.x"] == "y"
+    found: dict[str, str] = {}
+
+    class Session:
+        conf = SimpleNamespace(set=found.__setitem__)
+
+        def newSession(self) -> Session:  # noqa: N802 - Spark's name
+            return self
+
+    new_session(cast("Any", Session()))
+    assert found == dict(SQL_SETTINGS)
+
+
 @pytest.mark.parametrize("name", ["a%41", "a*", "a?", "a[b]", "a{b,c}", HOME, "a\\b", "a\nb", "a\u202eb"])
 def test_k20_a_lake_path_that_hadoop_would_read_is_refused(name: str) -> None:
     """K20: Hadoop takes these for patterns and escapes."""
     with pytest.raises(ValidationError, match="means something else to Hadoop"):
         SinkConfig(lake_path=f"/lakes/{name}")
+
+
+def test_k20_views_of_a_cut_hold_no_variable(sink: DeltaSink) -> None:
+    """K20: `cuts sql` prints statements for sessions that are not ours: nothing in them can be substituted."""
+    tables = {f"shop.{name}": CutTable(delta_version=3) for name in (HOME, "it's", "a`b")}
+    cut = Cut(
+        source="shop", batch_number=1, published_at_us=0, interval=interval_of(1), cursor=cursor_at(1), tables=tables
+    )
+    assert "${" not in " ".join(view_statements(sink.paths, cut, schema="views"))
+    with pytest.raises(CutNotFoundError, match="reads as a variable"):
+        view_statements(sink.paths, cut, schema=HOME)
 
 
 @pytest.mark.spark
@@ -125,7 +157,9 @@ def _apply(sink: DeltaSink, number: int, changes: list[Change]) -> None:
     for plan in PLANS:
         if number == 1:
             batch.create(plan)
-        batch.add(decoded(SCHEMA, changes, first_place=100 * number), plan)
+        part = changes if plan.shape is None else [one for one in changes if HOME in str(one)]
+        if part:
+            batch.add(decoded(SCHEMA, part, first_place=100 * number), plan)
     cut = sink.finish(batch.record(interval=interval_of(number), cursor_after=cursor_at(number)))
     assert not cut.cursor.suspended, cut.notes
 
@@ -141,29 +175,28 @@ def _live(sink: DeltaSink, table: str) -> dict[str, tuple[Any, Any]]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_k20_odd_keys_values_and_defaults_in_every_mode(open_sink: Callable[..., DeltaSink]) -> None:
-    """K20: keys that a second language would read, alone in a batch, as its least, its greatest and in its midst;
-    MINIMAL images; a partition; a lake whose own path is odd; a DEFAULT, also as an older version recorded it."""
+    """K20: keys that a second language would read, alone in a batch, as its least and its greatest; MINIMAL
+    images; a partition; a lake whose own path is odd; a DEFAULT, also as an older version recorded it."""
     sink = open_sink(lake='a `$x\' "y" @v1 größe,=;#')
     rows: dict[str, tuple[Any, Any]] = {key: (1, key) for key in ODD if "\0" not in key}
     _apply(sink, 1, [insert(id=key, a=a, b=b) for key, (a, b) in rows.items()])
-    for number, key in enumerate([HOME, "\\'"], 2):
-        rows[key] = (number, rows[key][1])
-        _apply(sink, number, [update({"id": key}, {"a": number})])
-    ends = [min(rows), max(rows)]
-    for key in ends:
-        rows[key] = (7, "x")
-    _apply(sink, 4, [update({"id": key}, {"a": 7, "b": "x"}) for key in ends])
-    del rows[HOME]
-    _apply(sink, 5, [delete(id=HOME)])
+    rows[HOME] = (2, HOME)
+    _apply(sink, 2, [update({"id": HOME}, {"a": 2})])
     for plan in PLANS:
-        assert _live(sink, plan.table) == rows, plan.table
+        wanted = rows if plan.shape is None else {HOME: rows[HOME]}
+        assert _live(sink, plan.table) == wanted, plan.table
+    del rows[HOME]
+    rows["\\'"] = (7, "x")
+    _apply(sink, 3, [delete(id=HOME), update({"id": "\\'"}, {"a": 7, "b": "x"})])
+    for plan in PLANS:
+        assert _live(sink, plan.table) == (rows if plan.shape is None else {}), plan.table
 
     steps = [AddColumn(name=name, delta_type="string") for name in ("new", "recorded")]
     fill = FillColumns(values=(("new", "string", text_literal(HOME)), ("recorded", "string", f"'{HOME}'")))
     plan = TargetPlan("shop.odd", "app/mirror", (*COLUMNS, *target_columns(_defaults())), ("id",))
-    batch = sink.begin(6)
+    batch = sink.begin(4)
     batch.change(plan, COLUMNS, (*steps, fill))
-    sink.finish(batch.record(interval=interval_of(6), cursor_after=cursor_at(6)))
+    sink.finish(batch.record(interval=interval_of(4), cursor_after=cursor_at(4)))
     filled = newest_rows(sink.paths.table("shop.odd"), "new", "recorded")
     assert filled == [{"new": HOME, "recorded": HOME}] * len(rows), "a variable of the process is in the lake"
     users = sink.spark.session().newSession()

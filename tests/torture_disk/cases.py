@@ -23,7 +23,7 @@ import pytest
 
 from cdc_pipeline.config import SparkConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.sink import delta, power_cut
+from cdc_pipeline.sink import power_cut, table_facts
 from cdc_pipeline.sink.spark import SparkProvider
 from tests.torture_disk import stand_in
 from tests.torture_disk.disk import Disk, Fault
@@ -87,41 +87,44 @@ class Cases:
         self.checked += 1
         self.found += in_a_fork(lambda: self._check(lake, about)) != 0
 
-    def cut_power(self, seed: int, states: int) -> None:
-        """At each joint of a run the power goes, in several ways; each time the next run finishes all. And at each cut
-        nothing that it names is lacking."""
+    def cut_power(self, seed: int, *, states: int, stride: int) -> None:
+        """At each `stride`-th joint of a run the power goes, in several ways; each time the next run finishes all. At
+        each cut nothing that it names is lacking."""
         choose = random.Random(seed)
+        first = choose.randrange(stride)
         lake = self._lake()
         before = self._set_aside(lake.parent, "before")
         moments: list[tuple[str, int, Path]] = []
 
         def look(joint: str) -> None:
-            self._disk.pause()
-            moments.append((joint, len(self._disk.calls()), self._set_aside(lake.parent, f"live-{len(moments)}")))
-            self._disk.go_on()
+            if joint != "between_merges":  # another merge may be at work: no moment at which all stands still
+                moments.append((joint, len(self._disk.calls()), self._set_aside(lake.parent, f"live-{len(moments)}")))
 
-        put = delta.put_if_absent
+        put = table_facts.put_if_absent
 
         def named(path: Path, text: str) -> bool:
-            look("cut")
+            is_cut = path.parent.name == "cuts"
+            if is_cut:
+                look("cut")
             done = put(path, text)
-            look("after_cut")
+            look("after_cut" if is_cut else "after_facts")
             return done
 
         self._disk.clear()
         with self._disk.armed(), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(delta, "put_if_absent", named)
+            patch.setattr(table_facts, "put_if_absent", named)
             run(lake, self._spark, on_joint=look)
         calls = self._disk.calls()
         disk, taken = PowerCut(lake.parent, before), 0
         for joint, upto, live in moments:
             disk.take(calls[taken:upto])
             taken = upto
+            disk.check(live)
             if joint == "cut":
                 lacking = [str(path.relative_to(lake)) for path in disk.unsynced() if _is_named(path, lake)]
                 if lacking:
                     self._tell({"joint": joint}, "a cut names what the disk lacks", "\n".join(lacking))
-            for state in range(states):
+            for state in range(states if int(live.name.rpartition("-")[2]) % stride == first else 0):
                 struck = self._lakes / f"struck-{self._cases}"
                 self._cases += 1
                 disk.strike(live, self._disk.grave, struck, choose)
@@ -178,12 +181,17 @@ def in_a_fork(body: Callable[[], bool | None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+_NAMED = ("batches", "quarantine", "schema_history.json", "tables", "xa")
+
+
 def _is_named(path: Path, lake: Path) -> bool:
     """Whether a cut leads to it: a table's file or folder, the quarantine, parked rows, the schema history."""
     if path in (lake, lake.parent):
         return path == lake
     parts = path.relative_to(lake).parts
-    return parts[0] != "_cdc" or (len(parts) > 2 and parts[2] in ("quarantine", "xa", "schema_history.json", "batches"))
+    return parts[0] != "_cdc" or (
+        len(parts) > 2 and parts[2] in ("quarantine", "xa", "tables", "schema_history.json", "batches")
+    )
 
 
 def main() -> int:
@@ -207,7 +215,7 @@ def main() -> int:
     else:
         cases.prepare()
     if asked.part == "power":
-        cases.cut_power(asked.seed, asked.states)
+        cases.cut_power(asked.seed, states=asked.states, stride=asked.stride)
         print(json.dumps({"done": asked.part, "cases": cases.checked}), flush=True)
         return bool(cases.found)
     calls = cases.count(forked=asked.part == "exit")

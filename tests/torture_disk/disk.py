@@ -97,15 +97,7 @@ class Disk:
         try:
             yield
         finally:
-            self.pause()
-
-    def pause(self) -> None:
-        """Count and log nothing for a moment."""
-        self._control[24:28] = struct.pack("=I", 0)
-
-    def go_on(self) -> None:
-        """Count and log again."""
-        self._control[24:28] = struct.pack("=I", 1)
+            self._control[24:28] = struct.pack("=I", 0)
 
     @property
     def counted(self) -> int:

@@ -100,6 +100,14 @@ class PowerCut:
     def _names_now(node: _Node) -> dict[str, _Node | None]:
         return {**node.names, **dict(node.changes)}
 
+    def check(self, live: Path) -> None:
+        """Raises AssertionError where the calls do not lead to what is there: then some of them were not seen."""
+        there = {self._root / path.relative_to(live) for path in (live, *live.rglob("*"))}
+        assert there == set(self._now), f"calls that nobody saw: {there ^ set(self._now)}"
+        for path, node in self._now.items():
+            size = (live / path.relative_to(self._root)).stat().st_size
+            assert node.is_folder or node.is_dirty or size == node.durable_bytes, f"writes that nobody saw: {path}"
+
     def unsynced(self) -> Iterator[Path]:
         """What the disk may lack or hold otherwise: files, and folders whose names may be others."""
         for path, node in self._now.items():

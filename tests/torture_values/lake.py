@@ -145,7 +145,7 @@ def _cast(value: Value, kind: str) -> Value:
 
 
 def _seconds_fit(value: dt.datetime, digits: str) -> bool:
-    return value.microsecond % 10 ** (6 - int(digits)) == 0
+    return bool(value.microsecond % 10 ** (6 - int(digits)) == 0)
 
 
 _CONDITIONS: Final[list[tuple[str, Callable[..., Value]]]] = [

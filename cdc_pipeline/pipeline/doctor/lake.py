@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Final
 
 from cdc_pipeline.pipeline.doctor.check import checks
@@ -118,11 +119,11 @@ def _left_behind(context: Context) -> Iterator[Told]:
             yield note(f"a load of {tables} is under way", got=holder)
             continue
         age_s = context.now_s - load.started_at_us / 1e6
-        command = f"snapshot {name}" if load.kind == "load" else f"backfill {name} --rebuild"
+        command = f"cdc-pipeline snapshot {name}" if load.kind == "load" else f"cdc-pipeline backfill {name} --rebuild"
         yield warning(
             f"a load of {tables} was begun {duration(age_s)} ago and nobody works on it: it goes on where it was",
             got=load.load_id,
-            mend=f"cdc-pipeline {command} " + " ".join(f"--table {table}" for table in load.sources),
+            mend=f"{command} " + " ".join(f"--table {quote(table)}" for table in load.sources),
         )
     verbs = storage_of(state)
     scratch = sorted(name for name in verbs.names(state) if name.startswith(SCRATCH_PREFIX))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Final
 
 from cdc_pipeline.binlog.seq import journal_number
@@ -192,7 +193,7 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Told:
         suspended = context.cursor.suspended if context.cursor is not None else {}
         anew = f"cdc-pipeline snapshot {name}"
         if consumer.name in suspended:
-            anew += f" --table {consumer.name}"
+            anew += f" --table {quote(consumer.name)}"
         elif consumer.name != "cursor":
             anew += " --restart"
         return error(

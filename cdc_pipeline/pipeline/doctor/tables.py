@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from shlex import quote
 from typing import Final
 
 from cdc_pipeline.errors import SchemaError
@@ -10,6 +11,7 @@ from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
 from cdc_pipeline.pipeline.routes import Routes
+from cdc_pipeline.pipeline.unmatched import nothing_matched
 from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
 from cdc_pipeline.sink.mode_columns import keeps_every_change
 from cdc_pipeline.source.commit_locks import CommitLocks, LocksUnseenError
@@ -35,6 +37,10 @@ def _matching(context: Context) -> Iterator[Told]:
             + " or correct tables.include",
         )
         return
+    cut = context.cut if context.lake_is_open else None
+    missing = nothing_matched(context.config, context.server.tables(), None if cut is None else cut.cursor)
+    if missing is not None:
+        yield Told.of(missing)  # as each run does at its end
     yield ok(f"{len(names)} table{'s are' if len(names) != 1 else ' is'} captured: {listed(names)}")
 
 
@@ -246,7 +252,7 @@ def _partial(context: Context) -> Iterator[Told]:
 
 def _load(source: str, names: Sequence[str]) -> str:
     """The command that loads tables; without names it loads all that need it."""
-    named = "" if len(names) > _NAMED_MAX else "".join(f" --table {name}" for name in names)
+    named = "" if len(names) > _NAMED_MAX else "".join(f" --table {quote(name)}" for name in names)
     return f"cdc-pipeline snapshot {source}{named}"
 
 

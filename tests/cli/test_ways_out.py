@@ -1,0 +1,165 @@
+"""The commands that errors name are tried from the very state that raises them (K22).
+
+Whole commands in this process, over a real journal and a lake without a JVM: see `tests/pipeline/plain_spark.py`.
+`tests/house/test_next_steps.py` lists which test tries which next step.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from cdc_pipeline.cli.app import cli
+from cdc_pipeline.config import load_config
+from cdc_pipeline.errors import ConfigError, LakeStateError, TableNotInCutError
+from cdc_pipeline.orchestration.execute import load_source
+from cdc_pipeline.pipeline.cursor_change import apply_rebuild, plan_rebuild
+from cdc_pipeline.pipeline.load_state import LOADS_FOLDER
+from cdc_pipeline.pipeline.parts import build_sink
+from cdc_pipeline.pipeline.suspension import standing_of
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.cuts import source_of
+from tests.cli.ways_out import check_usage, commands_of
+from tests.orchestration.conftest import Project
+from tests.pipeline.plain_spark import PlainShop, archive_at
+
+TABLES = ["shop.pair", "shop.plain", "shop.isam"]
+
+
+def run(*arguments: object, exit_code: int | None = 0) -> Result:
+    result = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    assert exit_code is None or result.exit_code == exit_code, result.output
+    return result
+
+
+def named(result: Result, *beginning: str) -> list[str]:
+    """The command of the error in a result that begins so."""
+    assert result.exit_code, result.output
+    found = [words for words in commands_of(result.stderr) if words[: len(beginning)] == list(beginning)]
+    assert found, result.stderr
+    check_usage(found[0])
+    return found[0]
+
+
+@pytest.fixture
+def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> PlainShop:
+    """A project with one source, of which nothing was captured yet."""
+    monkeypatch.chdir(project.root)
+    document = {
+        "source": {"kind": "archive", "directory": str(archive_at(project.root / "journals"))},
+        "tables": {"include": TABLES},
+        "start": "earliest",
+        "sink": {"lake_path": str(project.lake)},
+    }
+    file = project.jobs / "shop.yaml"
+    file.write_text(yaml.safe_dump(document))
+    made = PlainShop(load_config(file))
+    made.stand_in(monkeypatch)
+    return made
+
+
+def test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive(shop: PlainShop) -> None:
+    """LakeStateError: also where `snapshot` is tried first, and over a load whose own file is damaged, which keeps no
+    capture from going on."""
+    run("run", "shop")
+    before = {name: shop.changes(name) for name in TABLES}
+    log = shop.paths.table("shop.pair") / "_delta_log"
+    (log / f"{len(list(log.iterdir())):020d}.json").write_text(json.dumps({"commitInfo": {"operation": "UPDATE"}}))
+    (shop.paths.table("shop.pair") / "changes.json").write_text("[]")
+    suspended = run("run", "shop", exit_code=1)
+    check_usage(named(suspended, "verify"))
+    rebuild = named(suspended, "backfill")
+    asked = run(*named(suspended, "snapshot"), exit_code=None)
+    assert named(asked, "backfill", "shop")
+    damaged = shop.paths.state / LOADS_FOLDER / "20260101T000000-00000000.json"
+    damaged.parent.mkdir()
+    damaged.write_text('{"load_id"')
+    assert "20260101T000000-00000000" in run("status", "shop", exit_code=None).output
+    refused = run(*rebuild, exit_code=1)
+    restart = [word.replace("SCHEMA.TABLE", "shop.pair") for word in named(refused, "backfill")]
+    run(*restart)
+    run("run", "shop")
+    assert {name: shop.changes(name) for name in TABLES} == before
+    assert not damaged.exists()
+
+
+def test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name(shop: PlainShop) -> None:
+    """Setting the cursor, and settling rows in quarantine, wait for it."""
+    shop.run(transactions=6)
+    shop.stop_at("after_record")
+    refused = run("cursor", "set", "shop", "--earliest", "--yes", exit_code=1)
+    assert "is recorded and not finished" in refused.stderr
+    run(*named(refused, "run"))
+    run("cursor", "set", "shop", "--latest", "--yes")
+    run("run", "shop")
+
+
+def test_k22_a_cursor_ahead_of_the_lake_is_rebuilt(shop: PlainShop) -> None:
+    """The lake was restored from an older backup."""
+    shop.run(transactions=6)
+    kept = shop.paths.lake.with_name("backup")
+    shutil.copytree(shop.paths.lake, kept)
+    run("run", "shop")
+    whole = {name: shop.changes(name) for name in TABLES}
+    shutil.rmtree(shop.paths.lake)
+    kept.rename(shop.paths.lake)
+    ahead = run("run", "shop", exit_code=1)
+    assert "ahead of the lake" in ahead.stderr
+    run(*named(ahead, "cursor", "rebuild"))
+    run("run", "shop")
+    assert {name: shop.changes(name) for name in TABLES} == whole
+
+
+def test_k22_a_cursor_of_a_later_epoch_is_rebuilt(shop: PlainShop) -> None:
+    """By what `cursor rebuild` does, with a cursor in memory."""
+    shop.run(transactions=6)
+    good = shop.cursors.cursor
+    assert good is not None
+    shop.cursors = MemoryCursorStore(good.model_copy(update={"epoch": 2, "batch_number": 0}))
+    with pytest.raises(LakeStateError, match="later than") as later:
+        shop.run()
+    assert commands_of(str(later.value)) == [["cursor", "rebuild", "shop"]]
+    change = plan_rebuild(shop.config, cursors=shop.cursors, who="a person")
+    apply_rebuild(shop.config, cursors=shop.cursors, change=change)
+    shop.run()
+    assert shop.suspended() == {}
+
+
+def test_k22_before_the_first_run_a_run_is_named(shop: PlainShop) -> None:
+    sink = build_sink(shop.config)
+    with sink.lock(), pytest.raises(LakeStateError) as early:
+        standing_of(shop.config, sink, shop.cursors, doing="repair")
+    (words,) = commands_of(str(early.value))
+    run(*words)
+    assert shop.last_cut().batch_number > 0
+
+
+def test_k22_wrong_names_lead_to_the_lists_of_right_ones(shop: PlainShop, project: Project, tmp_path: Path) -> None:
+    run("run", "shop")
+    with pytest.raises(ConfigError) as unknown:
+        load_source(project.jobs, "nowhere")
+    assert commands_of(str(unknown.value)) == [["validate"]]
+    assert "shop" in run("validate").output
+    assert "shop.pair" in run(*named(run("run", "shop", "--table", "shop.nope", exit_code=None), "status")).output
+    side = ("backfill", "shop", "--into", tmp_path / "side", "--table")
+    listed = run(*named(run(*side, "nope.nope", exit_code=None), "plan"))
+    assert "shop.pair" in listed.output
+    place = run(*side, "shop.pair", "--from", "nowhere", exit_code=None)
+    assert named(place, "binlog")
+    cuts = named(place, "cuts")
+    assert run(*(word.replace("SOURCE", "shop") for word in cuts)).output
+    run(*named(run("cuts", "show", "shop", "99", exit_code=None), "cuts"))
+    with pytest.raises(TableNotInCutError) as absent:
+        source_of(project.lake, "shop.nope")
+    (shown,) = commands_of(str(absent.value))
+    assert "shop.pair" in run(*(word.replace("SOURCE", "shop") for word in shown)).output
+    settled = run("quarantine", "discard", "shop", "9.9", "--yes", exit_code=None)
+    run(*named(settled, "quarantine"))
+    (project.jobs / "shop.yaml").write_text("source: {}\n")
+    mistakes = run("run", "shop", exit_code=2)
+    assert run(*named(mistakes, "validate"), exit_code=None).exit_code == 2, "it lists them until they are gone"

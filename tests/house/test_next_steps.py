@@ -1,0 +1,125 @@
+"""Each command that an error names as the way out is tried by a test from the state that raises it (K22).
+
+The texts are found in the syntax tree: a new one without a test fails here. The doctor's commands are left out: its
+checks look at states and raise no errors.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.house.test_spec_map import symbols
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PACKAGE: Final = ROOT / "cdc_pipeline"
+_OTHER: Final = ("cli/", "demo/", "pipeline/doctor/")
+
+_WAYS: Final = "cli/test_ways_out.py::"
+_LISTS: Final = _WAYS + "test_k22_wrong_names_lead_to_the_lists_of_right_ones"
+_REBUILT: Final = _WAYS + "test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive"
+_UNFINISHED: Final = _WAYS + "test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name"
+_FIRST: Final = _WAYS + "test_k22_before_the_first_run_a_run_is_named"
+_AHEAD: Final = _WAYS + "test_k22_a_cursor_ahead_of_the_lake_is_rebuilt"
+
+# Where a command is named: file and place in it -> the test that tries it from there.
+TRIED: Final[dict[str, str]] = {
+    "config.py::ConfigMistakes.__init__": _LISTS,
+    "orchestration/execute.py::LoadedSource.keys_of": _LISTS,
+    "orchestration/execute.py::load_source": _LISTS,
+    "pipeline/backfill_lake.py::checked_tables": _LISTS,
+    "pipeline/backfill_range.py::_wrong": _LISTS,
+    "pipeline/cursor_change.py::_check_unmoved": (
+        "cursors/test_command.py::test_k3_a_cursor_that_moved_since_the_plan_is_not_set"
+    ),
+    "pipeline/load.py::load": _REBUILT,
+    "pipeline/load_side.py::log_is_gone": (
+        "load/test_edges.py::test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load"
+    ),
+    "pipeline/load_state.py::_parsed": _REBUILT,
+    "pipeline/load_tables.py::load_command": (
+        "load/test_load.py::test_k17_k19_partial_and_suspended_tables_become_whole"
+    ),
+    "pipeline/quarantine_replay.py::_chosen": _LISTS,
+    "pipeline/reconcile.py::_ahead": _AHEAD,
+    "pipeline/reconcile.py::reconcile": _WAYS + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
+    "pipeline/suspension.py::check_finished": _UNFINISHED,
+    "pipeline/suspension.py::standing_of": _FIRST,
+    "position/cursor.py::CursorGuard.check_write": (
+        "cursors/test_command.py::test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees"
+    ),
+    "position/same_log.py::begin_again": (
+        "pipeline/test_same_log.py::test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again"
+    ),
+    "sink/cuts.py::_not_found": _LISTS,
+    "sink/cuts.py::source_of": _LISTS,
+    "sink/state.py::_way_out": (
+        "verify/test_end_to_end.py::"
+        "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write"
+    ),
+    "sink/suspending.py::way_out": _REBUILT,
+}
+
+# Where none tries it from there, with the reason.
+SEEN: Final[dict[str, str]] = {
+    "orchestration/cursor_job.py::": "a description",
+    "orchestration/cursor_store.py::DagsterCursorStore.write": "only code meets it, outside of a run",
+    "pipeline/backfill_rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
+    "pipeline/cursor_change.py::apply_rebuild": "a look at the cursor",
+    "pipeline/load_begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
+    "pipeline/load_main.py::MainLake._locked": "a run: there is no cursor yet",
+    "pipeline/load_main.py::MainLake.capture": "a run: there is no cursor yet",
+    "pipeline/repair.py::_Repair._check_targets": "a load, from a state that stops no run",
+    "pipeline/targets.py::Targets._arrive": "a load of a suspended table, as `way_out` names it too",
+    "pipeline/unmatched.py::nothing_matched": "a load that may follow when the pattern is right",
+    "pipeline/verify.py::_Verification._names": "a list",
+    "pipeline/verify.py::_Verification._reason": "a note of a report",
+    "pipeline/verify.py::_Verification._why_not": "a note of a report",
+    "pipeline/verify_captures.py::Captures.standing": "a run: there is no cut yet",
+    "pipeline/verify_repair.py::apply_repair": "a load, from a state that stops no run",
+    "position/gtid_errors.py::set_error": "a look at a journal",
+    "schema/types.py::delta_type": "a look at a journal",
+    "sink/spark.py::SparkProvider._start": "an examination",
+}
+
+
+def _texts(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Texts of a module that are no docstrings, each with the place that they stand in."""
+
+    def visit(node: ast.AST, place: str) -> Iterator[tuple[str, str]]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield from visit(child, f"{place}.{child.name}" if place else child.name)
+            elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+                yield place, child.value
+            elif isinstance(child, ast.JoinedStr):
+                yield place, "".join(part.value for part in child.values if isinstance(part, ast.Constant))
+            elif not (isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant)):
+                yield from visit(child, place)
+
+    yield from visit(tree, "")
+
+
+def named_in_the_package() -> set[str]:
+    """Places with a text that names a command."""
+    found = set()
+    for file in sorted(PACKAGE.rglob("*.py")):
+        relative = file.relative_to(PACKAGE).as_posix()
+        if relative.startswith(_OTHER):
+            continue
+        for place, text in _texts(ast.parse(file.read_text(encoding="utf-8"))):
+            if "cdc-pipeline " in text:
+                found.add(f"{relative}::{place}")
+    return found
+
+
+def test_k22_every_command_that_an_error_names_has_a_test_that_tries_it() -> None:
+    assert sorted(named_in_the_package()) == sorted({*TRIED, *SEEN})
+
+
+def test_k22_the_tests_that_try_them_exist() -> None:
+    for place, test in TRIED.items():
+        file, _, name = test.partition("::")
+        assert name in symbols(ROOT / "tests" / file), f"{place}: {test}"

@@ -1,0 +1,49 @@
+"""K20 by the source itself: sessions and literals of Spark SQL are made in one place."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[2] / "cdc_pipeline"
+RENDERERS = {"sink/sql.py", "schema/spark_text.py", "schema/backfill.py"}  # the last one: digits, dates and hex
+NO_SQL = {"sink/class_archive.py", "sink/retention.py"}
+
+
+def _quoted_holes(tree: ast.AST) -> list[int]:
+    """Lines of f-strings with a placeholder right between two quotes: a literal that nothing has escaped."""
+    found = []
+    for node in ast.walk(tree):
+        parts = node.values if isinstance(node, ast.JoinedStr) else []
+        for before, hole, after in zip(parts, parts[1:], parts[2:], strict=False):
+            texts = [part.value for part in (before, after) if isinstance(part, ast.Constant)]
+            is_within = len(texts) == 2 and str(texts[0]).endswith("'") and str(texts[1]).startswith("'")
+            if is_within and isinstance(hole, ast.FormattedValue) and hole.conversion == -1:
+                found.append(node.lineno)
+    return found
+
+
+def _files() -> list[Path]:
+    return [file for folder in ("sink", "schema") for file in sorted((PACKAGE / folder).rglob("*.py"))]
+
+
+def test_k20_no_literal_is_made_beside_the_renderer() -> None:
+    """K20: ``'{value}'`` in a text is a literal that means whatever the value says; `text_literal` makes them."""
+    assert _quoted_holes(ast.parse("f\"SELECT '{a}', {b}\"")) == [1]
+    found = {
+        str(file.relative_to(PACKAGE)): lines
+        for file in _files()
+        if (lines := _quoted_holes(ast.parse(file.read_text(encoding="utf-8"))))
+    }
+    assert found.keys() <= RENDERERS | NO_SQL, found
+
+
+def test_k20_sessions_are_made_in_one_place() -> None:
+    """K20: a session that something else makes has not the settings that every text relies on."""
+    users = {
+        str(file.relative_to(PACKAGE))
+        for file in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in ("newSession", "getOrCreate")
+    }
+    assert users == {"sink/spark.py"}
