@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
 from cdc_pipeline.errors import SinkError
+from cdc_pipeline.sink.file_failures import cure_of
 from cdc_pipeline.sink.markers import remove_markers
 from cdc_pipeline.sink.object_path import ObjectPath, is_object
 from cdc_pipeline.storage_config import LakeUri, parse_uri
@@ -52,7 +53,7 @@ def refused(error: OSError, path: Path) -> SinkError:
         f"the lake's disk refuses: {path}",
         expected="a file system with free space and hard links (they make a file appear whole or not at all)",
         got=f"{type(error).__name__}: {error.strerror or error}",
-        next_step="free space or mend the file system, then start the run again: it finishes what was begun",
+        next_step=cure_of(error),
     )
 
 
