@@ -19,7 +19,7 @@ LIVE = "kind: live\n  host: localhost\n  user: cdc\n  password: secret"
 ODD_NAMES = (
     "größe",
     "order$items",
-    "订单" * 12,
+    "订单" * 32,
     "a-b",
     "a_b",  # by default Dagster makes one identifier of the two
     "A_B",
