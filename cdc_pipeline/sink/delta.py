@@ -250,8 +250,8 @@ class DeltaSink:
         )
         made = _cut_of(record, previous, logs, failing)
         made = made.model_copy(update={"quarantine": waiting, "notes": (*made.notes, *notes)})
-        cut = over_maintenance(self.paths, made)
-        if not put_cut(self.paths, cut, previous):
+        cut = put_cut(self.paths, over_maintenance(self.paths, made), previous)
+        if cut is None:
             return self.read_cut(number)
         self._remove_old_log_files(previous, logs)
         for target in record.targets:

@@ -99,7 +99,7 @@ def materialize(
             ),
         }
     )
-    if not put_cut(copy, made):
+    if put_cut(copy, made) is None:
         there = state.read_cut(copy, cut.batch_number)
         tables = {name: table.model_copy(update={"facts": ""}) for name, table in there.tables.items()}
         if there.model_copy(update={"tables": tables}) != made:

@@ -34,7 +34,7 @@ _FILES_CACHED: Final = 256
 _FILE: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})-[0-9a-f]{{32}}\.json")
 
 
-def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> bool:
+def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> Cut | None:
     """Write a cut durably as a new file, after what it refers to.
 
     Args:
@@ -43,7 +43,7 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> bool:
         previous: the cut before it in the same lake: facts that are the same there are referred to where they are.
 
     Returns:
-        False if there is such a cut already; nothing was changed then.
+        The cut as it will be read again; None, and nothing was changed, if there is such a cut already.
     """
     before = {} if previous is None else previous.tables
     references = {name: table.facts or _same(table, before.get(name)) for name, table in cut.tables.items()}
@@ -55,7 +55,10 @@ def put_cut(paths: LakePaths, cut: Cut, previous: Cut | None = None) -> bool:
         file = f"{cut.batch_number:0{NUMBER_DIGITS}d}-{digest}.json"
         put_if_absent(paths.tables / file, content)
         references |= {name: f"{file}:{places[text]}" for name, text in new.items()}
-    return put_if_absent(paths.cut(cut.batch_number), _cut_text(cut, references))
+    if not put_if_absent(paths.cut(cut.batch_number), _cut_text(cut, references)):
+        return None
+    tables = {name: table.model_copy(update={"facts": references[name]}) for name, table in cut.tables.items()}
+    return cut.model_copy(update={"tables": tables})
 
 
 def with_facts(paths: LakePaths, cut: Cut) -> Cut:

@@ -72,11 +72,12 @@ def paths(tmp_path: Path) -> LakePaths:
 
 def test_k25_a_cut_grows_by_its_tables_and_not_by_their_columns(paths: LakePaths) -> None:
     first = _cut(1, _many())
-    assert put_cut(paths, first)
+    written = put_cut(paths, first)
     back = state.read_cut(paths, 1)
+    assert written == back
     assert _without_references(back) == first
     second = _cut(2, {name: table.model_copy(update={"delta_version": 2}) for name, table in back.tables.items()})
-    assert put_cut(paths, second, back)
+    assert put_cut(paths, second, back) == state.read_cut(paths, 2)
     assert _without_references(state.read_cut(paths, 2)) == _without_references(second)
     assert len(_facts_files(paths)) == 1, "nothing of the second cut is new"
     assert paths.cut(2).stat().st_size / TABLES < 350
@@ -117,8 +118,8 @@ def test_k25_facts_without_a_cut_are_taken_when_it_comes_and_a_second_cut_of_a_n
     cut = _cut(1, _many())
     put_cut(paths, cut)
     paths.cut(1).unlink()  # as if the process had died before
-    assert put_cut(paths, cut)
-    assert not put_cut(paths, _cut(1, {}))
+    assert put_cut(paths, cut) is not None
+    assert put_cut(paths, _cut(1, {})) is None
     assert _without_references(state.read_cut(paths, 1)) == cut
 
 
