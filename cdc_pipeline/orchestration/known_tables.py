@@ -15,6 +15,7 @@ from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.sink.lake import LakePaths, list_numbers
 from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.sink.table_facts import with_facts
 from cdc_pipeline.table_names import split_table_name
 
 
@@ -30,7 +31,7 @@ def newest_cut(config: PipelineConfig) -> Cut | None:
         return None
     for number in reversed(numbers):
         try:
-            cut = Cut.model_validate_json(paths.cut(number).read_bytes())
+            cut = with_facts(paths, Cut.model_validate_json(paths.cut(number).read_bytes()))
         except (CdcError, OSError, ValidationError):
             continue
         if cut.source == config.name:

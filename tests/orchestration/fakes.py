@@ -12,8 +12,9 @@ from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan, CaptureReport, SilentObserver
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
-from cdc_pipeline.sink.lake import LakePaths, put_if_absent
+from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut, CutTable, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.sink.table_facts import put_cut
 
 COLUMNS = (TargetColumn(name="id", delta_type="bigint"), TargetColumn(name="note", delta_type="string"))
 PUBLISHED_AT_US = 1_700_000_060_000_000
@@ -99,7 +100,7 @@ def cut(source: str = "shop", *, batch: int, tables: dict[str, int], ddl: tuple[
 
 def write_cut(config_lake: Path, value: Cut) -> None:
     """Put the cut where the sink puts it."""
-    put_if_absent(LakePaths(config_lake, value.source).cut(value.batch_number), value.model_dump_json())
+    put_cut(LakePaths(config_lake, value.source), value)
 
 
 def plan_of(source: str) -> CapturePlan:
