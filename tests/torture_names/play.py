@@ -192,7 +192,8 @@ class Play:
                 target = table_name(table.name[0], table.name[1] + ending)
                 with self._finding(f"{printable(target)} ({mode})"):
                     path = LakePaths(self.folder / "lake", SOURCE).table(target)
-                    found = sorted(tuple(map(_plain, row)) for row in _present(newest_rows(path), mode, names))
+                    present = _present(newest_rows(path), mode, names, added=table.text)
+                    found = sorted(tuple(map(_plain, row)) for row in present)
                     assert found == expected, f"{len(found)} rows, {len(expected)} at the server: {found} {expected}"
 
     def _every_command(self) -> None:
@@ -251,14 +252,19 @@ class Play:
             self.findings.append(f"{where}: {type(error).__name__}: {printable(str(error))[:2000]}")
 
 
-def _present(rows: list[dict[str, Any]], mode: str, names: list[str]) -> list[tuple[Any, ...]]:
-    """What a target of a mode says of the present."""
+def _present(rows: list[dict[str, Any]], mode: str, names: list[str], *, added: str) -> list[tuple[Any, ...]]:
+    """What a target of a mode says of the present.
+
+    Args:
+        added: default of the columns that DDL added. They are NOT NULL: what has no value is a change of a changelog
+            that came before the DDL.
+    """
     if mode == "soft_delete":
         rows = [row for row in rows if not row["_cdc_deleted"]]
     elif mode == "history":
         rows = [row for row in rows if row["__END_AT"] is None]
     elif mode == "changelog":
-        rows = _replayed(rows, names[0])
+        rows = [row | {name: added for name in names[5:] if row.get(name) is None} for row in _replayed(rows, names[0])]
     return [tuple(row.get(name) for name in names) for row in rows]
 
 
