@@ -15,7 +15,7 @@ from cdc_pipeline.binlog.framing import EventFramer
 from cdc_pipeline.errors import BinlogError, CdcError, UnknownEventError, UnsupportedEventError
 from cdc_pipeline.pipeline.inspect import inspect
 from cdc_pipeline.pipeline.place import Place
-from cdc_pipeline.pipeline.summary import whole_interval
+from cdc_pipeline.pipeline.summary import RunSummary, whole_interval
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.archive import read_journal
 from cdc_pipeline.transaction.buffer import TransactionBuffer
@@ -112,7 +112,10 @@ def test_b04_unknown_types_stop_or_are_counted_by_type_up_to_the_report(tmp_path
     assert parts[0].ignorable_events == counted
     assert place.take_interval().ignorable_events == {}
     resolved = type("Resolved", (), {"start": Position(NAME, 4)})
-    whole = whole_interval(parts, resolved)  # type: ignore[arg-type]
+    done = RunSummary()
+    for part in parts:
+        done.moved(part, (), ())
+    whole = whole_interval(done.interval, resolved)  # type: ignore[arg-type]
     assert whole.ignorable_events == {"unknown type 43": 2, "unknown type 173": 4}
     builder.event(43, b"and now one that matters")
     _, _, error = _framed(builder)
