@@ -39,8 +39,9 @@ class SegmentsFolder:
         if self._lock is not None:
             return
         try:
-            take_private(self.path)
-            foreign = sorted(name for name in os.listdir(self.path) if not _OWN_NAME.fullmatch(name))
+            # Before its rights are changed: a folder of others is left as it is.
+            there = os.listdir(self.path) if self.path.is_dir() and not self.path.is_symlink() else []
+            foreign = sorted(name for name in there if not _OWN_NAME.fullmatch(name))
             if foreign:
                 raise StoreError(
                     "the store's directory holds files of others",
@@ -49,6 +50,7 @@ class SegmentsFolder:
                     got=", ".join(foreign[:5]),
                     next_step="give the store a directory of its own",
                 )
+            take_private(self.path)
             lock = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except NotOursError as error:
             raise StoreError(
