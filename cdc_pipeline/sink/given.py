@@ -20,8 +20,10 @@ def given_after(before: CutTable | None, target: RecordedTarget) -> tuple[GivenV
     Args:
         before: the target in the cut before; None where there is none.
     """
-    if target.mode != "changelog" or target.create or target.replaces:
+    if target.mode != "changelog":
         return ()
+    if target.content is None and (target.create or target.replaces):
+        return ()  # a table created from scratch; what a load replaces may keep its rows
     given = () if before is None else before.given
     content = target.content
     if content is not None:

@@ -164,6 +164,9 @@ def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_co
     content = RecordedContent(path="p", version=1, app_id="y", given=renamed)
     assert after(given, content=content) == renamed, "all of it is new"
     assert after(given, content=content.model_copy(update={"keeps_rows": True})) == (*given, *renamed)
+    kept = content.model_copy(update={"keeps_rows": True})
+    assert after(given, content=kept, replaces="z") == (*given, *renamed), "as a load of a target that is there"
+    assert after(given, replaces="z") == ()
     restarts = {"keeps_rows": True, "restarts": True}
     assert after(given, content=content.model_copy(update=restarts)) == renamed
 
