@@ -28,8 +28,8 @@ from cdc_pipeline.pipeline.backfill_segment import SegmentCommitter, SegmentResu
 from cdc_pipeline.pipeline.load_main import DirectRuns, Locked, MainLake, MainRuns
 from cdc_pipeline.pipeline.load_observer import LoadObserver, SilentLoadObserver
 from cdc_pipeline.pipeline.parts import build_source
-from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.report import CapturePlan, LogPlace, SilentObserver
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.stages import Stages
 from cdc_pipeline.pipeline.suspension import finish_standing, standing

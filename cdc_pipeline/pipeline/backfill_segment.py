@@ -20,8 +20,8 @@ from pydantic import BaseModel, ConfigDict
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.errors import CdcError, TransactionError
 from cdc_pipeline.pipeline.commit import Committer
-from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.stages import Stages
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.pipeline.targets import Targets

@@ -21,7 +21,7 @@ from cdc_pipeline.pipeline.catch_up import CatchUp
 from cdc_pipeline.pipeline.commit import Committer, before_begin, cursor_metadata, cursor_state
 from cdc_pipeline.pipeline.overlap import history_writer, overlap_of
 from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_source
-from cdc_pipeline.pipeline.planning import ResolvedRun, resolve
+from cdc_pipeline.pipeline.planning import resolve
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import (
     CaptureObserver,
@@ -31,6 +31,7 @@ from cdc_pipeline.pipeline.report import (
     needed_place,
     quarantined,
 )
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.schemas import schemas_of
 from cdc_pipeline.pipeline.stages import Stages

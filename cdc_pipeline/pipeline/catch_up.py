@@ -31,8 +31,8 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.pipeline.commit import Committer, before_begin
 from cdc_pipeline.pipeline.parts import build_source
-from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.stages import Stages
 from cdc_pipeline.pipeline.starting import start_rules

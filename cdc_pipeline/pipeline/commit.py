@@ -35,8 +35,9 @@ from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchKind, Cut, DdlDecision, Interval, Note, RecordedSource
 from cdc_pipeline.sink.mode_columns import keeps_every_change
 from cdc_pipeline.sink.raw_files import RawRows
-from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.sink.staging import StagedBatch
 from cdc_pipeline.sink.suspending import note_of
+from cdc_pipeline.sink.target_plan import TargetPlan
 from cdc_pipeline.sink.xa import XaParking, oldest_begin
 from cdc_pipeline.store.contract import EventStore
 

@@ -27,13 +27,13 @@ from cdc_pipeline.errors import CdcError, IncompleteRowsError, StagingError, Uns
 from cdc_pipeline.pipeline.commit import Committer
 from cdc_pipeline.pipeline.controls import ControlReader, Stated
 from cdc_pipeline.pipeline.decoding import DecodedRun, DecodedTable, RunDecoder, prepared_groups
-from cdc_pipeline.pipeline.overlap import decide_in_overlap
+from cdc_pipeline.pipeline.overlap_statements import decide_in_overlap
 from cdc_pipeline.pipeline.parts import get_size
 from cdc_pipeline.pipeline.place import Place
-from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.raw_staging import RawStaging
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.schemas import Schemas
 from cdc_pipeline.pipeline.shaping import shard_key
 from cdc_pipeline.pipeline.statements import StatementRules

@@ -24,7 +24,8 @@ from cdc_pipeline.pipeline.quarantine import BadRows, without_values
 from cdc_pipeline.pipeline.rescue import judged, without_hidden
 from cdc_pipeline.pipeline.targets import Target, Targets
 from cdc_pipeline.sink.quarantine import SCHEMA
-from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.sink.target_plan import TargetPlan
 from cdc_pipeline.sink.xa_rows import encode_stream
 
 

@@ -42,7 +42,8 @@ from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema_policy import SchemaChangePolicy
 from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.sink.target_plan import TargetPlan
 from cdc_pipeline.table_names import exact_pattern, split_table_name
 
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)

@@ -31,7 +31,8 @@ from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink.content import content_of, replacement
 from cdc_pipeline.sink.manifest import Cut, Note, QuarantineMark
 from cdc_pipeline.sink.quarantine import SCHEMA, Entry, read_entries
-from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.sink.target_plan import TargetPlan
 
 SUPERSEDED = "the table was loaded anew"
 

@@ -9,9 +9,6 @@ Rules:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-
 from cdc_pipeline.config import Bound, GtidBoundConfig, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import PositionError
 from cdc_pipeline.pipeline.feature_plan import with_features
@@ -23,6 +20,7 @@ from cdc_pipeline.pipeline.parts import build_dump_errors, build_sink, build_sou
 from cdc_pipeline.pipeline.planned_targets import planned_targets
 from cdc_pipeline.pipeline.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.report import CapturePlan, needed_place, quarantined
+from cdc_pipeline.pipeline.resolved_run import LOG_END, ResolvedRun
 from cdc_pipeline.pipeline.route_checks import check_routes
 from cdc_pipeline.pipeline.starting import ChosenServer, choose, start_rules
 from cdc_pipeline.pipeline.tables import TableFilter
@@ -30,46 +28,10 @@ from cdc_pipeline.pipeline.unmatched import unmatched
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start import StartDecision, resolve_start
+from cdc_pipeline.position.start import resolve_start
 from cdc_pipeline.position.start_types import Overlap
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.source.protocol import Source
-
-LOG_END: Final = "the end of the log at planning time"
-
-
-@dataclass(frozen=True, slots=True)
-class ResolvedRun:
-    """A plan together with the values that the run needs of it.
-
-    Attributes:
-        limit: what ends the run before `end`, if it is met; None for no such limit.
-        ends_anywhere: the end is the user's own and may lie inside a transaction: what is whole before it counts.
-        decision: how the start was found, where the decision table found it.
-        epoch: of everything that the run reads (K1).
-        known: tables that the source shows; None where it cannot tell.
-        log_end: where the log ended when the run was planned.
-    """
-
-    plan: CapturePlan
-    start: Position
-    end: Position
-    limit: Limit | None
-    ends_anywhere: bool
-    decision: StartDecision | None = None
-    epoch: int = 1
-    known: tuple[str, ...] | None = None
-    log_end: Position | None = None
-
-    @property
-    def read_from(self) -> Position:
-        """The start as `Source.chunks` takes it."""
-        return self.start if self.decision is None else self.decision.read_from
-
-    @property
-    def turns_to_another_server(self) -> bool:
-        """Whether the run begins an epoch."""
-        return self.decision is not None and self.decision.epoch_grows
 
 
 def plan(config: PipelineConfig, *, cursors: CursorStore, bound: Bound | None = None) -> CapturePlan:

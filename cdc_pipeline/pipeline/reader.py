@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreClosedError
-from cdc_pipeline.pipeline.planning import ResolvedRun
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.manifest import Note

@@ -14,7 +14,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config import PipelineConfig
 from cdc_pipeline.pipeline.change_log import ChangeLog
-from cdc_pipeline.pipeline.planning import ResolvedRun
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.schemas import schemas_of
 from cdc_pipeline.pipeline.selection import Selection
 from cdc_pipeline.pipeline.suspension import standing_plan

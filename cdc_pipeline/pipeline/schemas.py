@@ -19,7 +19,7 @@ from cdc_pipeline.binlog.query import Query
 from cdc_pipeline.binlog.table_map_completion import FIXED_KIND_BYTES
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.planning import ResolvedRun
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.statements import session_modes
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.cursor import CursorState

@@ -15,10 +15,10 @@ from cdc_pipeline.pipeline.decoding import decoder_of
 from cdc_pipeline.pipeline.drain import Drain
 from cdc_pipeline.pipeline.parts import build_store, slice_events_max
 from cdc_pipeline.pipeline.place import Place
-from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.raw_staging import raw_staging
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.schemas import schemas_of
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.suspension import Suspender

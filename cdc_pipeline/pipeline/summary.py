@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from cdc_pipeline.pipeline.planning import LOG_END, ResolvedRun
 from cdc_pipeline.pipeline.report import TableReport
+from cdc_pipeline.pipeline.resolved_run import LOG_END, ResolvedRun
 from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
 
 ENTRIES_KEPT_MAX: Final = 1000

@@ -23,8 +23,8 @@ from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut, CutTable, Note, RecordedContent, RecordedSource, RecordedTarget
 from cdc_pipeline.sink.mode_columns import is_keyless_mirror
 from cdc_pipeline.sink.row_count import active_files, row_count
-from cdc_pipeline.sink.staging import TargetPlan
 from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.sink.target_plan import TargetPlan
 
 LOADED_NOTE: Final = "loaded"
 DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that are not in the new one

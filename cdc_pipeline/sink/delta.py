@@ -25,7 +25,7 @@ import pyarrow as pa
 from cdc_pipeline.config import SinkConfig
 from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, LockError, MergeError
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
-from cdc_pipeline.sink import state
+from cdc_pipeline.sink import state, table_checks
 from cdc_pipeline.sink.catalog import check_answers, register
 from cdc_pipeline.sink.conflicts import again_on_conflict
 from cdc_pipeline.sink.content import forget, is_of_load
@@ -144,15 +144,15 @@ class DeltaSink:
 
     def check_targets(self, cut: Cut) -> None:
         """Compare the tables with a cut, the pending batch considered (K3). Raises LakeStateError."""
-        state.check_targets(self.paths, cut, self.pending_record())
+        table_checks.check_targets(self.paths, cut, self.pending_record())
 
     def check_target(self, cut: Cut, table: str) -> None:
         """Compare one table with a cut (K3). Raises LakeStateError."""
-        state.check_target(self.paths, cut, table, self.pending_record())
+        table_checks.check_target(self.paths, cut, table, self.pending_record())
 
     def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
         """Tables that are not as a cut says, the pending batch considered (K3), each with its error."""
-        return state.failing_targets(self.paths, cut, self.pending_record())
+        return table_checks.failing_targets(self.paths, cut, self.pending_record())
 
     def discard_unrecorded(self) -> int:
         """Remove staged files that no pending record needs, and what interrupted writes left; the number of files.

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdc_pipeline.errors import LakeStateError, TableNotInCutError
-from cdc_pipeline.sink import state
+from cdc_pipeline.sink import table_checks
 from cdc_pipeline.sink.cuts import check_readable
 from cdc_pipeline.sink.delta_log import TableLog, is_maintenance, is_of_batch, read_commit, read_table_log
 from cdc_pipeline.sink.lake import LakePaths
@@ -50,7 +50,7 @@ class Foreign:
 def foreign_change(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None = None) -> Foreign | None:
     """What others did to a target since the last cut; None where it is as it should be. Needs no JVM."""
     try:
-        state.check_target(paths, cut, name, pending)
+        table_checks.check_target(paths, cut, name, pending)
         return None
     except LakeStateError as error:
         found = error

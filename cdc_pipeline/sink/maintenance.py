@@ -43,8 +43,8 @@ from cdc_pipeline.sink.row_count import log_files
 from cdc_pipeline.sink.spark import SparkProvider, new_session
 from cdc_pipeline.sink.sql import properties_sql, table_at
 from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.sink.table_owner import check_owner
 from cdc_pipeline.sink.table_shape import TableShape, table_shape
-from cdc_pipeline.sink.tables import check_owner
 from cdc_pipeline.sink.vacuum_due import VacuumState
 
 if TYPE_CHECKING:

@@ -20,9 +20,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
-
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.sink.append import append, may_append
@@ -30,6 +28,7 @@ from cdc_pipeline.sink.delta_log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.failures import failure_of
 from cdc_pipeline.sink.foreign import is_restored, restore
+from cdc_pipeline.sink.key_facts import KeyFacts
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
 from cdc_pipeline.sink.merge_settings import MergeSettings
@@ -41,15 +40,14 @@ from cdc_pipeline.sink.rescue import add_rescued_column, with_rescued_column
 from cdc_pipeline.sink.schema_steps import are_done, has_steps, run_steps
 from cdc_pipeline.sink.shape import shaped_view
 from cdc_pipeline.sink.spark import new_session
-from cdc_pipeline.sink.sql import literal_of, quoted, table_at
+from cdc_pipeline.sink.sql import quoted, table_at
 from cdc_pipeline.sink.staged_file import verify
-from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.sink.table_owner import check_owner
 from cdc_pipeline.sink.tables import (
     CDC_COLUMNS,
     OP_COLUMN,
     SEQ_COLUMN,
     TS_COLUMN,
-    check_owner,
     create_table,
 )
 from cdc_pipeline.sink.transactions import MERGE_STEP, STEPS_PER_BATCH, run_once, transaction_version
@@ -189,45 +187,6 @@ def _apply_rows(
     shaped_view(session, target, frame, "staged")
     session.sql(reduced_sql(session, target, target_table=table_at(path))).createOrReplaceTempView("reduced")
     run_once(session, merge_sql(path, target, key_facts=facts), there, record, step=MERGE_STEP)
-
-
-class KeyFacts:
-    """What the staged files' footers say of the key: whether it can be NULL, and the range of its first column."""
-
-    def __init__(self, target: RecordedTarget, files: list[Path]) -> None:
-        names = [column.name for column in target.columns]
-        positions = [names.index(name) for name in target.key]
-        self.has_null = False
-        lows: list[Any] = []
-        highs: list[Any] = []
-        complete = True
-        for file in files:
-            metadata = pq.read_metadata(storage_of(file).arrow_source(file))
-            index = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
-            for group in range(metadata.num_row_groups):
-                for position in positions:
-                    statistics = metadata.row_group(group).column(index[f"c{position}"]).statistics
-                    if statistics is None or not statistics.has_null_count or statistics.null_count:
-                        self.has_null = True
-                    if position != positions[0]:
-                        continue
-                    if statistics is None or not statistics.has_min_max:
-                        complete = False
-                    else:
-                        lows.append(statistics.min)
-                        highs.append(statistics.max)
-        self.first = target.key[0]
-        self.range: tuple[str, str] | None = None
-        if complete and lows and not self.has_null:
-            delta_type = target.columns[positions[0]].delta_type
-            low, high = literal_of(min(lows), delta_type), literal_of(max(highs), delta_type)
-            if low is not None and high is not None:
-                self.range = (low, high)
-
-    @property
-    def predicate(self) -> str | None:
-        """What every row with one of the keys satisfies, over the target's columns; None where nothing is known."""
-        return None if self.range is None else f"{quoted(self.first)} BETWEEN {self.range[0]} AND {self.range[1]}"
 
 
 def merge_sql(path: Path, target: RecordedTarget, *, key_facts: KeyFacts) -> str:

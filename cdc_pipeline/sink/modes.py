@@ -23,8 +23,8 @@ from cdc_pipeline.sink.sql import quoted, table_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from cdc_pipeline.sink.merge import KeyFacts
-    from cdc_pipeline.sink.staging import TargetPlan
+    from cdc_pipeline.sink.key_facts import KeyFacts
+    from cdc_pipeline.sink.target_plan import TargetPlan
 
 
 def staged_rows(rows: DecodedRows, plan: TargetPlan, transactions: pa.Array | None) -> StagedRows:

@@ -10,7 +10,7 @@ Rules:
 - Commits of the batch to finish are undone: the batch is applied again from its staged files, which are durable. So are
   those of the batches that a suspended table failed at: catching up does them again. Of other commits (maintenance)
   those are undone that cannot be read or whose files are missing or cut short. All commits after them go too. What the
-  pipeline has not written is left to `state.check_target`.
+  pipeline has not written is left to `table_checks.check_target`.
 - Undoing a commit removes its file in the log. It needs the version before: if a file of that is gone, then a vacuum
   has run since, which waits for the disk before (`maintenance`), and the commits stay.
 - Only under the source's lock, and not beside a maintenance, which may build on what is undone.

@@ -35,8 +35,8 @@ from cdc_pipeline.sink.raw_files import READ_SCHEMA, selections
 from cdc_pipeline.sink.reduce import Layout
 from cdc_pipeline.sink.spark import new_session
 from cdc_pipeline.sink.staged_file import verify
-from cdc_pipeline.sink.staging import TargetPlan
 from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.sink.target_plan import TargetPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

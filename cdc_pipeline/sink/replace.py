@@ -53,7 +53,7 @@ from cdc_pipeline.sink.replaced_rows import replaced_rows
 from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
 from cdc_pipeline.sink.sql import properties_sql, table_at
 from cdc_pipeline.sink.storage import storage_of
-from cdc_pipeline.sink.tables import check_owner
+from cdc_pipeline.sink.table_owner import check_owner
 from cdc_pipeline.sink.transactions import MERGE_STEP, transaction_version
 
 if TYPE_CHECKING:

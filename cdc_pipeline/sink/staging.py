@@ -47,8 +47,8 @@ from cdc_pipeline.sink.raw_files import RawRows
 from cdc_pipeline.sink.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.staged_file import StagedFileWriter
 from cdc_pipeline.sink.staged_parts import StagedPart, StagedTarget
-from cdc_pipeline.sink.staged_parts import TargetPlan as TargetPlan
 from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.sink.target_plan import TargetPlan
 from cdc_pipeline.transaction.savepoints import is_undone
 
 _QUARANTINE: Final = "quarantine of "  # no target's name has a blank before its first dot

@@ -16,13 +16,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, TableLog, read_table_log
+from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
 from cdc_pipeline.sink.half_made import clear_half_made
 from cdc_pipeline.sink.manifest import RecordedTarget
 from cdc_pipeline.sink.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
 from cdc_pipeline.sink.shape import check_expressions, placement_sql
 from cdc_pipeline.sink.sql import properties_sql, quoted, table_at
+from cdc_pipeline.sink.table_owner import check_owner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,6 @@ __all__ = [
     "OP_COLUMN",
     "SEQ_COLUMN",
     "TS_COLUMN",
-    "check_owner",
     "create_table",
 ]
 
@@ -84,20 +83,3 @@ def create_table(
     empty = session.sql(f"SELECT {nothing} WHERE false")
     empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
     session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({settings})")
-
-
-def check_owner(there: TableLog, table: str, app_id: str, *, path: Path) -> None:
-    """Raises:
-    LakeStateError: the table belongs to another source, was created again, or was not made by the pipeline.
-    """
-    if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:
-        return
-    owner = there.properties.get(SOURCE_PROPERTY)
-    of = f"source {owner}, table {there.properties.get(TABLE_PROPERTY)}, {there.app_id}" if owner else "another program"
-    raise LakeStateError(
-        f"the Delta table in {path} is not the one that was created for this target",
-        table=table,
-        expected=f"application id {app_id}",
-        got=f"a table of {of}",
-        next_step="move that table away and restore the target from a backup, or use a lake of its own for this source",
-    )

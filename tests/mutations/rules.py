@@ -105,12 +105,12 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "cursors/test_files_and_tables.py::test_k3_a_changed_byte_is_found_by_the_checksum",
     ),
     Mutation(
-        "K3", "a table that was set back is noticed", "sink/state.py",
+        "K3", "a table that was set back is noticed", "sink/table_checks.py",
         "    if there.version < table.delta_version:\n", "    if False:\n",
         "sink/test_state_checks.py::test_k3_a_table_that_is_older_than_the_cut_is_noticed",
     ),
     Mutation(
-        "K3", "what others wrote to a table is noticed", "sink/state.py",
+        "K3", "what others wrote to a table is noticed", "sink/table_checks.py",
         "if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):", "if False:",
         "sink/test_state_checks.py::test_k3_a_commit_of_others_is_noticed",
     ),
@@ -326,7 +326,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "sink/test_lake.py::test_k16_of_many_writers_one_puts_its_file",
     ),
     Mutation(
-        "K16", "a table of somebody else is left alone", "sink/tables.py",
+        "K16", "a table of somebody else is left alone", "sink/table_owner.py",
         "    if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:\n        return\n", "    return\n",
         "sink/test_state_checks.py::test_k16_a_table_of_somebody_else_is_noticed",
     ),

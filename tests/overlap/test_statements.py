@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.overlap import decide_in_overlap
+from cdc_pipeline.pipeline.overlap_statements import decide_in_overlap
 from cdc_pipeline.schema.changes import Decision
 from tests.pipeline.renames_model import Names, names
 

@@ -12,9 +12,9 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.config import Bound, PipelineConfig
 from cdc_pipeline.pipeline.limits import Limit, make_limit
 from cdc_pipeline.pipeline.place import Place
-from cdc_pipeline.pipeline.planning import ResolvedRun
 from cdc_pipeline.pipeline.reader import Reader
 from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.pipeline.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.statements import StatementRules
 from cdc_pipeline.pipeline.tables import TableFilter
 from cdc_pipeline.position.position import Flavor, Position

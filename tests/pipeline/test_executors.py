@@ -28,7 +28,7 @@ from cdc_pipeline.sink.executors import lack_of_executors
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import BatchRecord, Interval, Note
 from cdc_pipeline.sink.raw_files import RawRows, raw_events
-from cdc_pipeline.sink.staging import TargetPlan
+from cdc_pipeline.sink.target_plan import TargetPlan
 from tests.binlog_rows.synthetic import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.conftest import SPARK

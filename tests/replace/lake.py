@@ -12,7 +12,8 @@ from cdc_pipeline.sink.content import Replacement, content_of, replacement
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from cdc_pipeline.sink.sql import table_at
-from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.sink.target_plan import TargetPlan
 from tests.sink.build import Change, cursor_at, decoded, interval_of, plan_of, seq_of
 
 LOAD_PLACE = 500  # of the rows that a load reads

@@ -24,7 +24,7 @@ from cdc_pipeline.schema.steps import AddColumn, FillColumns, Step, columns_afte
 from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
 from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import AddedColumn, BatchRecord, Cut, Interval
-from cdc_pipeline.sink.staging import TargetPlan
+from cdc_pipeline.sink.target_plan import TargetPlan
 
 Image = dict[str, Any]
 Change = tuple[int, Image | None, Image | None]

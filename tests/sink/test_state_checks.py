@@ -12,7 +12,7 @@ from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut, CutTable
-from cdc_pipeline.sink.state import check_targets
+from cdc_pipeline.sink.table_checks import check_targets
 from cdc_pipeline.sink.transactions import STEPS_PER_BATCH, transaction_version
 from tests.sink.build import cursor_at, interval_of
 

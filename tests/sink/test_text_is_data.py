@@ -24,7 +24,7 @@ from cdc_pipeline.sink.delta import DeltaSink
 from cdc_pipeline.sink.manifest import Cut, CutTable, RecordedShape
 from cdc_pipeline.sink.read import read
 from cdc_pipeline.sink.spark import SparkProvider, new_session, session_settings
-from cdc_pipeline.sink.staging import TargetPlan
+from cdc_pipeline.sink.target_plan import TargetPlan
 from cdc_pipeline.spark_config import SQL_SETTINGS
 from tests.sink.build import Change, column, cursor_at, decoded, delete, insert, interval_of, table_schema, update
 from tests.torture_sink.delta_reader import newest_rows
