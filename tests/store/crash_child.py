@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdc_pipeline.binlog.chunk import EventSlice
-from cdc_pipeline.store.file import FileEventStore
+from cdc_pipeline.store.segments.file import FileEventStore
 from tests.store.contract_suite import Feed
 
 SEGMENT_BYTES = 400_000

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from cdc_pipeline.store.file import FileEventStore
+from cdc_pipeline.store.segments.file import FileEventStore
 
 
 def die(store: Any) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 from cdc_pipeline.errors import StoreDamagedError, StoreError
-from cdc_pipeline.store.file import FileEventStore
+from cdc_pipeline.store.segments.file import FileEventStore
 from tests.store.contract_suite import Feed, content, offsets
 from tests.store.crash_child import SEGMENT_BYTES, parts, pieces
 from tests.store.crash_helpers import copied, die

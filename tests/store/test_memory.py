@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 
 from cdc_pipeline.errors import BatchIdError
-from cdc_pipeline.store.batches import BatchLedger
 from cdc_pipeline.store.memory import MemoryEventStore
+from cdc_pipeline.store.segments.batches import BatchLedger
 from tests.store.contract_suite import Feed, StoreContract
 from tests.store.store_machine import StoreMachine
 
