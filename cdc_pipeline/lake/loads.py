@@ -59,7 +59,8 @@ class LoadState(_Plain):
         time_us: the rows' ``_cdc_ts``: when the source stood there.
         rows_estimated: of each source table, by the server's catalog.
         started_at_us: when the load began.
-        kind: whether the tables are read from the server, or made anew from the log (K18: `pipeline/backfill/rebuild.py`).
+        kind: whether the tables are read from the server, or made anew from the log (K18:
+        `pipeline/backfill/rebuild.py`).
         is_over: nothing of it is needed any more: what is left of its side lake is removed.
     """
 

@@ -277,13 +277,13 @@ class RecordedTarget(_Plain):
 class BatchRecord(_Plain):
     """Everything that batch `batch_number` will do, written before it does anything.
 
-    `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), ``cursor_set`` where
-    a person has moved the cursor (K3), and ``replay`` for rows from the quarantine, where the cursor stands still. A
-    ``load`` brings rows that were read from the source's tables, or puts a loaded table in its target's place; a
-    ``pipeline/verify/reread.py`` brings rows that a comparison with the source found, or puts a table's own rows back: the cursor stands
-    still in both.
-    `start_...` is the position where a target stands that the batch has to leave behind: the interval's start, or
-    before the begin of an XA transaction that was prepared and open there (K8).
+    `kind` is ``catch_up`` for a batch of suspended targets alone, whose cursor stands still (K4), ``cursor_set``
+    where a person has moved the cursor (K3), and ``replay`` for rows from the quarantine, where the cursor stands
+    still. A ``load`` brings rows that were read from the source's tables, or puts a loaded table in its target's
+    place; a ``repair`` brings rows that a comparison with the source found, or puts a table's own
+    rows back: the cursor stands still in both. `start_...` is the position where a target stands that the batch has
+    to leave behind: the interval's start, or before the begin of an XA transaction that was prepared and open there
+    (K8).
     """
 
     version: Literal[1, 2] = 2

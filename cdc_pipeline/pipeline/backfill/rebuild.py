@@ -6,8 +6,8 @@ Rules:
 - The range begins before the table's CREATE TABLE, so that all of its contents are known; a table that would be partial
   is refused, with the way out. It ends where the main cursor stands: nothing is missing, and nothing comes twice.
 - Until the swap nothing of the main lake changes but by its own captures, and its old rows stay readable. The swap is
-  that of a load (`pipeline/load/swap.py`): one recorded batch under the lock, in which the cursor stands still. Histories and
-  changelogs are replaced as a whole too: the log tells all of them.
+  that of a load (`pipeline/load/swap.py`): one recorded batch under the lock, in which the cursor stands still.
+  Histories and changelogs are replaced as a whole too: the log tells all of them.
 - The side lake lies in ``_cdc/<source>/loads/<id>``. A killed rebuild goes on where it was. What was rebuilt from a
   range is known by the table's application id, and is not rebuilt from it again unless that is asked for.
 - Rows of another numbering of the log (K1) are of another server: the range lies in the numbering of the main cursor.
