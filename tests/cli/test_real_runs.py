@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.orchestration.conftest import ROOT, Project
+from tests.support.project import ROOT, Project
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
 SHOP = ROOT / "cdc_pipeline" / "demo" / "shop"
