@@ -236,10 +236,6 @@ class AckPositionError(StoreError):
     """No event that was got and not acked is at the given position (SPEC S9)."""
 
 
-class BatchIdError(StoreError):
-    """An unknown or repeated batch id (SPEC P9)."""
-
-
 class StoreDamagedError(StoreError):
     """What a store wrote to its files is not what it reads back."""
 

@@ -13,7 +13,7 @@ from cdc_pipeline.pipeline.route_checks import check_columns, check_places, chec
 from cdc_pipeline.pipeline.routes import Routes
 from cdc_pipeline.pipeline.shaping import recorded_shape, shape_table
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
+from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.sink.lake import LakePaths
 from cdc_pipeline.sink.manifest import Cut, CutTable, RecordedSource
 from tests.routing.build import HASH, PERSON, SALT, config_of, routes_of
@@ -133,7 +133,7 @@ def test_rules_against_the_catalog() -> None:
         {"tables": ["shop.*"], "name": "crm.{table}", "masks": {"mail": "drop"}},
     )
     with pytest.raises(ConfigError) as found:
-        check_columns(config, {"shop.person": (COLUMNS, key_of(PERSON))})
+        check_columns(config, {"shop.person": (COLUMNS, PERSON.key_names)})
     assert "targets.0.masks.id" in str(found.value)
     assert "targets.0.masks.mail: no table of the rule has a column mail" in str(found.value)
     assert "targets.1.masks.mail" not in str(found.value), "a pattern may match tables without the column"
