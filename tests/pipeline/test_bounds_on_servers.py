@@ -1,4 +1,4 @@
-"""Bounds on real servers: a GTID, a time, and logs that only others write to (issue: Bounds). No table of these tests
+"""Bounds on real servers: a GTID, a time, and logs that only others write to. No table of these tests
 is captured, so that no JVM starts; the cursor tells where each run ended."""
 
 from __future__ import annotations
