@@ -129,12 +129,12 @@ def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[Inv
             why = NOT_FITTING
             if block.before[cells.index, row - block.first_row] < 0:
                 why = NO_DOCUMENT
-            text = diffs_text(raw) or text
+            text = _diffs_text(raw) or text
         found.append(InvalidValue(row, cells.image, cells.index, why, text))
     return found
 
 
-def diffs_text(raw: bytes) -> str:
+def _diffs_text(raw: bytes) -> str:
     """Differences as a JSON text: a list of objects with op, path and mostly value; "" where they are none."""
     found: list[dict[str, Any]] = []
     at = 0

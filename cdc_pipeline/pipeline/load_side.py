@@ -302,10 +302,10 @@ class SideBatch:
         return cut
 
     def _plan(self, target: Target) -> TargetPlan:
-        return replace(plan_of(target), exact=self._side.stands_at_begin and comes_once(target))
+        return replace(plan_of(target), exact=self._side.stands_at_begin and _comes_once(target))
 
 
-def comes_once(target: Target) -> bool:
+def _comes_once(target: Target) -> bool:
     """Whether each row of a target's source table, read once, is one row of the target, by the source's own key."""
     if target.mode != "mirror" or len(target.sources) != 1:
         return False

@@ -32,7 +32,7 @@ DEFAULT_MEMORY_BYTES: Final = DEFAULT_RING_EVENTS * DEFAULT_MEMORY_UNIT_BYTES
 _ROW_BYTES: Final = EVENT_DTYPE.itemsize
 
 
-class MixedKeeper:
+class _MixedKeeper:
     """Keeps entries in memory up to a budget, the others in the segments of `log`."""
 
     def __init__(
@@ -145,7 +145,9 @@ class MixedEventStore(RingStore):
         on_joint: Callable[[str], None] | None = None,
     ) -> None:
         log = SegmentLog(Path(directory), segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max)
-        self._mixed_keeper = MixedKeeper(log, memory_events=memory_events, memory_bytes=memory_bytes, on_joint=on_joint)
+        self._mixed_keeper = _MixedKeeper(
+            log, memory_events=memory_events, memory_bytes=memory_bytes, on_joint=on_joint
+        )
         super().__init__(
             self._mixed_keeper,
             ring_events=ring_events,

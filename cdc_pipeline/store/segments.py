@@ -84,7 +84,7 @@ class StoredEntry(Entry):
         )
 
 
-def stored_entry(entry: HeldEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
+def _stored_entry(entry: HeldEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
     """What stands for `entry` once its `length` bytes are at `offset` of the segment."""
     rows = entry.part.events
     times, offsets = rows["timestamp_s"], rows["offset"]
@@ -174,7 +174,7 @@ class SegmentLog:
             self.live_bytes += segment.size_bytes
         stored = []
         for entry, length in zip(entries, lengths, strict=True):
-            stored.append(stored_entry(entry, self, segment, segment.size_bytes, length))
+            stored.append(_stored_entry(entry, self, segment, segment.size_bytes, length))
             segment.size_bytes += length
         self.live_bytes += sum(lengths)
         segment.last = entries[-1].last
@@ -231,7 +231,7 @@ class SegmentLog:
         if self._loaded is not None and self._loaded[0] is entry:
             return self._loaded[1]
         try:
-            raw = read_at(self._descriptor(entry.segment), entry.offset, entry.length)
+            raw = _read_at(self._descriptor(entry.segment), entry.offset, entry.length)
             header = parse_header(raw[:HEADER_BYTES].tobytes())
             if header.sequence != entry.first:
                 raise EntryError(f"sequence {header.sequence} instead of {entry.first}")
@@ -288,7 +288,7 @@ class SegmentLog:
             segment.path.unlink(missing_ok=True)
 
 
-def read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
+def _read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
     """`length` bytes at `offset`, fewer where the file ends."""
     raw = np.empty(length, dtype=np.uint8)
     done = 0
