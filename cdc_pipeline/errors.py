@@ -161,7 +161,9 @@ class PositionError(SourceError):
 
 
 class ReplicaIdError(SourceError):
-    """Another reader of the server has this pipeline's replica server id (pitfall 13)."""
+    """Another reader of the server has this pipeline's replica server id; the server would end one
+    of the two.
+    """
 
 
 class SourceIdentityError(SourceError):

@@ -5,8 +5,8 @@ Rules:
   the slice's rows still belong to the run. What is stored ends at a transaction's end, so that the next run goes on
   exactly there: a limit that is reached inside a large transaction waits for its last piece.
 - A rolled-back transaction counts as one, an abandoned one (K5) never. What a limit counts is what this run read.
-- The fixed end stays the outer bound: a quiet log, or one without captured tables, ends by position, never by idling
-  (pitfall 12).
+- The fixed end stays the outer bound: a quiet log, or one without captured tables, ends by
+  position, never by idling: a timer would end a run early, or never.
 - Numpy over the rows of a slice; no loop over events.
 """
 

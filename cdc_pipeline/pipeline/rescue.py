@@ -1,4 +1,5 @@
-"""What becomes of values that their Delta type cannot hold, as the configuration says (types.md).
+"""What becomes of values that their Delta type cannot hold, as the configuration says
+(docs/rescue.md).
 
 Rules:
 - The policies of a table are the strictest among its targets: fail, then quarantine, then rescue, then null. One

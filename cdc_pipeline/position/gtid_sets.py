@@ -1,4 +1,4 @@
-"""Sets of transactions by GTID, of both flavors (SPEC P1, pitfall 4).
+"""Sets of transactions by GTID, of both flavors (SPEC P1).
 
 Rules:
 - A set never changes: every operation gives a new one.

@@ -10,7 +10,7 @@ Rules:
 - A cursor has a GTID set only while its source uses GTIDs. Transactions without one that come later are in no set, so a
   set kept through such a time would lose them once GTIDs are used again.
 - A cursor ahead of its own server's log, or of a log that is another one by now, is an error and never reads as
-  "nothing new" (pitfall 1, K24; `same_log`): after RESET the same GTIDs are given to other transactions.
+  "nothing new" (K24; `same_log`): after RESET the same GTIDs are given to other transactions.
 """
 
 from __future__ import annotations

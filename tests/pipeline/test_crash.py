@@ -1,5 +1,5 @@
 """A run that is killed with SIGKILL at every joint of K2, and before them after a put and in the spill of the store,
-loses nothing and doubles nothing (promises 1 and 2).
+loses nothing and doubles nothing.
 
 Each run is a real Dagster run, those that are killed in a process of their own. After a kill the next run has other
 batch limits, so that what it would cut today differs from what was recorded.

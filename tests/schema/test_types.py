@@ -1,4 +1,4 @@
-"""The Delta side of the conversion table (types.md), and names and keys of targets."""
+"""The Delta side of the conversion table (docs/types.md), and names and keys of targets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def column(kind: Kind, **parts: Any) -> Column:
     return replace(Column("c", kind, 0, 0, True), **parts)
 
 
-# types.md, row by row
+# docs/types.md, row by row
 TABLE = [
     (column(Kind.INT8), "tinyint"),
     (column(Kind.INT8, unsigned=True), "smallint"),
