@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdc_pipeline.printable import printable_lines
+from cdc_pipeline.text.printable import printable_lines
 
 
 class CdcError(Exception):

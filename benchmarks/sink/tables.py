@@ -15,10 +15,10 @@ from typing import Any
 
 from benchmarks.decode.workloads import cache_folder
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.sink.manifest import RecordedTarget
-from cdc_pipeline.sink.staging import TargetPlan
-from cdc_pipeline.sink.tables import create_table
+from cdc_pipeline.sink.modes.tables import create_table
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 _VERSION = 1
 ROWS_PER_FILE = 1_000_000

@@ -66,7 +66,7 @@ class _LazyGroup(click.Group):
             from cdc_pipeline.cli.output import show_error
 
             if isinstance(error, OSError):
-                from cdc_pipeline.sink.file_failures import file_failure
+                from cdc_pipeline.lake.storage.file_failures import file_failure
 
                 error = file_failure(error) or error
             show_error(error, as_json=settings.as_json)

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
@@ -29,7 +29,7 @@ from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCoun
 from cdc_pipeline.orchestration.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
-from cdc_pipeline.pipeline.patience import patiently
+from cdc_pipeline.pipeline.lock_wait import patiently
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
@@ -38,7 +38,7 @@ _SKIPPED_NAMED_MAX = 100
 
 
 class Capture(Protocol):
-    """Signature of `cdc_pipeline.pipeline.capture.capture`."""
+    """Signature of `cdc_pipeline.pipeline.capture.capture.capture`."""
 
     def __call__(
         self,
@@ -180,7 +180,7 @@ def _run(
 
     try:
         if capture is None:
-            from cdc_pipeline.pipeline.capture import capture as real_capture
+            from cdc_pipeline.pipeline.capture.capture import capture as real_capture
 
             capture = real_capture
         if tables is not None:

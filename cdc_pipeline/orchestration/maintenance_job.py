@@ -11,13 +11,13 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
-from cdc_pipeline.sink.cuts import paths_of
-from cdc_pipeline.sink.file_failures import files_failing
-from cdc_pipeline.sink.maintenance import TableMaintenance, maintain
+from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
+from cdc_pipeline.sink.read.cuts import paths_of
 
 
 def _maintenance_job_name(source: str) -> str:

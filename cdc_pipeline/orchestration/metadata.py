@@ -16,12 +16,12 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
+from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension, cursor_document
-from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, TargetColumn
-from cdc_pipeline.sink.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
-from cdc_pipeline.sink.rescue import RESCUED, RESCUED_COLUMN
-from cdc_pipeline.sink.suspending import way_out
-from cdc_pipeline.target_config import Mode
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
 
 Metadata = dict[str, dg.MetadataValue]
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import KeylessTableError, SchemaError
-from cdc_pipeline.table_names import split_table_name
+from cdc_pipeline.text.table_names import split_table_name
 
 CDC_PREFIX: Final = "_cdc_"
 DECIMAL_PRECISION_MAX: Final = 38

@@ -18,9 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from cdc_pipeline.binlog import gtid
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.position.position import Position
 
 # Plain numbers: a member of an enum is looked up far more slowly, and this runs for every batch.

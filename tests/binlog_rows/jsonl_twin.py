@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import OP_NAMES, DecodedRows
-from cdc_pipeline.binlog.json_values import ValueBuffer, write_values
+from cdc_pipeline.binlog.rows.json_values import ValueBuffer, write_values
+from cdc_pipeline.binlog.rows.text_jsonl import iso_time
 from cdc_pipeline.binlog.table_schema import Column, Kind
-from cdc_pipeline.binlog.text_jsonl import iso_time
 
 _NUMBERS = {Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64, Kind.BIT, Kind.YEAR}
 _TO_SECOND = len("2024-01-31 23:59:59")

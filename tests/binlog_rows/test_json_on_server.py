@@ -11,10 +11,10 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.binlog.decoded import UPDATE, DecodedRows
-from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
+from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.errors import IncompleteRowsError
-from cdc_pipeline.pipeline.decoding import RunDecoder
-from cdc_pipeline.pipeline.inspect import changes
+from cdc_pipeline.pipeline.decode.decoding import RunDecoder
+from cdc_pipeline.pipeline.inspect.inspect import changes
 from tests.binlog_rows.journals import decode_last, read_chunk
 from tests.binlog_rows.json_updates import Updates, quoted
 from tests.binlog_rows.test_torture import decode_type

@@ -11,11 +11,12 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.binlog import charsets
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.kernels import numbers, shortest, text
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.kernels import numbers
+from cdc_pipeline.binlog.kernels.text import shortest, text
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import Column, Kind
+from cdc_pipeline.binlog.tables import charsets
 from tests.binlog_rows.synthetic import WRITE, chunk_of, full, prefixed, rows_body, schema_of, text_column
 
 few = settings(max_examples=60, deadline=None)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.config import ConfigMistakes, LiveSourceConfig, load_config
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, LiveSourceConfig, load_config
 
 
 def _write(folder: Path, text: str, name: str = "shop") -> Path:

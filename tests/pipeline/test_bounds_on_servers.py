@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import (
+from cdc_pipeline.config.pipeline_config import (
     BytesBoundConfig,
     GtidBoundConfig,
     PipelineConfig,
@@ -22,10 +22,10 @@ from cdc_pipeline.config import (
     TransactionsBoundConfig,
 )
 from cdc_pipeline.errors import PositionError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.position.gtid_sets import parse_gtid_set
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server, at_rest
 

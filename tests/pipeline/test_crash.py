@@ -23,7 +23,7 @@ from unittest.mock import patch
 import pytest
 import yaml
 
-from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.lake.records import Cut
 from tests.pipeline import crash_child
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.conftest import SPARK
@@ -174,7 +174,7 @@ def test_k2_killed_at_every_joint(project: Project, mysql_server: Server, mysql_
 
 def test_two_captures_of_a_source_exclude_each_other(project: Project) -> None:
     """K16: the lock goes with the process that holds it, and is waited for no longer than is said."""
-    from cdc_pipeline.sink.lock import writer_lock
+    from cdc_pipeline.lake.storage.lock import writer_lock
 
     with writer_lock(project.lake / "_cdc" / "bank" / "writer.lock"):
         done = project.run({})

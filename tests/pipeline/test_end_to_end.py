@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
 from cdc_pipeline.errors import UnsupportedEventError
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.state import last_cut
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.workload import COLUMNS, Workload, create_tables
 from tests.servers import Server

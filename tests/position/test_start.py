@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from cdc_pipeline.config import GtidConfig, PositionConfig, TimeConfig
+from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, TimeConfig
 from cdc_pipeline.errors import (
     JournalMissingError,
     LakeStateError,
@@ -23,7 +23,7 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.overlap_result import OverlapResult
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.position.start import StartDecision, StartRules, resolve_start
+from cdc_pipeline.position.start.start import StartDecision, StartRules, resolve_start
 from tests.position.log import ME, UUID, ListSource, cursor, refusal, source, timed_journal
 
 STANDBY = ServerIdentity("mysql", 2, "3f0c-b", "db2:3306")

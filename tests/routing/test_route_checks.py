@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaError
-from cdc_pipeline.pipeline.route_checks import check_columns, check_places, check_recorded, check_routes, join_shard
-from cdc_pipeline.pipeline.routes import Routes
-from cdc_pipeline.pipeline.shaping import recorded_shape, shape_table
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut, CutTable, RecordedSource
+from cdc_pipeline.pipeline.targets.route_checks import (
+    check_columns,
+    check_places,
+    check_recorded,
+    check_routes,
+    join_shard,
+)
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut, CutTable, RecordedSource
 from tests.routing.build import HASH, PERSON, SALT, config_of, routes_of
 from tests.sink.build import cursor_at, interval_of
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from cdc_pipeline.errors import ConfigError, IncompleteRowsError
-from cdc_pipeline.pipeline.masking import Masks
-from cdc_pipeline.pipeline.shaping import (
+from cdc_pipeline.pipeline.targets.masks import Masks
+from cdc_pipeline.pipeline.targets.shape import (
     ShapedTable,
     check_rows,
     column_of,
@@ -21,7 +21,7 @@ from cdc_pipeline.pipeline.shaping import (
     shape_table,
 )
 from cdc_pipeline.schema.types import delta_type, target_columns
-from cdc_pipeline.sink.expand import expand
+from cdc_pipeline.sink.modes.expand import expand
 from tests.routing.build import HASH, PERSON, routes_of
 from tests.routing.test_masking import ROWS, digest, person
 from tests.sink.build import decoded, insert, update
@@ -170,7 +170,7 @@ def test_an_override_is_lossless_or_refused(before: str, after: str) -> None:
     if not is_lossless(before, after):
         return
     from cdc_pipeline.binlog.arrow_types import arrow_type
-    from cdc_pipeline.pipeline.shaping import _retyped
+    from cdc_pipeline.pipeline.targets.shape import _retyped
 
     source, target = column_of("c", before), column_of("c", after)
     values = pa.array([*EDGES[before], None], arrow_type(source))

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.schema.backfill import backfill
-from cdc_pipeline.schema.ddl_alter import alter_actions
-from cdc_pipeline.schema.ddl_columns import DefaultKind
-from cdc_pipeline.schema.ddl_create import create_columns
-from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.ddl.alter import alter_actions
+from cdc_pipeline.schema.ddl.columns import DefaultKind
+from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.backfill import backfill
 from cdc_pipeline.schema.types import delta_type
 
 # actions | what stands behind ALTER TABLE t

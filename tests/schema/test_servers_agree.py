@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.schema.backfill import backfill
-from cdc_pipeline.schema.ddl_alter import ActionKind, alter_actions
-from cdc_pipeline.schema.ddl_create import create_columns
-from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.ddl.alter import ActionKind, alter_actions
+from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.backfill import backfill
 from cdc_pipeline.schema.types import delta_type
 from tests.servers import Server
 

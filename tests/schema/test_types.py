@@ -10,8 +10,8 @@ import pytest
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.lake import records
 from cdc_pipeline.schema.types import TargetColumn, delta_type, keyless, target_columns
-from cdc_pipeline.sink import manifest
 from tests.schema.spark_names import spark_name
 
 
@@ -109,5 +109,5 @@ def test_names_that_delta_cannot_hold_stop_by_name(names: tuple[str, ...]) -> No
 
 
 def test_the_manifest_records_these_very_classes() -> None:
-    assert manifest.TargetColumn is TargetColumn
-    assert manifest.AddedColumn(name="a", delta_type="int").backfill_sql == "NULL"
+    assert records.TargetColumn is TargetColumn
+    assert records.AddedColumn(name="a", delta_type="int").backfill_sql == "NULL"

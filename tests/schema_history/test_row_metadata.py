@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog import table_map
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.table_schema import Kind
+from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.errors import MetadataMissingError, SchemaError
-from cdc_pipeline.schema.changes import KnownTable
-from cdc_pipeline.schema.history import Origin
+from cdc_pipeline.schema.evolution.changes import KnownTable
+from cdc_pipeline.schema.history.history import Origin
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.source.archive_files import read_journal
+from cdc_pipeline.source.archive.files import read_journal
 from tests.schema_history.reading import Reading, selected
 from tests.servers import Server
 

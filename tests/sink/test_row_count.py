@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.read import table_frame
-from cdc_pipeline.sink.row_count import row_count
-from cdc_pipeline.sink.spark import SparkProvider
-from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.sink.delta.row_count import row_count
+from cdc_pipeline.sink.read.read import table_frame
+from cdc_pipeline.sink.spark.session import SparkProvider
+from cdc_pipeline.sink.spark.sql import table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

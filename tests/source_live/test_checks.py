@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import LiveSourceConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import (
     ConfigError,
     MissingGrantError,
@@ -17,7 +17,7 @@ from cdc_pipeline.errors import (
     ServerUnreachableError,
     SourceError,
 )
-from cdc_pipeline.source.live import LiveSource
+from cdc_pipeline.source.live.live import LiveSource
 from tests.servers import Flavor, Server
 from tests.source_live.helpers import live_source
 

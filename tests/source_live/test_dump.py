@@ -10,8 +10,8 @@ import pytest
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.errors import PositionError, ReplicaIdError, SourceError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.live import replica_name
-from cdc_pipeline.source.live_handover import DumpRequest, open_dump
+from cdc_pipeline.source.live.handover import DumpRequest, open_dump
+from cdc_pipeline.source.live.live import replica_name
 from tests.servers import Server, at_rest
 from tests.source_live.helpers import (
     archived_events,

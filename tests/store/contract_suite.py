@@ -14,7 +14,7 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.grouping import TransactionPass
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import (
     AckPositionError,
     EventListTooLargeError,

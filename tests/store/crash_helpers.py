@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cdc_pipeline.store.mixed import MixedEventStore
+from cdc_pipeline.store.segments.mixed import MixedEventStore
 
 
 def die(store: MixedEventStore) -> None:

@@ -10,8 +10,8 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog import charsets
-from cdc_pipeline.binlog.kernels import text
+from cdc_pipeline.binlog.kernels.text import text
+from cdc_pipeline.binlog.tables import charsets
 from tests.servers import Server
 from tests.torture.evidence import Journal
 

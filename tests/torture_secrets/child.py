@@ -41,8 +41,8 @@ def _command(arguments: list[str]) -> int:
 
 
 def _constrain(step: dict[str, Any]) -> int:
-    from cdc_pipeline.config import SparkConfig
-    from cdc_pipeline.sink.spark import SparkProvider
+    from cdc_pipeline.config.pipeline_config import SparkConfig
+    from cdc_pipeline.sink.spark.session import SparkProvider
 
     provider = SparkProvider(SparkConfig(master="local[2]", driver_memory="1g"))
     path = step["constrain"]

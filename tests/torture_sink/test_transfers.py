@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, TransactionsBoundConfig
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.state import read_cut
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths, list_numbers
-from cdc_pipeline.sink.state import read_cut
 from tests.servers import Server
 from tests.torture_sink.delta_reader import read_delta
 

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
 from cdc_pipeline.binlog.kernels.numbers import INVALID, NULL, VALID
 from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
+from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 UUID: Final = 0
 INET4: Final = 1

@@ -19,7 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper
+from cdc_pipeline.binlog.native.compiling import Integer, helper
 
 _WORD_BYTES: Final = 8
 _LOOP_BYTES_MAX: Final = 16

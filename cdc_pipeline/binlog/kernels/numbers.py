@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
 from cdc_pipeline.binlog.kernels.walk import byte_at
+from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 NULL = 0
 VALID = 1
