@@ -12,7 +12,7 @@ from typing import Any
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
-from cdc_pipeline.binlog.rows.text_jsonl import text_values
+from tests.binlog.rows.jsonl_twin import text_values
 from tests.conftest import temporary_database
 from tests.servers import Server
 from tests.support.decoded_journals import read_chunk, select_tables
