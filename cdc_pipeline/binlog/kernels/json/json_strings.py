@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.kernels.json.json_escapes import HEX_DIGITS, QUOTE, put_escaped
+from cdc_pipeline.binlog.kernels.json.json_text import put_null
 from cdc_pipeline.binlog.kernels.memory import copy_piece
-from cdc_pipeline.binlog.kernels.text.json_text import put_null
 from cdc_pipeline.binlog.native.compiling import Integer, kernel
 
 QUOTES_BYTES: Final = 2

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT
 from cdc_pipeline.binlog.kernels.json.json_escapes import QUOTE
+from cdc_pipeline.binlog.kernels.json.json_text import INTEGER_BYTES_MAX, put_datetime
 from cdc_pipeline.binlog.kernels.memory import copy_piece
-from cdc_pipeline.binlog.kernels.text.json_text import INTEGER_BYTES_MAX, put_datetime
 from cdc_pipeline.binlog.kernels.text.shortest import put_unsigned
 from cdc_pipeline.binlog.native.compiling import Integer, kernel, routine
 
