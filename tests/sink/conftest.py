@@ -13,11 +13,10 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 
 
-@pytest.fixture(scope="package")
-def spark() -> Iterator[SparkProvider]:
-    provider = SparkProvider(SparkConfig(master="local[2]", driver_memory="1g"))
-    yield provider
-    provider.stop()
+@pytest.fixture(scope="session")
+def spark() -> SparkProvider:
+    """The product's own settings, in the Spark that other tests of this process use too; it ends with the process."""
+    return SparkProvider(SparkConfig(master="local[2]", driver_memory="1g"))
 
 
 @pytest.fixture

@@ -184,7 +184,7 @@ def _live(sink: DeltaSink, table: str) -> dict[str, tuple[Any, Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.whole
 def test_k20_odd_keys_values_and_defaults_in_every_mode(
     open_sink: Callable[..., DeltaSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:

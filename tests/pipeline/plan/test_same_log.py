@@ -137,8 +137,8 @@ def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.mariadb
+@pytest.mark.whole
 def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
     start_server: Callable[..., Server], make_config: Callable[..., PipelineConfig], tmp_path: Path
 ) -> None:

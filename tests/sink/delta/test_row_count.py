@@ -44,6 +44,7 @@ STATEMENTS = (
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, spark: SparkProvider) -> None:
     """Merges, deletes and updates with deletion vectors; versions before, at and after checkpoints; a RESTORE."""
     session = quick_session(spark)
