@@ -28,6 +28,7 @@ MakeConfig = Callable[..., PipelineConfig]
 ACCOUNT = f"{DATABASE}.account"
 
 
+@pytest.mark.whole
 def test_k18_a_gap_of_a_changelog_is_filled_once(
     history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:

@@ -39,6 +39,7 @@ EVERYTHING = Parallel(stretch_bytes_min=0)
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
     history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
         assert rows[0] == rows[1], table
 
 
+@pytest.mark.whole
 def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
     make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
     assert "not valid" in held.what
 
 
+@pytest.mark.whole
 def test_executors_are_asked_before_auto_trusts_them(
     make_config: MakeConfig, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

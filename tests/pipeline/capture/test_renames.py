@@ -215,6 +215,7 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
 
 
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k28_a_lake_whose_targets_followed_renamed_tables_shows_names_after_a_load(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:

@@ -179,6 +179,7 @@ class Looking(SilentLoadObserver):
 
 @pytest.mark.mariadb
 @pytest.mark.timeout(1800)
+@pytest.mark.whole
 def test_k17_k19_partial_and_suspended_tables_become_whole(
     mariadb_server: Server, mariadb_database: str, spark: Any, tmp_path: Path
 ) -> None:

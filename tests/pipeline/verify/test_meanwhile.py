@@ -59,6 +59,7 @@ class Meanwhile:
 
 
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
     mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:
