@@ -34,7 +34,7 @@ _DEFAULT_NAMES: Final[dict[str, str]] = {
     "history": "{schema}.{table}_history",
     "changelog": "{schema}.{table}_changelog",
 }
-SALT_CHARACTERS_MIN: Final = 16
+_SALT_CHARACTERS_MIN: Final = 16
 _MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
 _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
 
@@ -87,9 +87,9 @@ class Mask(Section):
             if not isinstance(setting, dict) or setting.keys() != {"salt"}:
                 raise ValueError("expected {hash: {salt: ${SALT}}}")
             salt = str(setting["salt"])
-            if len(salt) < SALT_CHARACTERS_MIN:
+            if len(salt) < _SALT_CHARACTERS_MIN:
                 raise ValueError(
-                    f"the salt is shorter than {SALT_CHARACTERS_MIN} characters: whoever guesses it can guess the "
+                    f"the salt is shorter than {_SALT_CHARACTERS_MIN} characters: whoever guesses it can guess the "
                     "values; make one with `openssl rand -hex 32`"
                 )
             return {"kind": "hash", "salt": salt}

@@ -44,7 +44,7 @@ from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-LOAD_ROOM: Final = LOAD_EVENTS << (ROW_BITS + 1)  # seqs of a load's rows
+_LOAD_ROOM: Final = LOAD_EVENTS << (ROW_BITS + 1)  # seqs of a load's rows
 
 
 def replaced_rows(
@@ -212,7 +212,7 @@ class _Rows:
     @property
     def _place(self) -> tuple[str, str]:
         place = int(self._content.seq)
-        return seq_literal(place), seq_literal(place + LOAD_ROOM)
+        return seq_literal(place), seq_literal(place + _LOAD_ROOM)
 
     # -- which versions are the same ----------------------------------------------------------------------------------
 
