@@ -13,6 +13,7 @@ from cdc_pipeline.binlog.seq import SEQ_TYPE, ordinals, pack_seq, transactions
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import CdcError, ConfigError, KeylessTableError, StagingError
+from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.pipeline.plan.preview import planned_targets, with_keys
 from cdc_pipeline.pipeline.targets.keys import SOURCE_KEY, Identity, identity_of
 from cdc_pipeline.sink.modes.expand import LEAVE, check_images, expand
@@ -165,5 +166,6 @@ def test_k1_a_seq_tells_its_transaction_and_the_order_in_it() -> None:
     [("mirror", "DELETE"), ("soft_delete", "UPDATE"), ("history", "UPDATE"), ("changelog", "INSERT")],
 )
 def test_k13_each_mode_tells_a_truncate_in_its_own_way(mode: Any, verb: str) -> None:
-    sql = SINK_MODES[mode].truncate_sql(Path("/lake/a/b"), seq=7, ts_us=1, transaction="o'clock:4")
+    target = RecordedTarget(table="a.b", app_id="x", mode=mode, columns=(), key=("a",))
+    sql = SINK_MODES[mode].truncate_sql(Path("/lake/a/b"), target, seq=7, ts_us=1, transaction="o'clock:4")
     assert sql.startswith(verb)

@@ -229,7 +229,7 @@ def _dml_sql(path: Path, record: BatchRecord, target: RecordedTarget, step: Fill
     if isinstance(step, RemoveRows):
         begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
         transaction = step.transaction or begin
-        return mode.truncate_sql(path, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction)
+        return mode.truncate_sql(path, target, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction)
     return mode.fill_sql(path, target, step)
 
 

@@ -107,7 +107,7 @@ class Changelog(SinkMode):
         settings = [*filled_columns(step, live=None), f"{BEFORE_COLUMN} = {_filled_before(target, step)}"]
         return f"UPDATE {table_at(path)} SET {', '.join(settings)}"
 
-    def truncate_sql(self, path: Path, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
         """Add the one row that tells of it: all columns but our own are NULL."""
         return (
             f"INSERT INTO {table_at(path)} (_cdc_op, _cdc_seq, _cdc_ts, _cdc_transaction, _cdc_ordinal) VALUES "

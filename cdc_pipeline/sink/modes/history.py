@@ -69,7 +69,7 @@ class History(SinkMode):
         assert key_facts is not None
         return _merge_sql(session, path, target, key_facts)
 
-    def truncate_sql(self, path: Path, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
         """End every current version."""
         return (
             f"UPDATE {table_at(path)} SET {END_COLUMN} = {seq_literal(seq)}, "

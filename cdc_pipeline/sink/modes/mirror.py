@@ -57,7 +57,7 @@ class Mirror(SinkMode):
         session.sql(reduced_sql(session, target, target_table=table_at(path))).createOrReplaceTempView("reduced")
         return _merge_sql(path, target, key_facts)
 
-    def truncate_sql(self, path: Path, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
         return f"DELETE FROM {table_at(path)}"
 
     def replaced_sql(self, rows: ReplacedRows) -> str:

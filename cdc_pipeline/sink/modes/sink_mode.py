@@ -103,7 +103,7 @@ class SinkMode(ABC):
         return f"UPDATE {table_at(path)} SET {', '.join(settings)}{where}"
 
     @abstractmethod
-    def truncate_sql(self, path: Path, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
         """Return the statement for a TRUNCATE, or a DROP whose target stays.
 
         Args:

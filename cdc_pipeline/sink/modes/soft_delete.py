@@ -60,7 +60,7 @@ class SoftDelete(SinkMode):
         assert key_facts is not None
         return _merge_sql(session, path, target, key_facts)
 
-    def truncate_sql(self, path: Path, *, seq: int, ts_us: int, transaction: str) -> str:
+    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
         """Mark every row as deleted."""
         return (
             f"UPDATE {table_at(path)} SET {DELETED_COLUMN} = true, {OP_COLUMN} = 'delete', "
