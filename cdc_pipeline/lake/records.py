@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.schema.evolution.decisions import AddedColumn, DdlDecision
 from cdc_pipeline.schema.evolution.steps import Step

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.pipeline.targets.routes import Route
 from cdc_pipeline.pipeline.targets.shape import recorded_shape
@@ -51,6 +52,6 @@ def _may_take(there: Target | None, origin: Target, route: Route) -> bool:
         return True
     if there.state.origin is not None or not set(there.sources) <= {route.source}:
         return False
-    if there.mode == "soft_delete":
+    if MODES[there.mode].marks_deleted_rows:
         return (there.mode, there.key) == (origin.mode, origin.key)
-    return there.mode == "mirror"
+    return not MODES[there.mode].keeps_past

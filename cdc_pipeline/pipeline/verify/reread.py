@@ -29,6 +29,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows, next_seq
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError, TableChangedError
 from cdc_pipeline.lake.records import Cut, Note
@@ -209,7 +210,7 @@ class _Repair:
         _, cut = self._main.state()
         targets = Targets(self._config, cut)
         following = targets.following(self._schema.database, self._schema.table)
-        others = [one.name for one in following if one.mode not in ("mirror", "soft_delete") or not one.key]
+        others = [one.name for one in following if keeps_every_change(one.mode, one.key)]
         if not following or others or targets.is_suspended(self._schema.database, self._schema.table):
             raise LoadError(
                 f"rows of {self._table} cannot be brought in by themselves",
