@@ -31,7 +31,7 @@ dev: setup ## open Dagster's UI on this project, with the demo's assets
 .PHONY: test
 test: setup ## fetch real servers and a browser, then run every test
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m cdc_pipeline.sink.jars --with s3
+	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.browser.install
 	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
@@ -166,5 +166,5 @@ $(VENV)/.complete: requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	@$(BIN)/python -m cdc_pipeline.sink.jars
+	@$(BIN)/python -m cdc_pipeline.sink.spark.jars
 	@touch $@

@@ -56,8 +56,8 @@ def _peak_mib() -> float:
 def _child(size_mib: int, one_transaction: bool) -> int:
     """Read and stage an archive; the merge is left out, since Spark is another process."""
     from benchmarks.memory_journal import journal_folder
-    from cdc_pipeline.config import PipelineConfig
-    from cdc_pipeline.pipeline.capture import capture
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
+    from cdc_pipeline.pipeline.capture.capture import capture
     from cdc_pipeline.pipeline.report import SilentObserver
     from cdc_pipeline.position.cursor import MemoryCursorStore
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from benchmarks.report import Figure, report
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.position.search import search_by_time
-from cdc_pipeline.source.archive import ArchiveSource
+from cdc_pipeline.position.start.search import search_by_time
+from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.binlog_framing.journal_builder import JournalBuilder
 from tests.grouping.journal_builder import gtid_body, query_body
 

@@ -25,13 +25,13 @@ from benchmarks.store_journal import TRANSACTION_EVENTS, small_transactions
 from benchmarks.store_passage import pass_through
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, EventSlice, JournalFormat
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.parts import build_source
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store.contract import EventStore
-from cdc_pipeline.store.file import FileEventStore
 from cdc_pipeline.store.memory import MemoryEventStore
-from cdc_pipeline.store.mixed import MixedEventStore
+from cdc_pipeline.store.segments.file import FileEventStore
+from cdc_pipeline.store.segments.mixed import MixedEventStore
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 
 RUNS = 12

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cdc_pipeline.sink.cuts import AsOf, CutSummary
-    from cdc_pipeline.sink.read import DataFrame, SparkSession
+    from cdc_pipeline.sink.read.cuts import AsOf, CutSummary
+    from cdc_pipeline.sink.read.read import DataFrame, SparkSession
 
 __version__ = "0.1.0"
 
@@ -45,7 +45,7 @@ def read(
         TableNotInCutError: the cut has no such table, it is suspended there, or its version was removed.
         LakeStateError: a cut or the table's log is damaged.
     """
-    from cdc_pipeline.sink.read import read as read_table
+    from cdc_pipeline.sink.read.read import read as read_table
 
     return read_table(spark, lake, table, as_of=as_of, source=source, allow_suspended=allow_suspended)
 
@@ -57,6 +57,6 @@ def cuts(lake: str | Path, source: str) -> list[CutSummary]:
         CutNotFoundError: the lake has none of the source.
         LakeStateError: a cut is damaged.
     """
-    from cdc_pipeline.sink.cuts import list_cuts
+    from cdc_pipeline.sink.read.cuts import list_cuts
 
     return list_cuts(lake, source)

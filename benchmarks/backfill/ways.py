@@ -28,9 +28,9 @@ class Spent:
 
 def fill(way: str, archive: Path, side: Path) -> Spent:
     """Replay the whole archive into a side lake."""
-    from cdc_pipeline.config import PipelineConfig
-    from cdc_pipeline.pipeline.backfill import backfill
-    from cdc_pipeline.pipeline.backfill_parallel import Parallel
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
+    from cdc_pipeline.pipeline.backfill.backfill import backfill
+    from cdc_pipeline.pipeline.backfill.parallel import Parallel
 
     started_s = time.monotonic()
     config = PipelineConfig.model_validate(
@@ -49,9 +49,9 @@ def fill(way: str, archive: Path, side: Path) -> Spent:
 def same(folder: Path) -> tuple[int, int]:
     """Rows of the table, and how many of the two side lakes differ: every column but our own bookkeeping, `_cdc_seq`
     included."""
-    from cdc_pipeline.config import SparkConfig
-    from cdc_pipeline.sink.lake import LakePaths
-    from cdc_pipeline.sink.spark import SparkProvider
+    from cdc_pipeline.config.pipeline_config import SparkConfig
+    from cdc_pipeline.lake.paths import LakePaths
+    from cdc_pipeline.sink.spark.session import SparkProvider
 
     spark = SparkProvider(SparkConfig(**SPARK)).session()
     one, other = (spark.read.format("delta").load(str(LakePaths(folder / way, "bench").table(TABLE))) for way in WAYS)

@@ -23,10 +23,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from benchmarks.store_passage import pass_through
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.live import LiveSource
-from cdc_pipeline.source.live_handover import DumpRequest, open_dump
+from cdc_pipeline.source.live.handover import DumpRequest, open_dump
+from cdc_pipeline.source.live.live import LiveSource
 from tests.servers import Server
 
 RUNS = 7

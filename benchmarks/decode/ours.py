@@ -15,9 +15,9 @@ from pathlib import Path
 
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
-from cdc_pipeline.source.archive_files import read_journal
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.source.archive.files import read_journal
 from cdc_pipeline.transaction.table_maps import TableMaps
 
 BLOCK_BYTES = 16 << 20

@@ -14,12 +14,12 @@ from benchmarks.sink.changes import Changes
 from benchmarks.sink.cpu import cpu_s, jvm_pid, spent_s
 from benchmarks.sink.tables import TABLE, base_table, link_table, plan_of
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.config import PipelineConfig, SinkConfig, SparkConfig
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig, SparkConfig
+from cdc_pipeline.lake.records import BatchRecord, Interval
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import BatchRecord, Interval
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.spark.session import SparkProvider
 
 CHANGES = 10_000
 SMALL_CHANGES = 500

@@ -19,11 +19,11 @@ from benchmarks.sink.cpu import jvm_pid, spent_s
 from benchmarks.sink.ours import CHANGES, SMALL_CHANGES, TABLES
 from benchmarks.sink.tables import TABLE, base_table, link_table, plan_of
 from cdc_pipeline.binlog.decoded import DELETE, DecodedRows
-from cdc_pipeline.config import SparkConfig
-from cdc_pipeline.sink.manifest import RecordedTarget
-from cdc_pipeline.sink.merge_settings import MergeSettings
-from cdc_pipeline.sink.spark import SparkProvider
-from cdc_pipeline.sink.tables import create_table
+from cdc_pipeline.config.pipeline_config import SparkConfig
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.sink.modes.tables import create_table
+from cdc_pipeline.sink.spark.merge_settings import MergeSettings
+from cdc_pipeline.sink.spark.session import SparkProvider
 
 DEFAULTS = {
     "spark.driver.extraJavaOptions": "",

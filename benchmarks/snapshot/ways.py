@@ -98,8 +98,8 @@ def row_loop(work: Work) -> Spent:
 
 def row_loop_delta(work: Work) -> Spent:
     """A row loop, into a Delta table by Spark."""
-    from cdc_pipeline.config import SparkConfig
-    from cdc_pipeline.sink.spark import SparkProvider
+    from cdc_pipeline.config.pipeline_config import SparkConfig
+    from cdc_pipeline.sink.spark.session import SparkProvider
 
     spark = SparkProvider(SparkConfig(**_SPARK)).session()  # type: ignore[arg-type]
     path = str(work.folder / "loop")
@@ -114,9 +114,9 @@ def row_loop_delta(work: Work) -> Spent:
 
 def _ranges(work: Work) -> list[str]:
     """Conditions of the ranges that are read."""
-    from cdc_pipeline.config import LiveSourceConfig
-    from cdc_pipeline.source.key_ranges import plan_ranges
-    from cdc_pipeline.source.table_reader import TableReader
+    from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+    from cdc_pipeline.source.rows.key_ranges import plan_ranges
+    from cdc_pipeline.source.rows.table_reader import TableReader
 
     with TableReader(LiveSourceConfig(**_source(work))) as reader:
         plan = plan_ranges(reader, _schema(work), ("id",), RANGE_ROWS)
@@ -124,9 +124,9 @@ def _ranges(work: Work) -> list[str]:
 
 
 def _schema(work: Work) -> Any:
-    from cdc_pipeline.config import LiveSourceConfig
-    from cdc_pipeline.source.catalog import read_catalog
-    from cdc_pipeline.source.server import ServerConnection
+    from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+    from cdc_pipeline.source.live.catalog import read_catalog
+    from cdc_pipeline.source.live.connection import ServerConnection
 
     with closing(ServerConnection(LiveSourceConfig(**_source(work)))) as server:
         return read_catalog(server, lambda *name: name == (DATABASE, TABLE)).tables[DATABASE, TABLE][0]
@@ -134,8 +134,8 @@ def _schema(work: Work) -> Any:
 
 def spark_jdbc(work: Work) -> Spent:
     """`spark.read.jdbc` over the same ranges into a Delta table."""
-    from cdc_pipeline.config import SparkConfig
-    from cdc_pipeline.sink.spark import SparkProvider
+    from cdc_pipeline.config.pipeline_config import SparkConfig
+    from cdc_pipeline.sink.spark.session import SparkProvider
 
     os.environ["SPARK_DIST_CLASSPATH"] = str(connector())  # behind Spark's own jars
     spark = SparkProvider(SparkConfig(**_SPARK)).session()  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def spark_jdbc(work: Work) -> Spent:
 
 def connector() -> Path:
     """The JDBC driver's jar, fetched as Spark's other jars are."""
-    from cdc_pipeline.sink import jars
+    from cdc_pipeline.sink.spark import jars
 
     jars.JAR_SETS["jdbc"] = jars.JarSet("the JDBC driver of MySQL", CONNECTOR, "", "com.mysql_mysql-connector-j")
     return next(jar for jar in jars.jar_paths("jdbc") if "mysql-connector" in jar.name)
@@ -161,9 +161,9 @@ def reading(work: Work) -> Spent:
     import pyarrow.parquet as pq
 
     from cdc_pipeline.binlog.arrow_types import arrow_schema
-    from cdc_pipeline.config import LiveSourceConfig
-    from cdc_pipeline.source.key_ranges import plan_ranges
-    from cdc_pipeline.source.table_reader import TableReader
+    from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+    from cdc_pipeline.source.rows.key_ranges import plan_ranges
+    from cdc_pipeline.source.rows.table_reader import TableReader
 
     schema, read = _schema(work), 0
     with (
@@ -179,8 +179,8 @@ def reading(work: Work) -> Spent:
 
 def arrow(work: Work) -> Spent:
     """Ours, rows to Arrow, and nothing made of them."""
-    from cdc_pipeline.config import LiveSourceConfig
-    from cdc_pipeline.source.table_reader import TableReader
+    from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+    from cdc_pipeline.source.rows.table_reader import TableReader
 
     schema, read = _schema(work), 0
     with TableReader(LiveSourceConfig(**_source(work))) as reader:
@@ -191,8 +191,8 @@ def arrow(work: Work) -> Spent:
 
 def whole(work: Work) -> Spent:
     """Ours, the whole way: marks, chunks, a side lake, its Delta table swapped into the lake."""
-    from cdc_pipeline.config import PipelineConfig
-    from cdc_pipeline.pipeline.load import load
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
+    from cdc_pipeline.pipeline.load.load import load
     from cdc_pipeline.position.cursor import MemoryCursorStore
 
     config = PipelineConfig.model_validate(

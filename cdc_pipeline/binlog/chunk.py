@@ -5,7 +5,7 @@ Rules:
   dump (rotate and format description with position 0, heartbeats) are not in it: live and archived reading of the same
   journal give the same rows.
 - The structured array is filled in two compiled passes: *framing* writes the header fields, the *transaction pass*
-  (`cdc_pipeline.binlog.grouping`) writes `role`, `tx_offset`, `tx_ordinal` and `commit_ts_us`.
+  (`cdc_pipeline.binlog.transactions.grouping`) writes `role`, `tx_offset`, `tx_ordinal` and `commit_ts_us`.
 - Compressed events are unpacked right after framing. The events inside a payload (MySQL) follow their payload event:
   `parent` is its row; `offset` and `next_offset` are the payload event's, so that both never fall from row to row and a
   capture never stands inside a payload; they have no checksum, and count in `tx_ordinal` like all others. A payload

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from cdc_pipeline.table_names import table_name
+from cdc_pipeline.text.table_names import table_name
 
 
 class Kind(StrEnum):
@@ -68,7 +68,7 @@ class Column:
         pad_bytes: n of BINARY(n), to which values are padded with zero bytes; 0 for others.
         char_length_max: declared length in characters or bytes where the wire tells it, else 0.
         visible: False for invisible columns (generated invisible primary keys included).
-        masked: what stands in the place of the values, as `pipeline/masking.py` writes it; "" for the values
+        masked: what stands in the place of the values, as `pipeline/targets/masks.py` writes it; "" for the values
             themselves. All else is still as the source has it.
     """
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.hmac_kernel import HEX_BYTES, hmac_hex
+from cdc_pipeline.binlog.native.hmac_kernel import HEX_BYTES, hmac_hex
 
 
 def has_text(type_: pa.DataType) -> bool:

@@ -33,7 +33,7 @@ COMMANDS: Final = {
 }
 
 
-class LazyGroup(click.Group):
+class _LazyGroup(click.Group):
     """Knows its commands by name; `--help` loads none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
             from cdc_pipeline.cli.output import show_error
 
             if isinstance(error, OSError):
-                from cdc_pipeline.sink.file_failures import file_failure
+                from cdc_pipeline.lake.storage.file_failures import file_failure
 
                 error = file_failure(error) or error
             show_error(error, as_json=settings.as_json)
@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
             ctx.exit(2 if isinstance(error, ConfigError) else 1)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--jobs",
     "jobs_directory",

@@ -13,11 +13,11 @@ from cdc_pipeline.cli.settings import Settings, with_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cdc_pipeline.config import Bound, PipelineConfig, Start
-    from cdc_pipeline.pipeline.backfill import BackfillReport
-    from cdc_pipeline.pipeline.backfill_gap import GapReport
-    from cdc_pipeline.pipeline.backfill_parallel import Parallel, ParallelReport
-    from cdc_pipeline.pipeline.backfill_rebuild import RebuildReport
+    from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
+    from cdc_pipeline.pipeline.backfill.backfill import BackfillReport
+    from cdc_pipeline.pipeline.backfill.gap import GapReport
+    from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport
+    from cdc_pipeline.pipeline.backfill.rebuild import RebuildReport
 
 
 @click.command("backfill")
@@ -76,12 +76,12 @@ def command(
     if restart and not is_rebuild:
         raise click.UsageError("--restart is for --rebuild; a lake of another range wants another --into")
     config = settings.config_of(source)  # its mistakes first, before anything heavy is loaded
-    from cdc_pipeline.pipeline.backfill_range import end_of, start_of
+    from cdc_pipeline.pipeline.backfill.range import end_of, start_of
 
     first, last = start_of(begin), end_of(end)
     from cdc_pipeline.cli.progress import ProgressObserver
-    from cdc_pipeline.pipeline.backfill import backfill
-    from cdc_pipeline.pipeline.backfill_parallel import Parallel
+    from cdc_pipeline.pipeline.backfill.backfill import backfill
+    from cdc_pipeline.pipeline.backfill.parallel import Parallel
 
     side_by_side = Parallel() if parallel else None
     if is_gap:
@@ -131,7 +131,7 @@ def _rebuild(
     from cdc_pipeline.cli.load_progress import LoadProgress
     from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.orchestration.load_runs import DagsterRuns
-    from cdc_pipeline.pipeline.backfill_rebuild import rebuild
+    from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 
     loaded = load_source(settings.jobs_directory, config.name)
     with (
@@ -165,7 +165,7 @@ def _fill_gap(
     from cdc_pipeline.cli.load_progress import LoadProgress
     from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.orchestration.load_runs import DagsterRuns
-    from cdc_pipeline.pipeline.backfill_gap import fill_gap
+    from cdc_pipeline.pipeline.backfill.gap import fill_gap
 
     loaded = load_source(settings.jobs_directory, config.name)
     with (

@@ -16,14 +16,14 @@ import click
 from cdc_pipeline.cli.output import emit_json, note
 from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
-from cdc_pipeline.printable import printable
+from cdc_pipeline.text.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from cdc_pipeline.pipeline.inspect import Inspection
-    from cdc_pipeline.pipeline.journal_inputs import FileChunk
-    from cdc_pipeline.pipeline.selection import JournalPlace, Selection
+    from cdc_pipeline.pipeline.inspect.inputs import FileChunk
+    from cdc_pipeline.pipeline.inspect.inspect import Inspection
+    from cdc_pipeline.pipeline.inspect.selection import JournalPlace, Selection
 
 _OPERATIONS: Final = ("insert", "update", "delete", "statement")
 _STDIN: Final = Path("-")
@@ -73,7 +73,7 @@ def _place(context: click.Context, parameter: click.Parameter, value: str | None
     if value is None:
         return None
     from cdc_pipeline.errors import BinlogError
-    from cdc_pipeline.pipeline.selection import place_of
+    from cdc_pipeline.pipeline.inspect.selection import place_of
 
     try:
         return place_of(value)
@@ -84,7 +84,7 @@ def _place(context: click.Context, parameter: click.Parameter, value: str | None
 def _gtids(context: click.Context, parameter: click.Parameter, value: str) -> str:
     if value:
         from cdc_pipeline.errors import PositionError
-        from cdc_pipeline.pipeline.selection import check_gtid_set
+        from cdc_pipeline.pipeline.inspect.selection import check_gtid_set
 
         try:
             check_gtid_set(value)
@@ -166,8 +166,8 @@ def command(
     _check_usage(settings, paths, form, output, follow)
     if annotations and form != "jsonl":
         raise click.UsageError("--annotations goes with --format jsonl")
-    from cdc_pipeline.pipeline.inspect import Inspection
-    from cdc_pipeline.pipeline.selection import Selection
+    from cdc_pipeline.pipeline.inspect.inspect import Inspection
+    from cdc_pipeline.pipeline.inspect.selection import Selection
 
     selection = Selection(
         tables=tables, operations=operations if statements else operations - {"statement"}, **transactions
@@ -198,7 +198,7 @@ def _check_usage(settings: Settings, paths: tuple[Path, ...], form: str, output:
 def _chunks(
     paths: tuple[Path, ...], selection: Selection, *, follow: bool, wait: Callable[[], bool]
 ) -> Iterable[FileChunk]:
-    from cdc_pipeline.pipeline.journal_inputs import follow_all, read_all
+    from cdc_pipeline.pipeline.inspect.inputs import follow_all, read_all
 
     if follow:
         return follow_all(paths[0], selection, wait=wait)
@@ -244,7 +244,7 @@ def _write_lines(inspection: Inspection, chunks: Iterable[FileChunk]) -> None:
 
 
 def _write_files(settings: Settings, inspection: Inspection, chunks: Iterable[FileChunk], output: Path) -> None:
-    from cdc_pipeline.pipeline.change_files import ChangeFiles
+    from cdc_pipeline.pipeline.inspect.change_files import ChangeFiles
 
     failure: CdcError | None = None
     with ChangeFiles(output) as files:
@@ -278,7 +278,7 @@ def _write_summary(settings: Settings, inspection: Inspection, chunks: Iterable[
 
 
 def _note_bare(table: str, missing: tuple[str, ...]) -> None:
-    from cdc_pipeline.pipeline.bare_table_maps import MEANINGS
+    from cdc_pipeline.pipeline.inspect.bare_table_maps import MEANINGS
 
     said = "; ".join(MEANINGS[what] for what in missing)
     note(f"note: the journal does not tell everything of {table}: {said}")

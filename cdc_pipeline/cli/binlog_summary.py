@@ -10,7 +10,7 @@ from cdc_pipeline.cli.output import count_of, notes, results, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from cdc_pipeline.pipeline.journal_summary import JournalInfo, JournalSummary
+    from cdc_pipeline.pipeline.inspect.summary import JournalInfo, JournalSummary
 
 
 def show_summary(summary: JournalSummary) -> None:

@@ -13,9 +13,9 @@ from cdc_pipeline.cli.output import emit_json, notes, quiet_streams, results, ta
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config import PipelineConfig, Start
-    from cdc_pipeline.pipeline.cursor_change import CursorChange
-    from cdc_pipeline.pipeline.cursor_view import CursorView
+    from cdc_pipeline.config.pipeline_config import PipelineConfig, Start
+    from cdc_pipeline.pipeline.operate.cursor_change import CursorChange
+    from cdc_pipeline.pipeline.operate.cursor_view import CursorView
     from cdc_pipeline.position.cursor import CursorEntry, CursorState, CursorStore
 
 
@@ -41,7 +41,7 @@ def show(settings: Settings, *, source: str) -> None:
     """
     config = settings.config_of(source)
     from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.pipeline.cursor_view import view_cursor
+    from cdc_pipeline.pipeline.operate.cursor_view import view_cursor
 
     with open_instance() as instance:
         cursors = load_source(settings.jobs_directory, source).cursors(instance)
@@ -103,7 +103,7 @@ def set_cursor(
     """
     to = _place_of(journal, offset, gtid_set, earliest=earliest, latest=latest)
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.cursor_change import apply_set, plan_set
+    from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
 
     def plan(cursors: CursorStore) -> CursorChange:
         return plan_set(config, cursors=cursors, to=to, who=_who(), why=reason)
@@ -125,7 +125,7 @@ def rebuild(settings: Settings, *, source: str, yes: bool) -> None:
     only this, or wiping the cursor asset, goes on from the lake as it is: that is confirmed first.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.cursor_change import apply_rebuild, plan_rebuild
+    from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
 
     def plan(cursors: CursorStore) -> CursorChange:
         return plan_rebuild(config, cursors=cursors, who=_who())
@@ -193,7 +193,7 @@ def _place_of(journal: str | None, offset: int | None, gtid_set: str | None, *, 
         raise click.UsageError("give one of --journal (with --offset), --gtid-set, --earliest and --latest")
     if offset is not None and journal is None:
         raise click.UsageError("--offset needs --journal")
-    from cdc_pipeline.config import GtidConfig, PositionConfig
+    from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig
 
     if journal is not None:
         return PositionConfig(journal=journal, offset=4 if offset is None else offset)

@@ -8,14 +8,14 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, results, table
 from cdc_pipeline.cli.settings import Settings, with_json
-from cdc_pipeline.printable import printable
+from cdc_pipeline.text.printable import printable
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from cdc_pipeline.config import PipelineConfig
-    from cdc_pipeline.sink.lake import LakePaths
-    from cdc_pipeline.sink.manifest import Cut
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
+    from cdc_pipeline.lake.paths import LakePaths
+    from cdc_pipeline.lake.records import Cut
 
 _AS_OF = "A cut's number, a time with its zone, or a GTID set; the newest cut by default."
 
@@ -36,7 +36,7 @@ def command() -> None:
 def list_(settings: Settings, *, source: str, limit: int) -> None:
     """List the newest cuts of SOURCE. Asks no server and starts no JVM."""
     config = settings.config_of(source)
-    from cdc_pipeline.sink.cuts import list_cuts
+    from cdc_pipeline.sink.read.cuts import list_cuts
 
     found = list_cuts(config.sink.lake_path, source)
     shown = found[: -limit - 1 : -1]
@@ -86,7 +86,7 @@ def show(settings: Settings, *, source: str, cut: str | None) -> None:
 def sql(settings: Settings, *, source: str, as_of: str | None, schema: str | None) -> None:
     """Print Spark SQL that makes a view of every table of SOURCE as of one cut. Runs nothing."""
     paths, found = _cut(settings.config_of(source), as_of)
-    from cdc_pipeline.sink.cut_sql import view_statements
+    from cdc_pipeline.sink.read.cut_sql import view_statements
 
     statements = view_statements(paths, found, schema=schema)
     if settings.as_json:
@@ -108,8 +108,8 @@ def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
     """Copy all tables of SOURCE as of CUT, to keep them for longer than sink.cut_retention. Starts Spark."""
     config = settings.config_of(source)
     paths, found = _cut(config, cut)
-    from cdc_pipeline.sink.materialize import materialize as copy_cut
-    from cdc_pipeline.sink.materialize import provider_for
+    from cdc_pipeline.sink.maintain.materialize import materialize as copy_cut
+    from cdc_pipeline.sink.maintain.materialize import provider_for
 
     spark = provider_for(config.sink, to)
     try:
@@ -125,14 +125,14 @@ def materialize(settings: Settings, *, source: str, cut: str, to: str) -> None:
 
 
 def _cut(config: PipelineConfig, as_of: str | None) -> tuple[LakePaths, Cut]:
-    from cdc_pipeline.sink.cuts import find_cut, paths_of
+    from cdc_pipeline.sink.read.cuts import find_cut, paths_of
 
     paths = paths_of(config.sink.lake_path, config.name)
     return paths, find_cut(paths, as_of)
 
 
 def _show(cut: Cut) -> None:
-    from cdc_pipeline.sink.cuts import time_of
+    from cdc_pipeline.sink.read.cuts import time_of
 
     rows = table(f"Cut {cut.batch_number} of {cut.source}", "", "")
     rows.show_header = False

@@ -9,9 +9,9 @@ from rich.progress import TaskID
 
 from cdc_pipeline.cli.output import count_of
 from cdc_pipeline.cli.progress import Bars, holders_text
-from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
-from cdc_pipeline.pipeline.load_state import LoadState
-from cdc_pipeline.pipeline.load_state import Progress as LoadedSoFar
+from cdc_pipeline.lake.loads import LoadState
+from cdc_pipeline.lake.loads import Progress as LoadedSoFar
+from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
 
 
 class LoadProgress(Bars, SilentLoadObserver):

@@ -10,7 +10,7 @@ from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, r
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
-    from cdc_pipeline.sink.maintenance import MaintenanceReport, TableMaintenance
+    from cdc_pipeline.sink.maintain.maintenance import MaintenanceReport, TableMaintenance
 
 
 @click.command("maintain")
@@ -24,9 +24,9 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...]) -> None
     table.
     """
     config = settings.config_of(source)
-    from cdc_pipeline.config import MaintenanceConfig
-    from cdc_pipeline.sink.cuts import paths_of
-    from cdc_pipeline.sink.maintenance import maintain
+    from cdc_pipeline.config.pipeline_config import MaintenanceConfig
+    from cdc_pipeline.sink.maintain.maintenance import maintain
+    from cdc_pipeline.sink.read.cuts import paths_of
 
     with quiet_streams(quiet=not settings.debug) as stream:
         progress = notes(stream)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final, TextIO
 import click
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.foreign_words import said_by
-from cdc_pipeline.printable import printable, printable_lines
+from cdc_pipeline.text.printable import printable, printable_lines
+from cdc_pipeline.text.server_messages import said_by
 
 _WIDTH_IN_FILES: Final = 160
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from cdc_pipeline.pipeline.load_state import LoadStatus
+    from cdc_pipeline.lake.loads import LoadStatus
     from cdc_pipeline.position.cursor import OpenXa
 
 

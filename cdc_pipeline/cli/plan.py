@@ -13,7 +13,7 @@ from cdc_pipeline.cli.settings import Settings, with_bound, with_json
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from cdc_pipeline.config import Bound
+    from cdc_pipeline.config.pipeline_config import Bound
     from cdc_pipeline.pipeline.report import CapturePlan, PlannedTarget
 
 
@@ -30,7 +30,7 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
     """
     config = settings.config_of(source)
     from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.pipeline.planning import plan
+    from cdc_pipeline.pipeline.plan.planning import plan
 
     with open_instance() as instance:
         cursors = load_source(settings.jobs_directory, source).cursors(instance)
@@ -42,8 +42,8 @@ def command(settings: Settings, *, source: str, bound: Bound | None) -> None:
 
 
 def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None:
-    from cdc_pipeline.pipeline.feature_plan import feature_lines
-    from cdc_pipeline.sink.suspending import way_out
+    from cdc_pipeline.lake.suspensions import way_out
+    from cdc_pipeline.pipeline.plan.feature_plan import feature_lines
 
     out = results()
     rows = table(f"Plan of {plan.source}", "", "")
@@ -100,7 +100,7 @@ def _show(plan: CapturePlan, skipped: tuple[str, ...], *, is_live: bool) -> None
 
 def _targets(targets: Sequence[PlannedTarget]) -> Table:
     """A line each; why its key is that one is said where it is not the source's own."""
-    from cdc_pipeline.pipeline.identity import SOURCE_KEY
+    from cdc_pipeline.pipeline.targets.keys import SOURCE_KEY
 
     rows = table("Targets", "target", "mode", "key", "")
     for target in targets:

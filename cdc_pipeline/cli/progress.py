@@ -8,8 +8,8 @@ from typing import Self, TextIO
 from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn
 
 from cdc_pipeline.cli.output import count_of, notes
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
-from cdc_pipeline.sink.manifest import Cut
 
 
 def holders_text(holders: list[str]) -> str:

@@ -13,8 +13,8 @@ from cdc_pipeline.cli.output import count_of, emit_json, notes, quiet_streams, r
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.quarantine_replay import Settled
-    from cdc_pipeline.sink.quarantine import Entry
+    from cdc_pipeline.lake.quarantine import Entry
+    from cdc_pipeline.pipeline.operate.quarantine_replay import Settled
 
 
 @click.group("quarantine")
@@ -34,7 +34,7 @@ def command() -> None:
 def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: bool) -> None:
     """List the rows of SOURCE that wait in the quarantine. Asks no server and starts no JVM."""
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.quarantine_replay import entries_of
+    from cdc_pipeline.pipeline.operate.quarantine_replay import entries_of
 
     entries = entries_of(config, tables=tables, only_open=not settled)
     if settings.as_json:
@@ -54,7 +54,7 @@ def list_(settings: Settings, *, source: str, tables: tuple[str, ...], settled: 
 def show(settings: Settings, *, source: str, ids: tuple[str, ...]) -> None:
     """Show rows of the quarantine of SOURCE whole: their images, and where they stand."""
     config = settings.config_of(source)
-    from cdc_pipeline.pipeline.quarantine_replay import entries_of
+    from cdc_pipeline.pipeline.operate.quarantine_replay import entries_of
 
     entries = entries_of(config, ids=ids, only_open=False)
     if settings.as_json:
@@ -135,7 +135,7 @@ def _settle(
     config = settings.config_of(source)
     from cdc_pipeline.orchestration.cursor_job import execute_cursor_change
     from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.pipeline.quarantine_replay import Settled, entries_of, settle
+    from cdc_pipeline.pipeline.operate.quarantine_replay import Settled, entries_of, settle
     from cdc_pipeline.position.cursor import CursorStore
 
     entries = entries_of(config, tables=tables, ids=ids)

@@ -11,7 +11,7 @@ from cdc_pipeline.cli.settings import Settings, with_bound, with_json
 from cdc_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config import Bound
+    from cdc_pipeline.config.pipeline_config import Bound
     from cdc_pipeline.orchestration.execute import CaptureRun
 
 

@@ -13,7 +13,7 @@ import click
 from cdc_pipeline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config import PipelineConfig
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Settings:
         Raises:
             ConfigError: there is no jobs directory.
         """
-        from cdc_pipeline.config import list_config_files
+        from cdc_pipeline.config.pipeline_config import list_config_files
 
         if not self.jobs_directory.is_dir():
             raise ConfigError(
@@ -61,7 +61,7 @@ class Settings:
         Raises:
             ConfigError: there is no such file, or it has mistakes.
         """
-        from cdc_pipeline.config import load_config
+        from cdc_pipeline.config.pipeline_config import load_config
 
         return load_config(self.file_of(source))
 

@@ -10,8 +10,8 @@ from cdc_pipeline.cli.output import count_of, emit_json, quiet_streams, results,
 from cdc_pipeline.cli.settings import Settings, with_json
 
 if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.load_report import LoadReport
-    from cdc_pipeline.pipeline.repair import RepairReport
+    from cdc_pipeline.pipeline.load.report import LoadReport
+    from cdc_pipeline.pipeline.verify.reread import RepairReport
 
 
 @click.command("snapshot")
@@ -44,8 +44,8 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart
     from cdc_pipeline.cli.load_progress import LoadProgress
     from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.orchestration.load_runs import DagsterRuns
-    from cdc_pipeline.pipeline.load import load
-    from cdc_pipeline.pipeline.repair import repair
+    from cdc_pipeline.pipeline.load.load import load
+    from cdc_pipeline.pipeline.verify.reread import repair
 
     loaded = load_source(settings.jobs_directory, source)
     with (

@@ -24,7 +24,7 @@ from cdc_pipeline.cli.settings import Settings, with_json
 from cdc_pipeline.errors import CdcError, ConfigError
 
 if TYPE_CHECKING:
-    from cdc_pipeline.pipeline.status import SourceStatus
+    from cdc_pipeline.pipeline.operate.status import SourceStatus
 
 
 @click.command("status")
@@ -63,14 +63,14 @@ def command(settings: Settings, *, source: str | None) -> None:
 def _status(settings: Settings, source: str) -> SourceStatus:
     config = settings.config_of(source)
     from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.pipeline.status import status
+    from cdc_pipeline.pipeline.operate.status import status
 
     with open_instance() as instance:
         return status(config, cursors=load_source(settings.jobs_directory, source).cursors(instance))
 
 
 def _show(status: SourceStatus) -> None:
-    from cdc_pipeline.sink.suspending import way_out
+    from cdc_pipeline.lake.suspensions import way_out
 
     out = results()
     out.print(styled((status.source, "bold"), f": {status.state.replace('_', ' ')} ({status.reason})"), soft_wrap=True)

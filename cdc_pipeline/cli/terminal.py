@@ -15,7 +15,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Span, Text
 
-from cdc_pipeline.printable import printable, printable_lines
+from cdc_pipeline.text.printable import printable, printable_lines
 
 
 class PlainConsole(Console):

@@ -12,11 +12,11 @@ import click
 
 from cdc_pipeline.cli.output import count_of, emit_json, notes, results, styled
 from cdc_pipeline.cli.settings import Settings, with_json
-from cdc_pipeline.config import ConfigMistakes, Mistake, load_config
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, Mistake, load_config
 from cdc_pipeline.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdc_pipeline.config import PipelineConfig
+    from cdc_pipeline.config.pipeline_config import PipelineConfig
 
 
 @click.command("validate")

@@ -14,8 +14,8 @@ from cdc_pipeline.cli.settings import Settings, with_json
 if TYPE_CHECKING:
     from rich.status import Status
 
-    from cdc_pipeline.pipeline.verify import Asked
-    from cdc_pipeline.pipeline.verify_report import Difference, Step, TableVerified, VerifyReport
+    from cdc_pipeline.pipeline.verify.report import Difference, Step, TableVerified, VerifyReport
+    from cdc_pipeline.pipeline.verify.verify import Asked
 
 DIFFERENT: Final = 3
 UNPROVED: Final = 4
@@ -64,7 +64,7 @@ def command(
     Exit codes: 0 equal, proved; 1 failed; 2 wrong usage; 3 some rows differ; 4 nothing differs, but something is not
     proved: keys that changed whenever they were looked at, or a table that could not be compared.
     """
-    from cdc_pipeline.pipeline.verify import Asked
+    from cdc_pipeline.pipeline.verify.verify import Asked
 
     settings.config_of(source)  # its mistakes first, before anything heavy is loaded
     _confirm(settings, repair=repair, yes=yes)
@@ -104,7 +104,7 @@ def _confirm(settings: Settings, *, repair: bool, yes: bool) -> None:
 def _execute(settings: Settings, source: str, asked: Asked) -> VerifyReport:
     from cdc_pipeline.orchestration.execute import load_source, open_instance
     from cdc_pipeline.orchestration.verify_runs import VerifyRuns
-    from cdc_pipeline.pipeline.verify import verify
+    from cdc_pipeline.pipeline.verify.verify import verify
 
     config = settings.config_of(source)
     with open_instance() as instance, quiet_streams(quiet=not settings.debug) as stream:

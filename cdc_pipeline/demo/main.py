@@ -14,14 +14,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from cdc_pipeline.config import Bound, PipelineConfig, PositionConfig, load_config
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig, load_config
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo.verify import Comparison, compare, read_expected
 from cdc_pipeline.errors import CdcError, ConfigError, SinkError
 from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
-from cdc_pipeline.pipeline.parts import build_sink
+from cdc_pipeline.pipeline.operate.status import SourceStatus, status
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
-from cdc_pipeline.pipeline.status import SourceStatus, status
+from cdc_pipeline.pipeline.wiring import build_sink
 
 SOURCE = "shop"
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import dagster as dg
 
-from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.errors import CdcError, LockError
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
@@ -29,7 +29,7 @@ from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCoun
 from cdc_pipeline.orchestration.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
-from cdc_pipeline.pipeline.patience import patiently
+from cdc_pipeline.pipeline.lock_wait import patiently
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
@@ -38,7 +38,7 @@ _SKIPPED_NAMED_MAX = 100
 
 
 class Capture(Protocol):
-    """Signature of `cdc_pipeline.pipeline.capture.capture`."""
+    """Signature of `cdc_pipeline.pipeline.capture.capture.capture`."""
 
     def __call__(
         self,
@@ -65,7 +65,7 @@ def step_name(source: str) -> str:
     return f"capture_{source}"
 
 
-def step_description(config: PipelineConfig) -> str:
+def _step_description(config: PipelineConfig) -> str:
     """What the step does, and how the launchpad sets its bound; shown as Markdown."""
     return (
         f"Captures {config.name} up to its bound and merges it into the lake.\n\n"
@@ -101,7 +101,7 @@ def build_assets(
 
     @dg.op(
         name=step_name(pipeline.name),
-        description=step_description(pipeline),
+        description=_step_description(pipeline),
         ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
         out={f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))},
         pool=pool_name(pipeline.name),
@@ -125,7 +125,7 @@ def build_assets(
             observer=Observers(observers),
             capture=capture,
             retry_wait_s=retry_wait_s,
-            tables=chosen_tables(asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}),
+            tables=_chosen_tables(asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}),
         )
         yield from ()
 
@@ -139,7 +139,7 @@ def build_assets(
     return assets, sources
 
 
-def chosen_tables(
+def _chosen_tables(
     selected: AbstractSet[dg.AssetKey], table_of: Mapping[dg.AssetKey, str], everything: AbstractSet[dg.AssetKey]
 ) -> list[str] | None:
     """The tables of a run of some alone; None for a capture of the source.
@@ -180,7 +180,7 @@ def _run(
 
     try:
         if capture is None:
-            from cdc_pipeline.pipeline.capture import capture as real_capture
+            from cdc_pipeline.pipeline.capture.capture import capture as real_capture
 
             capture = real_capture
         if tables is not None:

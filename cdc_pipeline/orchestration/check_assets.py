@@ -1,8 +1,9 @@
 """What proves the lake, as Dagster asset checks: equal to the source, keys unique, versions continuous, no gap.
 
 Rules:
-- Checks of a table: `count` and `checksum` read the source and the lake at an exact position (`pipeline/verify.py`), so
-  they are there for live servers alone. `key_uniqueness` and `interval_continuity` look at the lake.
+- Checks of a table: `count` and `checksum` read the source and the lake at an exact position
+  (`pipeline/verify/verify.py`), so they are there for live servers alone. `key_uniqueness` and `interval_continuity`
+  look at the lake.
 - They run when somebody asks for checks, never as a part of a capture, which would then read every table whole: in a
   run that materializes assets they do nothing.
 - Checks of the cursor: `intervals_join`, `lag`, `retention`; they start no Spark.
@@ -17,16 +18,16 @@ from typing import Any, Final
 
 import dagster as dg
 
-from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.intervals import check_intervals_join
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import CdcTranslator
-from cdc_pipeline.sink.file_failures import files_failing
-from cdc_pipeline.sink.manifest import Cut
 
 _VERIFIED: Final = ("count", "checksum")
 _DESCRIPTIONS: Final = {
@@ -126,9 +127,9 @@ def _table_results(
 ) -> Iterator[tuple[str, str, bool | None, str, dict[str, Any]]]:
     """Check, table, whether it passed, one sentence, figures."""
     # Late: definitions are loaded often, and none of this is needed for them.
-    from cdc_pipeline.pipeline.checks import CheckResult, check_intervals, check_key_uniqueness, checks_of
-    from cdc_pipeline.pipeline.parts import build_sink
-    from cdc_pipeline.pipeline.verify import Asked, verify
+    from cdc_pipeline.pipeline.verify.checks import CheckResult, check_intervals, check_key_uniqueness, checks_of
+    from cdc_pipeline.pipeline.verify.verify import Asked, verify
+    from cdc_pipeline.pipeline.wiring import build_sink
 
     compared = sorted({table for name in _VERIFIED for table in wanted.get(name, ())})
     found: list[CheckResult] = []
@@ -162,8 +163,8 @@ def _cursor_checks(pipeline: PipelineConfig, *, translator: CdcTranslator, is_li
         **_ports(specs),
     )
     def cursor_step(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        from cdc_pipeline.pipeline.checks import CheckResult, check_lag, check_retention
-        from cdc_pipeline.pipeline.parts import build_sink
+        from cdc_pipeline.pipeline.verify.checks import CheckResult, check_lag, check_retention
+        from cdc_pipeline.pipeline.wiring import build_sink
 
         cursor = _cursors(context, pipeline, translator, None).read()
         checks: dict[str, Callable[[], CheckResult]] = {

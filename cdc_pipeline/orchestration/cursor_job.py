@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import dagster as dg
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.capture_asset import pool_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore

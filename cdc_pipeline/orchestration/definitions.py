@@ -19,7 +19,7 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_pipeline.config import (
+from cdc_pipeline.config.pipeline_config import (
     ConfigMistakes,
     MaintenanceConfig,
     Mistake,

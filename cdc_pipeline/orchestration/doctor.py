@@ -16,7 +16,7 @@ from typing import Final
 
 import dagster as dg
 
-from cdc_pipeline.config import PipelineConfig, ScheduleConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, ScheduleConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.orchestration.execute import LoadedSource, load_source, open_instance
 from cdc_pipeline.pipeline.doctor import Diagnosis, Finding, examine

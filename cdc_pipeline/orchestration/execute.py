@@ -18,7 +18,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from cdc_pipeline.config import Bound
+from cdc_pipeline.config.pipeline_config import Bound
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.orchestration.capture_asset import pool_name, step_name
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore

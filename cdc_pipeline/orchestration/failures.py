@@ -6,7 +6,7 @@ import traceback
 
 import dagster as dg
 
-from cdc_pipeline.foreign_words import said_by
+from cdc_pipeline.text.server_messages import said_by
 
 
 def unexpected(error: Exception) -> dg.Failure:

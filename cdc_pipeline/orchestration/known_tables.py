@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.routes import Routes
-from cdc_pipeline.pipeline.tables import TableFilter
-from cdc_pipeline.sink.lake import LakePaths, list_numbers
-from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.sink.table_facts import with_facts
-from cdc_pipeline.table_names import split_table_name
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.table_facts import with_facts
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.text.table_names import split_table_name
 
 
 def newest_cut(config: PipelineConfig) -> Cut | None:

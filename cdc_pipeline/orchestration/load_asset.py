@@ -17,8 +17,9 @@ from typing import Any, Protocol
 import dagster as dg
 from pydantic import Field
 
-from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.failures import unexpected
@@ -27,14 +28,13 @@ from cdc_pipeline.orchestration.load_observer import LoadRecorder
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
-from cdc_pipeline.pipeline.load_observer import LoadObserver
-from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
+from cdc_pipeline.pipeline.load.observer import LoadObserver
+from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.sink.file_failures import files_failing
 
 
 class Load(Protocol):
-    """Signature of `cdc_pipeline.pipeline.load.load`, as far as it is used here."""
+    """Signature of `cdc_pipeline.pipeline.load.load.load`, as far as it is used here."""
 
     def __call__(
         self,
@@ -59,7 +59,7 @@ class LoadRunConfig(dg.Config):
     )
 
 
-def load_step_name(source: str) -> str:
+def _load_step_name(source: str) -> str:
     """Name of the one step that loads tables of a source."""
     return f"snapshot_{source}"
 
@@ -90,7 +90,7 @@ def build_load(
     )
 
     @dg.op(
-        name=load_step_name(pipeline.name),
+        name=_load_step_name(pipeline.name),
         description=(
             f"Loads tables of {pipeline.name}: those of the run's partitions. `restart: true` begins anew instead of "
             "going on where an earlier run of the same tables was."
@@ -150,7 +150,7 @@ def _run(
     tag_process(context.instance, context.run)
     recorder = MaterializationRecorder(context, pipeline, translator=translator)
     if load is None:
-        from cdc_pipeline.pipeline.load import load as real_load
+        from cdc_pipeline.pipeline.load.load import load as real_load
 
         load = real_load
     context.log.info(f"loads {', '.join(tables)}")

@@ -13,11 +13,11 @@ from typing import Final
 
 import dagster as dg
 
+from cdc_pipeline.lake.loads import LoadState, Progress
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
-from cdc_pipeline.pipeline.load_state import LoadState, Progress
 from cdc_pipeline.pipeline.report import CapturePlan
-from cdc_pipeline.sink.manifest import Cut
 
 OBSERVED_EVERY_S: Final = 20.0
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.orchestration.cursor_job import ChangeKind
 from cdc_pipeline.orchestration.execute import LoadedSource
 from cdc_pipeline.orchestration.source_runs import SourceRuns
-from cdc_pipeline.pipeline.load_observer import LoadObserver
+from cdc_pipeline.pipeline.load.observer import LoadObserver
 
 
 class DagsterRuns(SourceRuns):

@@ -11,16 +11,16 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
-from cdc_pipeline.sink.cuts import paths_of
-from cdc_pipeline.sink.file_failures import files_failing
-from cdc_pipeline.sink.maintenance import TableMaintenance, maintain
+from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
+from cdc_pipeline.sink.read.cuts import paths_of
 
 
-def maintenance_job_name(source: str) -> str:
+def _maintenance_job_name(source: str) -> str:
     """Name of a source's maintenance job."""
     return f"{source}_maintenance"
 
@@ -32,7 +32,7 @@ def build_maintenance(
     settings = pipeline.maintenance
     if settings is None:
         return None, None
-    name = maintenance_job_name(pipeline.name)
+    name = _maintenance_job_name(pipeline.name)
     description = (
         f"Compacts and vacuums the tables of {pipeline.name} where the log's numbers say that it pays, and keeps their "
         "retention what `sink.cut_retention` says. May run beside a capture."

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from cdc_pipeline.printable import printable
+from cdc_pipeline.text.printable import printable
 
 # A dot at the begin or behind another one is no part of a name to browsers ("..") and Dagster ("...").
 _ODD: Final = re.compile(r"[^\w$.-]|(?<![^.])\.")

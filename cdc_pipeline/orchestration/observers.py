@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan, CaptureReport, SilentObserver
-from cdc_pipeline.sink.manifest import Cut
 
 
 @dataclass

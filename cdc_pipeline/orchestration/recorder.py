@@ -13,16 +13,16 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE
 from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.orchestration.metadata import changed_by, ddl_of, suspended_entry
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.sink.suspending import SUSPENDED_NOTE
 
 # Rows of the table at a Delta version, where that is known without a JVM.
 RowCounter = Callable[[PipelineConfig, str, int], int | None]
@@ -30,14 +30,14 @@ RowCounter = Callable[[PipelineConfig, str, int], int | None]
 _TABLES_NAMED_MAX = 20
 
 
-def count_by_log(config: PipelineConfig, table: str, version: int) -> int | None:
+def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | None:
     """Rows of a table of the lake at a Delta version, as its log tells; None where it does not.
 
     Raises:
         LakeStateError: the table's log is damaged.
     """
     # Late: definitions are loaded often, and runs that log no table need none of it.
-    from cdc_pipeline.sink.row_count import row_count
+    from cdc_pipeline.sink.delta.row_count import row_count
 
     return row_count(LakePaths(config.sink.lake_path, config.name).table(table), version=version)
 
@@ -57,7 +57,7 @@ class MaterializationRecorder(SilentObserver):
         self._context = context
         self._config = config
         self._translator = translator
-        self._row_counter = row_counter or count_by_log
+        self._row_counter = row_counter or _count_by_log
         self._cut: Cut | None = None
 
     def planned(self, plan: CapturePlan) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dagster as dg
 from pydantic import Field
 
-from cdc_pipeline.config import (
+from cdc_pipeline.config.pipeline_config import (
     Bound,
     BytesBoundConfig,
     GtidBoundConfig,

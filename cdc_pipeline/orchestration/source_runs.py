@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import dagster as dg
 
-from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.orchestration.cursor_job import ChangeKind, execute_cursor_change
 from cdc_pipeline.orchestration.execute import LoadedSource, execute_capture
 from cdc_pipeline.pipeline.report import CaptureObserver

@@ -16,7 +16,9 @@ from typing import Any
 
 import dagster as dg
 
-from cdc_pipeline.config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.metadata import (
     Metadata,
     column_schema,
@@ -25,9 +27,7 @@ from cdc_pipeline.orchestration.metadata import (
 )
 from cdc_pipeline.orchestration.names import dagster_name, markdown
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.table_names import split_table_name
+from cdc_pipeline.text.table_names import split_table_name
 
 # Tags by which the command line finds a source's assets among all definitions of a project.
 SOURCE_TAG = "cdc/source"

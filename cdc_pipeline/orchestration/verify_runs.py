@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import dagster as dg
 
-from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.orchestration.execute import LoadedSource
 from cdc_pipeline.orchestration.source_runs import SourceRuns
 from cdc_pipeline.pipeline.report import CaptureObserver

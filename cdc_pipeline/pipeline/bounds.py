@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ValidationError
 
-from cdc_pipeline.config import (
+from cdc_pipeline.config.pipeline_config import (
     Bound,
     BytesBoundConfig,
     GtidBoundConfig,

@@ -7,12 +7,12 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cdc_pipeline.pipeline.load_state import LoadStatus
+from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.lake.loads import LoadStatus
+from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Suspension
 from cdc_pipeline.position.failback import consumers_of, oldest
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.manifest import Cut, DdlDecision, Interval, Note
-from cdc_pipeline.target_config import Mode
 
 
 class _Plain(BaseModel):

@@ -94,7 +94,7 @@ class TargetState(_Plain):
 
 
 class XaFile(_Plain):
-    """Rows of one table at one schema version that a prepared XA transaction parked (see `sink/xa.py`)."""
+    """Rows of one table at one schema version that a prepared XA transaction parked (see `lake/prepared.py`)."""
 
     path: str  # relative to the lake
     table: str  # source table, schema.table
@@ -107,7 +107,7 @@ class OpenXa(_Plain):
     """A prepared XA transaction whose rows are parked and wait for XA COMMIT (K8).
 
     Attributes:
-        xid: canonical text (`binlog/xa.py`).
+        xid: canonical text (`binlog/events/xa.py`).
         gtid: of the transaction that prepared it; "" without GTIDs.
         prepared_journal, prepared_offset, epoch: its first event, and the numbering of that journal.
         prepared_at_us: when it was prepared at the source; -1 unknown.
@@ -151,7 +151,7 @@ class CursorState(_Plain):
     last_event: LoggedEvent | None = None
     open_xa: tuple[OpenXa, ...] = ()
     targets: dict[str, TargetState] = Field(default_factory=dict)
-    # Shadow tables of online schema changes that are under way (`schema/shadows.py`), as JSON texts by name.
+    # Shadow tables of online schema changes that are under way (`schema/evolution/shadows.py`), as JSON texts by name.
     shadows: dict[str, str] = Field(default_factory=dict)
 
     @property

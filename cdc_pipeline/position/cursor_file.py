@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from cdc_pipeline.errors import CursorError
-from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, cursor_document, parse_cursor
 from cdc_pipeline.private_folder import make_private
+from cdc_pipeline.text.server_messages import said_by
 
 FORM_VERSION: Final = 1
 HISTORY_BYTES_MAX: Final = 8 << 20

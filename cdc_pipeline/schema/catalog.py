@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.schema.ddl_tokens import SqlModes, TokenReader
-from cdc_pipeline.schema.ddl_types import bytes_of_text, read_type
+from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
+from cdc_pipeline.schema.ddl.types import bytes_of_text, read_type
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 
 _MODES: Final = SqlModes(ansi_quotes=False)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import KeylessTableError, SchemaError
-from cdc_pipeline.table_names import split_table_name
+from cdc_pipeline.text.table_names import split_table_name
 
 CDC_PREFIX: Final = "_cdc_"
 DECIMAL_PRECISION_MAX: Final = 38
@@ -114,17 +114,6 @@ def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
     """
     check_column_names(schema.full_name, schema.column_names)
     return tuple(TargetColumn(name=column.name, delta_type=delta_type(column)) for column in schema.columns)
-
-
-def key_of(schema: TableSchema) -> tuple[str, ...]:
-    """Names of the primary key's columns, in key order.
-
-    Raises:
-        KeylessTableError: the table has no primary key, so that a mirror cannot find its rows.
-    """
-    if not schema.primary_key:
-        raise keyless(schema.full_name)
-    return schema.key_names
 
 
 def keyless(table: str) -> KeylessTableError:

@@ -20,15 +20,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from cdc_pipeline.config import SinkConfig
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import SinkError
-from cdc_pipeline.foreign_words import said_by
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.lock import writer_lock
-from cdc_pipeline.sink.object_path import is_object
-from cdc_pipeline.sink.spark import SparkProvider
-from cdc_pipeline.sink.sql import table_at
-from cdc_pipeline.sink.storage import storage_of
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.storage.lock import writer_lock
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.spark.session import SparkProvider
+from cdc_pipeline.sink.spark.sql import table_at
+from cdc_pipeline.text.server_messages import said_by
 
 SCRATCH_PREFIX: Final = "doctor-"
 _ROWS: Final = 1000

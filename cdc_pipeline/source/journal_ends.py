@@ -23,11 +23,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog import gtid
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.errors import DamagedJournalError
-from cdc_pipeline.position.gtid_sets import MariadbGtidSet, parse_gtid_set
+from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
 
 _CLOSING: Final = (EventType.ROTATE, EventType.STOP)

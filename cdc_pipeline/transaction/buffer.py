@@ -23,10 +23,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog import query
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
-from cdc_pipeline.binlog.grouping import TransactionBounds, TransactionPass
-from cdc_pipeline.binlog.grouping_kernel import MARK_ABANDON, MARK_STATEMENT
+from cdc_pipeline.binlog.events import query
+from cdc_pipeline.binlog.transactions.grouping import TransactionBounds, TransactionPass
+from cdc_pipeline.binlog.transactions.grouping_kernel import MARK_ABANDON, MARK_STATEMENT
 from cdc_pipeline.errors import CdcError, RingSizeError, StoreError, TransactionError
 from cdc_pipeline.position.position import Position
 

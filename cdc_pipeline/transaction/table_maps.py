@@ -19,12 +19,12 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog import table_map
 from cdc_pipeline.binlog.chunk import EventSlice, JournalFormat, Role
 from cdc_pipeline.binlog.event_types import EventType, event_name
-from cdc_pipeline.binlog.format_description import table_id_bytes
-from cdc_pipeline.binlog.table_map_resolution import CARRIED, resolve_maps
+from cdc_pipeline.binlog.events.format_description import table_id_bytes
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.binlog.tables import table_map
+from cdc_pipeline.binlog.tables.table_map_resolution import CARRIED, resolve_maps
 from cdc_pipeline.errors import DamagedJournalError, MetadataMissingError, TableIdNotFoundError
 
 _CACHED_MAPS_MAX: Final = 4096

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, SparkConfig
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.config.pipeline_config import PipelineConfig, SparkConfig
+from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.pipeline.comparison import server_rows
 from tests.pipeline.conftest import SPARK
 from tests.pipeline.workload import COLUMNS, Workload, create_tables

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, PositionConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LoadError
-from cdc_pipeline.pipeline.backfill_gap import GAP_FILLED_NOTE, fill_gap
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.backfill.gap import GAP_FILLED_NOTE, fill_gap
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut
 from tests.backfill.conftest import ALL_COLUMNS, DATABASE, History
 from tests.backfill.test_into import Killed
 from tests.backfill.test_rebuild import KilledLoad

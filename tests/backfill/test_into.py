@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, PositionConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
-from cdc_pipeline.pipeline.backfill import backfill
-from cdc_pipeline.pipeline.backfill_lake import SideLake
-from cdc_pipeline.pipeline.backfill_range import end_of, start_of
+from cdc_pipeline.pipeline.backfill.backfill import backfill
+from cdc_pipeline.pipeline.backfill.lake import SideLake
+from cdc_pipeline.pipeline.backfill.range import end_of, start_of
 from cdc_pipeline.pipeline.report import SilentObserver
 from tests.backfill.conftest import DATABASE, History
 from tests.pipeline.comparison import lake_rows

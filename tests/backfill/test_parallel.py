@@ -11,20 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, PositionConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError
-from cdc_pipeline.pipeline.backfill import backfill, begin
-from cdc_pipeline.pipeline.backfill_join import joined_cursor, joined_record
-from cdc_pipeline.pipeline.backfill_lake import SideLake
-from cdc_pipeline.pipeline.backfill_parallel import Parallel, fill_in_parallel
-from cdc_pipeline.pipeline.backfill_pieces import Piece, pieces
-from cdc_pipeline.pipeline.backfill_segment import Given, SegmentTask, decode_segment
-from cdc_pipeline.pipeline.backfill_survey import JournalSurvey, Look, survey
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
+from cdc_pipeline.pipeline.backfill.backfill import backfill, begin
+from cdc_pipeline.pipeline.backfill.join import joined_cursor, joined_record
+from cdc_pipeline.pipeline.backfill.lake import SideLake
+from cdc_pipeline.pipeline.backfill.parallel import Parallel, fill_in_parallel
+from cdc_pipeline.pipeline.backfill.pieces import Piece, pieces
+from cdc_pipeline.pipeline.backfill.segment import Given, SegmentTask, decode_segment
+from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, Look, survey
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.report import SilentObserver
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import BatchRecord, Cut, RecordedTarget
-from cdc_pipeline.source.archive import ArchiveSource
+from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.backfill.conftest import ALL_COLUMNS, DATABASE, MASKED, History
 from tests.backfill.test_into import Killed, KilledAt
 from tests.pipeline.comparison import lake_rows

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.binlog.seq import journal_number
-from cdc_pipeline.config import PipelineConfig, PositionConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError, LoadError
-from cdc_pipeline.pipeline.backfill_parallel import Parallel
-from cdc_pipeline.pipeline.backfill_rebuild import rebuild
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord
+from cdc_pipeline.pipeline.backfill.parallel import Parallel
+from cdc_pipeline.pipeline.backfill.rebuild import rebuild
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import BatchRecord
 from tests.backfill.test_into import Killed
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.conftest import SPARK

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cdc_pipeline.binlog.block_pool import BlockPool
+from cdc_pipeline.binlog.native.block_pool import BlockPool
 
 BLOCK_BYTES = 8192
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.binlog.checksum import crc32_of, table_loop_address
+from cdc_pipeline.binlog.native.checksum import crc32_of, table_loop_address
 
 LOOP = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_uint32)(table_loop_address())
 

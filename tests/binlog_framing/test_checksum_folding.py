@@ -9,7 +9,7 @@ import zlib
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog import checksum, checksum_folding
+from cdc_pipeline.binlog.native import checksum, checksum_folding
 
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint32)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import FLAG_IGNORABLE, STOP_REASONS
-from cdc_pipeline.binlog.framing import EventFramer
+from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.errors import (
     BinlogError,
     CdcError,

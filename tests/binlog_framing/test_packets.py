@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.binlog.block_pool import BlockPool
-from cdc_pipeline.binlog.byte_buffer import ByteBuffer
-from cdc_pipeline.binlog.framing_kernel import CHECKED, PREFIX_BYTES
-from cdc_pipeline.binlog.packets import PacketBuffer, PacketEnd
-from cdc_pipeline.binlog.receiving import Received
+from cdc_pipeline.binlog.framing.framing_kernel import CHECKED, PREFIX_BYTES
+from cdc_pipeline.binlog.framing.packets import PacketBuffer, PacketEnd
+from cdc_pipeline.binlog.framing.receiving import Received
+from cdc_pipeline.binlog.native.block_pool import BlockPool
+from cdc_pipeline.binlog.native.byte_buffer import ByteBuffer
 from cdc_pipeline.errors import BinlogError
 
 FULL = 0xFFFFFF

@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog import gtid, query, table_map
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.collations import CHARACTER_BYTES_MAX, CHARSET_BY_COLLATION
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.framing import EventFramer
+from cdc_pipeline.binlog.events import gtid, query
+from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.tables import table_map
+from cdc_pipeline.binlog.tables.collations import CHARACTER_BYTES_MAX, CHARSET_BY_COLLATION
 from cdc_pipeline.errors import DamagedJournalError, MetadataMissingError
 from tests.servers import Server
 

@@ -7,11 +7,11 @@ import socket
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog import table_map_metadata
-from cdc_pipeline.binlog.block_pool import BlockPool
-from cdc_pipeline.binlog.framing import EventFramer
-from cdc_pipeline.binlog.packets import PacketBuffer
-from cdc_pipeline.binlog.table_map_metadata import ColumnCounts
+from cdc_pipeline.binlog.framing.framing import EventFramer
+from cdc_pipeline.binlog.framing.packets import PacketBuffer
+from cdc_pipeline.binlog.native.block_pool import BlockPool
+from cdc_pipeline.binlog.tables import table_map_metadata
+from cdc_pipeline.binlog.tables.table_map_metadata import ColumnCounts
 from cdc_pipeline.errors import SizeLimitError
 from tests.binlog_framing.journal_builder import JournalBuilder
 from tests.binlog_framing.test_packets import FULL, packets, prefixed, sealed

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role
-from cdc_pipeline.binlog.framing import EventFramer
+from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.errors import MetadataMissingError, TableIdNotFoundError
 from cdc_pipeline.transaction.table_maps import RowsGroup, TableMaps
 from tests.binlog_framing.journal_builder import JournalBuilder

@@ -7,12 +7,12 @@ import struct
 import pytest
 
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.query import parse_query
-from cdc_pipeline.binlog.xa import parse_prepare, xid_text
+from cdc_pipeline.binlog.events.query import parse_query
+from cdc_pipeline.binlog.events.xa import parse_prepare, xid_text
 from cdc_pipeline.errors import DamagedJournalError
-from cdc_pipeline.schema.ddl import classify
-from cdc_pipeline.schema.ddl_session import canonical_xid
-from cdc_pipeline.source.archive_files import read_journal
+from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.session import canonical_xid
+from cdc_pipeline.source.archive.files import read_journal
 from tests.grouping.journal_builder import JournalBuilder
 from tests.pipeline.xa_session import XaSession
 from tests.servers import Server

@@ -14,14 +14,14 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import PACKED_TYPES, EventType
-from cdc_pipeline.binlog.framing import EventFramer
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.config import GtidConfig, PositionConfig
+from cdc_pipeline.binlog.framing.framing import EventFramer
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig
 from cdc_pipeline.errors import DamagedJournalError
-from cdc_pipeline.pipeline.inspect import changes
-from cdc_pipeline.position.gtid_sets import parse_gtid_set
-from cdc_pipeline.position.start import resolve_start
-from cdc_pipeline.source.archive import ArchiveSource
+from cdc_pipeline.pipeline.inspect.inspect import changes
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from cdc_pipeline.transaction.table_maps import TableMaps
 from tests.binlog_payload.packing import HEADER, PlainEvent, slow_unpack

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
-from cdc_pipeline.binlog.framing import EventFramer
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.query import parse_query
+from cdc_pipeline.binlog.events.query import parse_query
+from cdc_pipeline.binlog.framing.framing import EventFramer
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError, DamagedJournalError, UnknownEventError, UnsupportedEventError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store.memory import MemoryEventStore

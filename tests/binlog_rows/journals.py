@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from cdc_pipeline.binlog import table_map
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType
-from cdc_pipeline.binlog.framing import EventFramer
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.framing.framing import EventFramer
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.binlog.tables import table_map
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from tests.servers import Server
 
 

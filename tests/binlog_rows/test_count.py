@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT
 from cdc_pipeline.binlog.decoded import UPDATE as UPDATED
-from cdc_pipeline.binlog.rows import RowsSelection, count_rows, decode_rows
+from cdc_pipeline.binlog.rows.rows import RowsSelection, count_rows, decode_rows
 from tests.binlog_rows.synthetic import DELETE as DELETE_ROWS
 from tests.binlog_rows.synthetic import (
     UPDATE,

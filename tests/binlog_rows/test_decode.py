@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.binlog import rows as rows_module
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows
 from cdc_pipeline.binlog.decoded import UPDATE as UPDATED
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.rows import rows as rows_module
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.errors import (

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from tests.binlog_rows.synthetic import WRITE, chunk_of, full, prefixed, rows_body, schema_of
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema, arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
-from cdc_pipeline.binlog.json_values import ValueBuffer, write_values
+from cdc_pipeline.binlog.rows.json_values import ValueBuffer, write_values
+from cdc_pipeline.binlog.rows.text_jsonl import EventTexts, GtidTexts, LineBuffer, jsonl_blocks, jsonl_lines
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.binlog.text_jsonl import EventTexts, GtidTexts, LineBuffer, jsonl_blocks, jsonl_lines, text_values
 from tests.binlog_rows import jsonl_twin as twin
 
 WORDS_MAX = 10**38 - 1
@@ -106,7 +106,7 @@ def test_values_at_their_edges_agree_with_the_twin(of: Column, values: list[Any]
     # Slices begin anywhere in their buffers.
     part = pa.concat_arrays([array, array, array]).slice(len(array) - 1, len(array) + 1)
     assert compiled(of, part) == twin.texts(of, part)
-    assert text_values(of, array) == [json.loads(text) for text in twin.texts(of, array)]
+    assert twin.text_values(of, array) == [json.loads(text) for text in twin.texts(of, array)]
 
 
 @settings(max_examples=300, deadline=None)
@@ -200,7 +200,7 @@ def test_lines_agree_with_the_twin_however_they_are_cut(monkeypatch: pytest.Monk
     gtids = [None if event % 4 == 0 else f"0-1-{event}" for event in range(50)]
     expected = twin.lines(rows, journal="log\\.000001", offsets=offsets, gtids=gtids)
     assert list(jsonl_lines(rows, journal="log\\.000001", offsets=offsets, gtids=gtids)) == expected
-    monkeypatch.setattr("cdc_pipeline.binlog.text_jsonl.BLOCK_CELLS", 21)
+    monkeypatch.setattr("cdc_pipeline.binlog.rows.text_jsonl.BLOCK_CELLS", 21)
     assert list(jsonl_lines(rows, journal="log\\.000001", offsets=offsets, gtids=gtids)) == expected
     assert all(json.loads(line) for line in expected)
 
@@ -251,5 +251,5 @@ def test_statements_stand_at_the_end_of_the_lines_that_have_one(monkeypatch: pyt
     statements = EventTexts(pa.array(texts, pa.large_string()), of_event)
     assert lines(statements) == expected
     assert lines(EventTexts(pa.array([], pa.large_string()), np.full(50, -1))) == plain
-    monkeypatch.setattr("cdc_pipeline.binlog.text_jsonl.BLOCK_BYTES", 6000)
+    monkeypatch.setattr("cdc_pipeline.binlog.rows.text_jsonl.BLOCK_BYTES", 6000)
     assert lines(statements) == expected

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.binlog import framing_kernel
-from cdc_pipeline.binlog.kernels import jsonb, kernel_cache, walk
+from cdc_pipeline.binlog.framing import framing_kernel
+from cdc_pipeline.binlog.kernels import walk
+from cdc_pipeline.binlog.kernels.json import jsonb
+from cdc_pipeline.binlog.native import kernel_cache
 
 
 @pytest.fixture

@@ -11,11 +11,12 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.binlog import charsets
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.kernels import numbers, shortest, text
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.kernels import numbers
+from cdc_pipeline.binlog.kernels.text import shortest, text
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import Column, Kind
+from cdc_pipeline.binlog.tables import charsets
 from tests.binlog_rows.synthetic import WRITE, chunk_of, full, prefixed, rows_body, schema_of, text_column
 
 few = settings(max_examples=60, deadline=None)
@@ -185,7 +186,7 @@ def test_timestamps(digits: int, moments: list[tuple[int, int]]) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 6), st.lists(st.integers(-3_020_399_999_999, 3_020_399_999_999), min_size=1))
 def test_times_below_zero_keep_their_fraction(digits: int, moments: list[int]) -> None:
-    """binlog-facts A1: the fraction of a negative TIME is part of one signed number."""
+    """The fraction of a negative TIME is part of one signed number."""
     size = (digits + 1) // 2
     raw, wanted = [], []
     for moment in moments:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.binlog import inflate
+from cdc_pipeline.binlog.native import inflate
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.errors import RuntimeSetupError
 from tests.binlog_rows.synthetic import prefixed

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
 from cdc_pipeline.binlog.table_schema import Column
-from cdc_pipeline.binlog.text_jsonl import jsonl_lines
 from cdc_pipeline.errors import DamagedJournalError, SchemaError
 from tests.binlog_rows.synthetic import UPDATE, Image, chunk_of, full, int_column, prefixed, rows_body, schema_of
 from tests.binlog_rows.test_json import JSON, document

@@ -16,7 +16,7 @@ from rich.console import Console
 from cdc_pipeline.cli.app import COMMANDS, cli
 from cdc_pipeline.cli.report import ddl_table
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.schema.decisions import DdlDecision
+from cdc_pipeline.schema.evolution.decisions import DdlDecision
 from tests.orchestration.conftest import Project
 from tests.orchestration.fakes import cut, write_config, write_cut
 

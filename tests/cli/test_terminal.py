@@ -15,7 +15,7 @@ from cdc_pipeline.cli.output import json_escaped, styled, table
 from cdc_pipeline.cli.progress import Bars
 from cdc_pipeline.cli.terminal import PlainConsole
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.printable import printable
+from cdc_pipeline.text.printable import printable
 
 HOSTILE = "[/x] [link=http://h]a[/link] :smile: " + (
     "\x1b[31mred\x1b]8;;http://h\x07 \x9b2J \u202egnp.exe \u2066 \u200b \u2028 \r \x00"

@@ -15,15 +15,15 @@ import yaml
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.config import load_config
+from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.errors import ConfigError, LakeStateError, TableNotInCutError
+from cdc_pipeline.lake.loads import LOADS_FOLDER
 from cdc_pipeline.orchestration.execute import load_source
-from cdc_pipeline.pipeline.cursor_change import apply_rebuild, plan_rebuild
-from cdc_pipeline.pipeline.load_state import LOADS_FOLDER
-from cdc_pipeline.pipeline.parts import build_sink
-from cdc_pipeline.pipeline.suspension import standing_of
+from cdc_pipeline.pipeline.capture.suspension import standing_of
+from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
+from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.cuts import source_of
+from cdc_pipeline.sink.read.cuts import source_of
 from tests.cli.ways_out import check_usage, commands_of
 from tests.orchestration.conftest import Project
 from tests.pipeline.plain_spark import PlainShop, archive_at

@@ -10,10 +10,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from cdc_pipeline.config import PositionConfig, load_config
+from cdc_pipeline.config.pipeline_config import PositionConfig, load_config
 from cdc_pipeline.orchestration.cursor_job import execute_cursor_change
 from cdc_pipeline.orchestration.execute import load_source, open_instance
-from cdc_pipeline.pipeline.cursor_change import apply_set, plan_set
+from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
 from tests.pipeline.crash_child import Killer
 
 

@@ -10,7 +10,7 @@ from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.metadata import cursor_event_metadata
 from cdc_pipeline.position.cursor import CursorState, CursorStore, MemoryCursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from cdc_pipeline.sink.cursor_delta import DeltaCursorStore
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.orchestration.fakes import cursor
 
 KINDS = ["memory", "file", "dagster", "delta"]

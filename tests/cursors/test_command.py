@@ -17,9 +17,9 @@ from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli import cursor as cursor_command
 from cdc_pipeline.cli.app import cli
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
-from cdc_pipeline.sink.lock import writer_lock
-from cdc_pipeline.sink.manifest import Cut
 from tests.cursors.stores import log, state
 from tests.orchestration.conftest import ROOT, Project
 from tests.orchestration.fakes import cut, write_cut
@@ -418,10 +418,10 @@ def test_k1_set_on_a_log_that_was_numbered_anew_begins_an_epoch(
 
 def test_k3_a_cursor_that_moved_since_the_plan_is_not_set(archive: Project, middle: dict[str, Any]) -> None:
     """The plan was shown to a person; another run came between it and the answer."""
-    from cdc_pipeline.config import PositionConfig, load_config
+    from cdc_pipeline.config.pipeline_config import PositionConfig, load_config
     from cdc_pipeline.errors import CursorError
-    from cdc_pipeline.pipeline.capture import capture
-    from cdc_pipeline.pipeline.cursor_change import apply_set, plan_set
+    from cdc_pipeline.pipeline.capture.capture import capture
+    from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
     from cdc_pipeline.position.cursor import MemoryCursorStore
 
     config = load_config(Path("jobs") / "shop.yaml")

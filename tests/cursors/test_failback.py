@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.config import PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
 from cdc_pipeline.errors import CursorError, PositionError
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, Suspension, TargetState
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.position.failback import (
@@ -22,7 +22,7 @@ from cdc_pipeline.position.failback import (
     oldest,
 )
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.cursor_delta import DeltaCursorStore
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
 from tests.cursors.stores import state
 
 SHOP = Path(__file__).resolve().parents[2] / "cdc_pipeline" / "demo" / "shop" / "journals"

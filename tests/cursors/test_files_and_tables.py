@@ -15,10 +15,10 @@ import pytest
 from deltalake import DeltaTable
 
 from cdc_pipeline.errors import CursorError
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from cdc_pipeline.sink.cursor_delta import REWRITE_EVERY, DeltaCursorStore
-from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.cursor_table import REWRITE_EVERY, DeltaCursorStore
 from tests.cursors.stores import opener_of, state
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import GtidConfig, PipelineConfig, PositionConfig
+from cdc_pipeline.config.pipeline_config import GtidConfig, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import JournalMissingError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.cursor_change import CursorChange, apply_set, plan_set
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.operate.cursor_change import CursorChange, apply_set, plan_set
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.conftest import make_config, spark

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import SparkConfig
+from cdc_pipeline.config.pipeline_config import SparkConfig
+from cdc_pipeline.lake import state
+from cdc_pipeline.lake.paths import LakePaths, put_if_absent
+from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.sink import state
-from cdc_pipeline.sink.lake import LakePaths, put_if_absent
-from cdc_pipeline.sink.manifest import Cut, CutTable
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.pipeline.conftest import SPARK
 from tests.sink.build import cursor_at, interval_of
 

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.config import ConfigMistakes
+from cdc_pipeline.config.pipeline_config import ConfigMistakes
+from cdc_pipeline.lake.paths import LakePaths, put_if_absent
+from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration import build_definitions
 from cdc_pipeline.orchestration.definitions import only_source
 from cdc_pipeline.orchestration.maintenance_job import metadata_of
-from cdc_pipeline.sink.lake import LakePaths, put_if_absent
-from cdc_pipeline.sink.maintenance import TableMaintenance
-from cdc_pipeline.sink.manifest import Cut
+from cdc_pipeline.sink.maintain.maintenance import TableMaintenance
 from tests.cuts.conftest import suspension
 from tests.orchestration.conftest import Project, empty_home, project
 from tests.orchestration.fakes import cut, write_config, write_cut

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import cdc_pipeline
-from cdc_pipeline.config import CatalogConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import CatalogConfig, PipelineConfig
 from cdc_pipeline.errors import CutNotFoundError
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.cut_sql import view_statements
-from cdc_pipeline.sink.cuts import find_cut
-from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.read.cut_sql import view_statements
+from cdc_pipeline.sink.read.cuts import find_cut
 from tests.pipeline.conftest import make_config
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server

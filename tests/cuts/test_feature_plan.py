@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.feature_plan import feature_lines
-from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.plan.feature_plan import feature_lines
+from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.conftest import make_config
 from tests.pipeline.test_end_to_end import here, live

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 import cdc_pipeline
-from cdc_pipeline.config import SinkConfig
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
-from cdc_pipeline.position.gtid_sets import parse_gtid_set
-from cdc_pipeline.sink.cut_sql import view_names, view_statements
-from cdc_pipeline.sink.cuts import find_cut, parse_as_of, version_in
-from cdc_pipeline.sink.lake import LakePaths, list_numbers
-from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.sink.retention import prune_cuts
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.sink.durable.retention import prune_cuts
+from cdc_pipeline.sink.read.cut_sql import view_names, view_statements
+from cdc_pipeline.sink.read.cuts import find_cut, parse_as_of, version_in
 from tests.cuts.conftest import UUID
 
 PutCut = Callable[..., Cut]
@@ -158,7 +158,7 @@ def test_views_of_several_schemas_carry_the_schema() -> None:
 
 @pytest.mark.parametrize("other", ["a.X", "a.x y", "a.x-y"])
 def test_k28_a_name_that_several_tables_would_have_is_no_view_s(other: str) -> None:
-    """K28: whichever of them came first, its name may show the other one; and all other tables have their views."""
+    """K28: whichever came first, its name might show the other one; all other tables have views."""
     one = "a.x" if other == "a.X" else "a.x_y"
     names = view_names([one, "a.z", other])
     assert names["a.z"] == "z"

@@ -12,20 +12,20 @@ import pytest
 
 import cdc_pipeline
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config import CatalogConfig, MaintenanceConfig, SinkConfig
+from cdc_pipeline.config.pipeline_config import CatalogConfig, MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CatalogNameError, CutNotFoundError, LakeStateError, MergeError, TableNotInCutError
-from cdc_pipeline.sink.catalog import register
-from cdc_pipeline.sink.conflicts import again_on_conflict
-from cdc_pipeline.sink.cut_sql import view_statements
-from cdc_pipeline.sink.cuts import find_cut
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.delta_log import read_table_log
-from cdc_pipeline.sink.maintenance import TableMaintenance, maintain
-from cdc_pipeline.sink.materialize import materialize
-from cdc_pipeline.sink.read import table_frame
-from cdc_pipeline.sink.retention import FILE_RETENTION, LOG_RETENTION
-from cdc_pipeline.sink.spark import SparkProvider
-from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.sink.delta.conflicts import again_on_conflict
+from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_RETENTION
+from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
+from cdc_pipeline.sink.maintain.materialize import materialize
+from cdc_pipeline.sink.read.cut_sql import view_statements
+from cdc_pipeline.sink.read.cuts import find_cut
+from cdc_pipeline.sink.read.read import table_frame
+from cdc_pipeline.sink.spark.catalog import register
+from cdc_pipeline.sink.spark.session import SparkProvider
+from cdc_pipeline.sink.spark.sql import table_at
 from tests.sink.build import applied, column, delete, insert, table_schema, update
 
 pytestmark = [pytest.mark.spark]

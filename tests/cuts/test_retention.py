@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.sink.retention import differing_properties, retention_properties
+from cdc_pipeline.config.pipeline_config import SinkConfig
+from cdc_pipeline.sink.durable.retention import differing_properties, retention_properties
 
 
 def test_k15_the_retention_is_set_for_log_and_files() -> None:

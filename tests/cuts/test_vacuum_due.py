@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.sink.vacuum_due import VacuumState
+from cdc_pipeline.sink.maintain.vacuum_due import VacuumState
 
 RETENTION, EVERY = 7, 1
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import TargetSuspendedError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.load import load
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.report import SilentObserver
-from cdc_pipeline.pipeline.status import status
-from cdc_pipeline.pipeline.verify import verify
+from cdc_pipeline.pipeline.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.schema_policy import SchemaChangePolicy
 from tests.load.crash_child import Killed
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.test_end_to_end import here, live

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.test_end_to_end import here, live

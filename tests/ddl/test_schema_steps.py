@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config import SinkConfig, SparkConfig
+from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
 from cdc_pipeline.errors import LakeStateError, UnsupportedDdlError
-from cdc_pipeline.schema.steps import (
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     CheckRows,
     DropColumn,
@@ -22,11 +23,10 @@ from cdc_pipeline.schema.steps import (
     WidenColumn,
 )
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.delta_log import read_table_log
-from cdc_pipeline.sink.manifest import RecordedTarget
-from cdc_pipeline.sink.merge import is_applied, transaction_version
-from cdc_pipeline.sink.schema_steps import run_steps
+from cdc_pipeline.sink.apply.merge import is_applied, transaction_version
+from cdc_pipeline.sink.apply.schema_steps import run_steps
+from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.pipeline.conftest import SPARK
 from tests.sink.build import (
     applied,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.doctor import Diagnosis, Finding, examine
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from tests.servers import Server

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli import doctor
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.config import ScheduleConfig
+from cdc_pipeline.config.pipeline_config import ScheduleConfig
 from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area
 from tests.doctor.test_state_and_machine import SHOP
 from tests.orchestration.conftest import Project, empty_home, project

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
 from cdc_pipeline.pipeline.doctor import Finding
-from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, new_load_id
 from cdc_pipeline.position.cursor import OpenXa, Suspension, TargetState
-from cdc_pipeline.source.retention import journal_retention
+from cdc_pipeline.source.live.retention import journal_retention
 from tests.doctor.helpers import cursor_at, diagnosis, is_fine, live, mend, only, pipeline, troubles
 from tests.servers import Server
 

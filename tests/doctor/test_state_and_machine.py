@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import DamagedJournalError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import QuarantineCount
+from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
 from cdc_pipeline.pipeline.doctor.context import duration, size
 from cdc_pipeline.pipeline.doctor.local import memory_bytes
-from cdc_pipeline.pipeline.parts import build_dump_errors
+from cdc_pipeline.pipeline.wiring import build_dump_errors
 from cdc_pipeline.position.cursor import CursorEntry, CursorState, MemoryCursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.lock import lock_holder, writer_lock
-from cdc_pipeline.sink.manifest import QuarantineCount
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX
 from tests.doctor.helpers import diagnosis, is_fine, only, pipeline, troubles
 from tests.orchestration.fakes import cursor, cut, write_cut
@@ -134,7 +134,7 @@ def test_what_this_machine_lacks_is_told(journals: Path, tmp_path: Path, monkeyp
     assert severities == {
         "Java": "error", "jars": "warning", "memory": "error", "cores": "note", "disks": "warning", "disk": "error",
     }  # fmt: skip
-    assert only(found, "jars").mend == "python -m cdc_pipeline.sink.jars"
+    assert only(found, "jars").mend == "python -m cdc_pipeline.sink.spark.jars"
     assert not (tmp_path / "cache").exists()
 
 

@@ -9,7 +9,7 @@ import pytest
 from cdc_pipeline.pipeline.doctor import tables
 from cdc_pipeline.pipeline.doctor.context import Context
 from cdc_pipeline.position.cursor import MemoryCursorStore, TargetState
-from cdc_pipeline.source.table_facts import ColumnFacts, TableFacts
+from cdc_pipeline.source.live.table_facts import ColumnFacts, TableFacts
 from tests.doctor.helpers import cursor_at, diagnosis, is_fine, live, mend, only, pipeline, troubles
 from tests.servers import Server
 

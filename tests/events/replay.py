@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, Role
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.query import Query, parse_query
+from cdc_pipeline.binlog.events.query import Query, parse_query
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.schema.changes import Decision, decide
+from cdc_pipeline.schema.evolution.changes import Decision, decide
 from tests.binlog_rows.journals import read_chunk
 from tests.servers import Server
 

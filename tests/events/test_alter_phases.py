@@ -9,10 +9,11 @@ import numpy as np
 import pymysql
 import pytest
 
-from cdc_pipeline.binlog import gtid, table_map
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType
-from cdc_pipeline.schema.changes import is_isolated
+from cdc_pipeline.binlog.events import gtid
+from cdc_pipeline.binlog.tables import table_map
+from cdc_pipeline.schema.evolution.changes import is_isolated
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.events.replay import closed_journal, statements
 from tests.servers import Server

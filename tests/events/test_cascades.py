@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cdc_pipeline.binlog.decoded import DELETE, UPDATE
-from cdc_pipeline.source.cascades import cascade_warnings
+from cdc_pipeline.source.live.cascades import cascade_warnings
 from tests.binlog_rows.journals import decode_journal, select_tables
 from tests.events.replay import closed_journal
 from tests.servers import Server

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog import gtid, query
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import FLAG_IGNORABLE, HANDLED, HARMLESS, STOP_REASONS, EventType
-from cdc_pipeline.binlog.framing import EventFramer
+from cdc_pipeline.binlog.events import gtid, query
+from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.errors import BinlogError, CdcError, UnknownEventError, UnsupportedEventError
-from cdc_pipeline.pipeline.inspect import inspect
-from cdc_pipeline.pipeline.place import Place
-from cdc_pipeline.pipeline.summary import RunSummary, whole_interval
+from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.summary import RunSummary, whole_interval
+from cdc_pipeline.pipeline.inspect.inspect import inspect
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.archive import read_journal
+from cdc_pipeline.source.archive.archive import read_journal
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.binlog_framing.journal_builder import JournalBuilder
 from tests.events.replay import closed_journal

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
-from cdc_pipeline.binlog.text_jsonl import jsonl_lines
+from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
 from tests.binlog_rows.journals import decode_last
 from tests.servers import Server
 

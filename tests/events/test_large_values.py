@@ -7,9 +7,9 @@ import hashlib
 import numpy as np
 
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
-from cdc_pipeline.binlog.table_map import parse
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.tables.table_map import parse
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from tests.servers import Server
 from tests.source_live.helpers import live_source, position
 

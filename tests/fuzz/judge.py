@@ -21,21 +21,21 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from cdc_pipeline.binlog import gtid, query, rotate, xa
-from cdc_pipeline.binlog.block_pool import BlockPool
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
-from cdc_pipeline.binlog.content_hash import ContentHasher
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.framing import EventFramer
-from cdc_pipeline.binlog.framing_kernel import PREFIX_BYTES
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.packets import PacketBuffer
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.events import gtid, query, rotate, xa
+from cdc_pipeline.binlog.framing.framing import EventFramer
+from cdc_pipeline.binlog.framing.framing_kernel import PREFIX_BYTES
+from cdc_pipeline.binlog.framing.packets import PacketBuffer
+from cdc_pipeline.binlog.native.block_pool import BlockPool
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.transactions.content_hash import ContentHasher
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.inspect import changes
+from cdc_pipeline.pipeline.inspect.inspect import changes
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.archive import ArchiveSource
-from cdc_pipeline.source.archive_files import read_journal
+from cdc_pipeline.source.archive.archive import ArchiveSource
+from cdc_pipeline.source.archive.files import read_journal
 from cdc_pipeline.source.journal_ends import JournalEndProof
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from cdc_pipeline.transaction.table_maps import TableMaps

@@ -167,7 +167,7 @@ def _assert_bounds_checks() -> None:
     """Kernels from a cache without bounds checks would read beyond their arrays in silence."""
     import numpy as np
 
-    from cdc_pipeline.binlog.gtid_kernel import gtid_commit_us
+    from cdc_pipeline.binlog.events.gtid_kernel import gtid_commit_us
 
     try:
         gtid_commit_us(np.zeros(1, np.uint8), 0, 60, 33)

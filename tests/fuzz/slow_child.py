@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_pipeline.binlog.chunk import SliceKind
-from cdc_pipeline.binlog.content_hash import ContentHasher
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
-from cdc_pipeline.source.archive_files import read_journal
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.transactions.content_hash import ContentHasher
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.source.archive.files import read_journal
 from cdc_pipeline.transaction.table_maps import TableMaps
 from tests.fuzz import journal as wire
 from tests.fuzz.judge import JOURNAL, slices

@@ -18,11 +18,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_pipeline.binlog.compressed import UNPACKED_BYTES_MAX
 from cdc_pipeline.binlog.event_types import EventType as T
+from cdc_pipeline.binlog.framing.compressed import UNPACKED_BYTES_MAX
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.inspect import changes
-from cdc_pipeline.source.archive_files import read_head, read_journal
+from cdc_pipeline.pipeline.inspect.inspect import changes
+from cdc_pipeline.source.archive.files import read_head, read_journal
 from tests.binlog_framing.journal_builder import JournalBuilder
 from tests.binlog_payload.packing import child, length_encoded, payload, record
 from tests.fuzz import judge

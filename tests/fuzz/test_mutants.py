@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.binlog import rows as rows_module
+from cdc_pipeline.binlog.rows import rows as rows_module
 from tests.fuzz import journal as wire
 from tests.fuzz import judge, runner
 from tests.fuzz.bad_job import bad_job

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.binlog import gtid
-from cdc_pipeline.binlog.framing_kernel import EVENT_BYTES_MAX, walk_lengths
-from cdc_pipeline.binlog.gtid_kernel import NO_TIME, gtid_commit_us
+from cdc_pipeline.binlog.events import gtid
+from cdc_pipeline.binlog.events.gtid_kernel import NO_TIME, gtid_commit_us
+from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX, walk_lengths
 from cdc_pipeline.binlog.kernels import walk
 from cdc_pipeline.errors import DamagedJournalError
 from tests.grouping.journal_builder import gtid_body

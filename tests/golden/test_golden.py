@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog.annotations import StatementReader
 from cdc_pipeline.binlog.event_types import PACKED_TYPES, ROWS_TYPES, EventType
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.pipeline.inspect import changes
-from cdc_pipeline.source.archive import read_journal
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.pipeline.inspect.annotations import StatementReader
+from cdc_pipeline.pipeline.inspect.inspect import changes
+from cdc_pipeline.source.archive.archive import read_journal
 from tools.record_golden import GOLDEN, statements_of
 
 JOURNALS = sorted(GOLDEN.glob("*.000001"))

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import Role
 from cdc_pipeline.binlog.event_types import EventType as T
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.binlog.grouping_kernel import MARK_ABANDON
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.binlog.transactions.grouping_kernel import MARK_ABANDON
 from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError
 from tests.grouping.journal_builder import COMMIT_US, MARIADB, JournalBuilder, cut
 from tests.grouping.twin import Contradiction, Twin

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 import cdc_pipeline
-from cdc_pipeline.foreign_words import said_by, said_by_server
+from cdc_pipeline.text.server_messages import said_by, said_by_server
 
 CANARY = "Canary3e8d"
 SERVER = [

@@ -26,62 +26,62 @@ _AHEAD: Final = _WAYS + "test_k22_a_cursor_ahead_of_the_lake_is_rebuilt"
 
 # Where a command is named: file and place in it -> the test that tries it from there.
 TRIED: Final[dict[str, str]] = {
-    "config.py::ConfigMistakes.__init__": _LISTS,
+    "config/pipeline_config.py::ConfigMistakes.__init__": _LISTS,
     "orchestration/execute.py::LoadedSource.keys_of": _LISTS,
     "orchestration/execute.py::load_source": _LISTS,
-    "pipeline/backfill_lake.py::checked_tables": _LISTS,
-    "pipeline/backfill_range.py::_wrong": _LISTS,
-    "pipeline/cursor_change.py::_check_unmoved": (
+    "pipeline/backfill/lake.py::checked_tables": _LISTS,
+    "pipeline/backfill/range.py::_wrong": _LISTS,
+    "pipeline/operate/cursor_change.py::_check_unmoved": (
         "cursors/test_command.py::test_k3_a_cursor_that_moved_since_the_plan_is_not_set"
     ),
-    "pipeline/load.py::load": _REBUILT,
-    "pipeline/load_side.py::log_is_gone": (
+    "pipeline/load/load.py::load": _REBUILT,
+    "pipeline/load/side.py::log_is_gone": (
         "load/test_edges.py::test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load"
     ),
-    "pipeline/load_state.py::_parsed": _REBUILT,
-    "pipeline/load_tables.py::load_command": (
+    "lake/loads.py::_parsed": _REBUILT,
+    "pipeline/plan/needs_load.py::load_command": (
         "load/test_load.py::test_k17_k19_partial_and_suspended_tables_become_whole"
     ),
-    "pipeline/quarantine_replay.py::_chosen": _LISTS,
-    "pipeline/reconcile.py::_ahead": _AHEAD,
-    "pipeline/reconcile.py::reconcile": _WAYS + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
-    "pipeline/suspension.py::check_finished": _UNFINISHED,
-    "pipeline/suspension.py::standing_of": _FIRST,
+    "pipeline/operate/quarantine_replay.py::_chosen": _LISTS,
+    "pipeline/plan/reconcile.py::_ahead": _AHEAD,
+    "pipeline/plan/reconcile.py::reconcile": _WAYS + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
+    "pipeline/capture/suspension.py::check_finished": _UNFINISHED,
+    "pipeline/capture/suspension.py::standing_of": _FIRST,
     "position/cursor.py::CursorGuard.check_write": (
         "cursors/test_command.py::test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees"
     ),
-    "position/same_log.py::begin_again": (
+    "position/start/same_log.py::begin_again": (
         "pipeline/test_same_log.py::test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again"
     ),
-    "sink/cuts.py::_not_found": _LISTS,
-    "sink/cuts.py::source_of": _LISTS,
-    "sink/state.py::_way_out": (
+    "sink/read/cuts.py::_not_found": _LISTS,
+    "sink/read/cuts.py::source_of": _LISTS,
+    "sink/delta/table_checks.py::_way_out": (
         "verify/test_end_to_end.py::"
         "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write"
     ),
-    "sink/suspending.py::way_out": _REBUILT,
+    "lake/suspensions.py::way_out": _REBUILT,
 }
 
 # Where none tries it from there, with the reason.
 SEEN: Final[dict[str, str]] = {
     "orchestration/cursor_job.py::": "a description",
     "orchestration/cursor_store.py::DagsterCursorStore.write": "only code meets it, outside of a run",
-    "pipeline/backfill_rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
-    "pipeline/cursor_change.py::apply_rebuild": "a look at the cursor",
-    "pipeline/load_begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
-    "pipeline/load_main.py::MainLake._locked": "a run: there is no cursor yet",
-    "pipeline/load_main.py::MainLake.capture": "a run: there is no cursor yet",
-    "pipeline/repair.py::_Repair._check_targets": "a load, from a state that stops no run",
-    "pipeline/targets.py::Targets._arrive": "a load of a suspended table, as `way_out` names it too",
-    "pipeline/unmatched.py::nothing_matched": "a load that may follow when the pattern is right",
-    "pipeline/verify.py::_Verification._names": "a list",
-    "pipeline/verify.py::_Verification._reason": "a note of a report",
-    "pipeline/verify.py::_Verification._why_not": "a note of a report",
-    "pipeline/verify_captures.py::Captures.standing": "a run: there is no cut yet",
-    "pipeline/verify_repair.py::apply_repair": "a load, from a state that stops no run",
-    "position/gtid_errors.py::set_error": "a look at a journal",
+    "pipeline/backfill/rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
+    "pipeline/operate/cursor_change.py::apply_rebuild": "a look at the cursor",
+    "pipeline/load/begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
+    "pipeline/load/main.py::MainLake._locked": "a run: there is no cursor yet",
+    "pipeline/load/main.py::MainLake.capture": "a run: there is no cursor yet",
+    "pipeline/verify/reread.py::_Repair._check_targets": "a load, from a state that stops no run",
+    "pipeline/targets/targets.py::Targets._arrive": "a load of a suspended table, as `way_out` names it too",
+    "pipeline/plan/unmatched.py::nothing_matched": "a load that may follow when the pattern is right",
+    "pipeline/verify/verify.py::_Verification._names": "a list",
+    "pipeline/verify/verify.py::_Verification._reason": "a note of a report",
+    "pipeline/verify/verify.py::_Verification._why_not": "a note of a report",
+    "pipeline/verify/captures.py::Captures.standing": "a run: there is no cut yet",
+    "pipeline/verify/repair.py::apply_repair": "a load, from a state that stops no run",
+    "position/gtid/errors.py::set_error": "a look at a journal",
     "schema/types.py::delta_type": "a look at a journal",
-    "sink/spark.py::SparkProvider._start": "an examination",
+    "sink/spark/session.py::SparkProvider._start": "an examination",
 }
 
 

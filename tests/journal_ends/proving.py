@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from cdc_pipeline.binlog.chunk import Chunk
-from cdc_pipeline.binlog.grouping import TransactionPass
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.journal_ends import AcceptedEnd, JournalEndProof
 from cdc_pipeline.source.protocol import Source

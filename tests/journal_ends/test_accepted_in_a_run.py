@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
 from cdc_pipeline.errors import DamagedJournalError
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
 

@@ -12,7 +12,7 @@ import pytest
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.errors import CdcError, DamagedJournalError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.archive import ArchiveSource
+from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.source.journal_ends import AcceptedEnd
 from cdc_pipeline.source.protocol import Source
 from tests.journal_ends.proving import proved

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.load import load
-from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
 
 

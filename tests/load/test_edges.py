@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.load import load
-from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
-from cdc_pipeline.pipeline.load_state import LoadStatus
-from cdc_pipeline.pipeline.status import status
+from cdc_pipeline.lake.loads import LoadStatus
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.load.crash_child import Killed, Killer, end
 from tests.pipeline.comparison import lake_rows, server_rows

@@ -12,17 +12,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.load import load
-from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
-from cdc_pipeline.pipeline.load_state import loads_of
-from cdc_pipeline.pipeline.repair import repair
-from cdc_pipeline.pipeline.status import status
+from cdc_pipeline.lake.loads import loads_of
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.operate.status import status
+from cdc_pipeline.pipeline.verify.reread import repair
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.state import last_cut
 from tests.load.writer import KEYS, Writer
 from tests.pipeline.comparison import server_rows
 from tests.pipeline.conftest import SPARK

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import ServerSettingError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.load import load
-from cdc_pipeline.pipeline.load_main import DirectRuns
-from cdc_pipeline.pipeline.load_observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.load.main import DirectRuns
+from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from tests.load.test_load import Lake, project

@@ -7,21 +7,21 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import ConfigError, LoadError, LockError
-from cdc_pipeline.pipeline.load_side import side_config
-from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, Progress, TableProgress, load_ids, loads_of
-from cdc_pipeline.pipeline.load_swap import given_up
-from cdc_pipeline.pipeline.load_tables import choose, needing
-from cdc_pipeline.pipeline.repair_log import among
-from cdc_pipeline.pipeline.repair_rows import deletes_of, key_condition
-from cdc_pipeline.pipeline.status import _need
+from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress, TableProgress, load_ids, loads_of
+from cdc_pipeline.lake.paths import put_if_absent
+from cdc_pipeline.lake.records import Cut, CutTable, Interval, RecordedSource
+from cdc_pipeline.pipeline.load.side import side_config
+from cdc_pipeline.pipeline.load.swap import given_up
+from cdc_pipeline.pipeline.operate.status import _need
+from cdc_pipeline.pipeline.plan.needs_load import choose, needing
+from cdc_pipeline.pipeline.verify.changed_keys import among
+from cdc_pipeline.pipeline.verify.key_sql import deletes_of, key_condition
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.schema_policy import SchemaChangePolicy
-from cdc_pipeline.sink.lake import put_if_absent
-from cdc_pipeline.sink.manifest import Cut, CutTable, Interval, RecordedSource
-from cdc_pipeline.source.table_reader import TableReader
+from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.servers import Server
 from tests.source_live.helpers import live_config
 from tests.table_reader.helpers import catalog_schema, selected

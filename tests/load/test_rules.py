@@ -13,23 +13,23 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
-from cdc_pipeline.pipeline.load_begin import LoadBegin
-from cdc_pipeline.pipeline.load_chunks import ChunkLoad
-from cdc_pipeline.pipeline.load_main import DirectRuns, MainLake
-from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
-from cdc_pipeline.pipeline.load_read import Work, read_chunk
-from cdc_pipeline.pipeline.load_side import SideBatch, SideLake
-from cdc_pipeline.pipeline.load_source import LoadSource
-from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, new_load_id
-from cdc_pipeline.pipeline.load_tables import Chosen
-from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
+from cdc_pipeline.pipeline.load.begin import LoadBegin
+from cdc_pipeline.pipeline.load.chunks import ChunkLoad
+from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake
+from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.load.read_ahead import Work, read_chunk
+from cdc_pipeline.pipeline.load.server import LoadSource
+from cdc_pipeline.pipeline.load.side import SideBatch, SideLake
+from cdc_pipeline.pipeline.plan.needs_load import Chosen
+from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source import marks
-from cdc_pipeline.source.key_ranges import ALL_ROWS
-from cdc_pipeline.source.table_reader import TableReader
+from cdc_pipeline.source.rows import marks
+from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
+from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.pipeline.test_end_to_end import here, live
 from tests.pipeline.xa_session import XaSession
 from tests.servers import Server

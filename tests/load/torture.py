@@ -18,11 +18,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.load import load
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from cdc_pipeline.sink.lake import LakePaths
 from tests.conftest import temporary_database
 from tests.load.test_load import Lake, create_a, is_open, lives
 from tests.load.writer import Writer

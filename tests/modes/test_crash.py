@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.delta_log import read_table_log
+from cdc_pipeline.sink.delta.log import read_table_log
 from tests.modes.test_end_to_end import COLUMNS, Lake, as_text, shown, targets
 from tests.pipeline.conftest import SPARK
 from tests.pipeline.test_end_to_end import here, live

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.state import last_cut
 from tests.pipeline.comparison import server_rows
 from tests.pipeline.test_end_to_end import here, live
 from tests.pipeline.xa_session import XaSession
@@ -47,7 +47,7 @@ class Lake:
         folder = self._path / self._database / table
         if not where:
             return sorted((tuple(row.values()) for row in newest_rows(folder, *columns)), key=repr)
-        from cdc_pipeline.sink.read import table_frame
+        from cdc_pipeline.sink.read.read import table_frame
 
         frame = table_frame(self._spark, folder).where(where).select(*columns)
         return sorted((tuple(row.values()) for row in frame.toArrow().to_pylist()), key=repr)

@@ -10,14 +10,14 @@ import pytest
 from pydantic import ValidationError
 
 from cdc_pipeline.binlog.seq import SEQ_TYPE, ordinals, pack_seq, transactions
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import CdcError, ConfigError, KeylessTableError, StagingError
-from cdc_pipeline.pipeline.identity import SOURCE_KEY, Identity, identity_of
-from cdc_pipeline.pipeline.planned_targets import planned_targets, with_keys
-from cdc_pipeline.sink.expand import LEAVE, check_images, expand
-from cdc_pipeline.sink.manifest import RecordedTarget
-from cdc_pipeline.sink.modes import truncate_sql
-from cdc_pipeline.target_config import TargetRule
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.pipeline.plan.preview import planned_targets, with_keys
+from cdc_pipeline.pipeline.targets.keys import SOURCE_KEY, Identity, identity_of
+from cdc_pipeline.sink.modes.expand import LEAVE, check_images, expand
+from cdc_pipeline.sink.modes.registry import truncate_sql
 from tests.sink.build import decoded, delete, table_schema, update
 from tests.sink.test_merge_model import SCHEMA
 

@@ -14,8 +14,8 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.staging import TargetPlan
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from tests.modes.twins import Bag, Changelog, History, SoftDelete
 from tests.sink.build import Change, column, cursor_at, decoded, delete, insert, interval_of, table_schema, update
 from tests.sink.test_merge_model import KEY, SCHEMA, Story

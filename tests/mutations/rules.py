@@ -23,12 +23,12 @@ _MASKING: Final = "routing/test_masking.py::"
 _WRITING: Final[tuple[Mutation, ...]] = (
     # -- K1: one total order -------------------------------------------------------------------------------------------
     Mutation(
-        "K1", "a seq tells the image before from the one after", "sink/expand.py",
+        "K1", "a seq tells the image before from the one after", "sink/modes/expand.py",
         "(after, arriving, op, with_after_bit(rows.seq)),", "(after, arriving, op, rows.seq),",
         _STAGING + "test_k11_expansion_equals_its_twin",
     ),
     Mutation(
-        "K1", "the bit is set where the rows begin, in a slice too", "sink/expand.py",
+        "K1", "the bit is set where the rows begin, in a slice too", "sink/modes/expand.py",
         "[2 * seq.offset : 2 * (seq.offset + len(seq))].copy()", "[: 2 * len(seq)].copy()",
         _STAGING + "test_k1_the_after_bit_is_set_on_slices_too",
     ),
@@ -38,28 +38,28 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "binlog_rows/test_decode.py::test_k1_ops_places_and_seq_of_each_change",
     ),
     Mutation(
-        "K1", "another server begins an epoch", "pipeline/reconcile.py",
+        "K1", "another server begins an epoch", "pipeline/plan/reconcile.py",
         "if cursor.epoch == cut.cursor.epoch and not cursor", "if not cursor",
         _RECONCILE + "test_k1_a_cursor_that_has_moved_to_another_server_is_of_a_later_epoch",
     ),
     # -- K2: staged, recorded, then it acts ----------------------------------------------------------------------------
     Mutation(
-        "K2", "a staged file is compared with its recorded checksum", "sink/staged_file.py",
+        "K2", "a staged file is compared with its recorded checksum", "lake/staged_file.py",
         "if (size_bytes, found) != (file.size_bytes, file.sha256):", "if size_bytes < 0:",
         _STAGING + "test_k2_files_are_recorded_with_their_checksums",
     ),
     Mutation(
-        "K2", "staged files without a record are garbage", "sink/delta.py",
+        "K2", "staged files without a record are garbage", "sink/delta_sink.py",
         "            if folder != keep:\n", "            if False:\n",
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
     Mutation(
-        "K2", "the files of the recorded batch stay", "sink/delta.py",
+        "K2", "the files of the recorded batch stay", "sink/delta_sink.py",
         "keep = None if pending is None else self.paths.staging(pending.batch_number)", "keep = None",
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
     Mutation(
-        "K2", "the cursor follows each cut", "pipeline/commit.py",
+        "K2", "the cursor follows each cut", "pipeline/capture/commit.py",
         '''        self._observer.reached("before_cursor")
         self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut, start_reasons=self._start_reasons))
 ''',
@@ -68,24 +68,24 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "pipeline/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
     ),
     Mutation(
-        "K2", "each DML of a batch has an id of its own, 16 n + step", "sink/transactions.py",
+        "K2", "each DML of a batch has an id of its own, 16 n + step", "sink/delta/transactions.py",
         "return STEPS_PER_BATCH * batch_number + step", "return STEPS_PER_BATCH * batch_number",
         "sink/test_state_checks.py::test_k2_each_statement_of_a_batch_has_an_id_of_its_own",
     ),
     # -- K3: cursor and cut --------------------------------------------------------------------------------------------
     Mutation(
-        "K3", "a cursor ahead of the lake stops", "pipeline/reconcile.py",
+        "K3", "a cursor ahead of the lake stops", "pipeline/plan/reconcile.py",
         "    if cursor.batch_number > cut.batch_number:\n", "    if False:\n",
         _RECONCILE + "test_k3_cursor_ahead_of_the_lake_stops",
     ),
     Mutation(
-        "K3", "a lost cursor is rebuilt from the last cut", "pipeline/reconcile.py",
+        "K3", "a lost cursor is rebuilt from the last cut", "pipeline/plan/reconcile.py",
         'return Reconciled(cut.cursor, f"no cursor: rebuilt from cut {cut.batch_number}", True)',
         'return Reconciled(None, f"no cursor: rebuilt from cut {cut.batch_number}", True)',
         _RECONCILE + "test_k3_lost_cursor_is_rebuilt_from_the_last_cut",
     ),
     Mutation(
-        "K3", "a record without its predecessor's cut stops", "sink/state.py",
+        "K3", "a record without its predecessor's cut stops", "lake/state.py",
         "ahead = [batch for batch in batches if batch > number + 1]", "ahead: list[int] = []",
         _STAGING + "test_k3_a_record_without_its_predecessors_cut_stops",
     ),
@@ -105,157 +105,157 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "cursors/test_files_and_tables.py::test_k3_a_changed_byte_is_found_by_the_checksum",
     ),
     Mutation(
-        "K3", "a table that was set back is noticed", "sink/state.py",
+        "K3", "a table that was set back is noticed", "sink/delta/table_checks.py",
         "    if there.version < table.delta_version:\n", "    if False:\n",
         "sink/test_state_checks.py::test_k3_a_table_that_is_older_than_the_cut_is_noticed",
     ),
     Mutation(
-        "K3", "what others wrote to a table is noticed", "sink/state.py",
+        "K3", "what others wrote to a table is noticed", "sink/delta/table_checks.py",
         "if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):", "if False:",
         "sink/test_state_checks.py::test_k3_a_commit_of_others_is_noticed",
     ),
     # -- K4: a target that fails ---------------------------------------------------------------------------------------
     Mutation(
-        "K4", "a suspended table is not read as of a cut", "sink/cuts.py",
+        "K4", "a suspended table is not read as of a cut", "sink/read/cuts.py",
         "if held is not None and not allow_suspended:", "if False:",
         "cuts/test_finding.py::test_k4_a_table_suspended_in_the_cut_is_refused_with_its_own_place",
     ),
     Mutation(
-        "K4", "views leave suspended tables out", "sink/cut_sql.py",
+        "K4", "views leave suspended tables out", "sink/read/cut_sql.py",
         "[name for name in cut.tables if name not in cut.cursor.suspended]", "list(cut.tables)",
         "cuts/test_finding.py::test_k4_views_leave_suspended_tables_out_and_quote_every_name",
     ),
     Mutation(
-        "K4", "a target that was left behind is caught up by keys", "sink/delta.py",
+        "K4", "a target that was left behind is caught up by keys", "sink/delta_sink.py",
         'return was and follows and record.kind == "batch"', "return was",
         _EXACT + "test_k4_k12_standing_still_and_catching_up_end_it",
     ),
     Mutation(
-        "K4", "what fails for one table suspends that table alone", "pipeline/suspension.py",
+        "K4", "what fails for one table suspends that table alone", "pipeline/capture/suspension.py",
         "        if not self._is_of_one_table(error):\n", "        if True:\n",
         "pipeline/test_suspension.py::test_k4_a_value_and_a_statement_suspend_their_tables_alone", spark=True,
     ),
     Mutation(
-        "K4", "a target that fails in a batch is left where the batch begins", "sink/delta.py",
+        "K4", "a target that fails in a batch is left where the batch begins", "sink/delta_sink.py",
         "                failing[name] = error\n", "                pass\n",
         "pipeline/test_wedge.py::test_k22_a_step_that_fails_suspends_its_target",
     ),
     # -- K10, K11: reduction -------------------------------------------------------------------------------------------
     Mutation(
-        "K10", "an absent value is taken from the image before", "sink/expand.py",
+        "K10", "an absent value is taken from the image before", "sink/modes/expand.py",
         "        after = filled(after, before, from_before)\n", "",
         _STAGING + "test_k10_absent_columns_are_marked_and_filled_from_the_before_image",
     ),
     Mutation(
-        "K10", "what an image does not hold is marked", "sink/expand.py",
+        "K10", "what an image does not hold is marked", "sink/modes/expand.py",
         "there = (present if image is after else before_present)[chosen, index]", "there = np.ones(count, np.bool_)",
         _STAGING + "test_k10_absent_columns_are_marked_and_filled_from_the_before_image",
     ),
     Mutation(
-        "K10", "a target's own columns do not make an image whole", "pipeline/shaping.py",
+        "K10", "a target's own columns do not make an image whole", "pipeline/targets/shape.py",
         "bits.append(np.packbits(np.hstack([of_source, of_added])", "bits.append(np.packbits(np.hstack([of_source | 1, of_added])",
         "routing/test_shaping.py::test_k10_absent_columns_stay_absent",
     ),
     Mutation(
-        "K10", "of a key each column has its last present value", "sink/reduce.py",
+        "K10", "of a key each column has its last present value", "sink/modes/reduce.py",
         'columns.append(f", max_by(c{position}, CASE WHEN {there} THEN _seq END) AS c{position}")',
         'columns.append(f", max_by(c{position}, _seq) AS c{position}")',
         "sink/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
     ),
     Mutation(
-        "K10", "the last row of a key counts", "sink/reduce.py",
+        "K10", "the last row of a key counts", "sink/modes/reduce.py",
         "ORDER BY _seq DESC) AS _rank", "ORDER BY _seq) AS _rank",
         "sink/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
     ),
     Mutation(
-        "K10", "a history has every version, not the last one alone", "sink/versions.py",
+        "K10", "a history has every version, not the last one alone", "sink/modes/versions.py",
         "WHERE _op = {THERE} OR _there IS NULL OR _seq > _there", "WHERE _op <> {UPDATE}",
         "modes/test_modes_model.py::test_k10_k11_every_mode_equals_its_twin", spark=True,
     ),
     Mutation(
-        "K11", "a key update leaves the old key", "sink/expand.py",
+        "K11", "a key update leaves the old key", "sink/modes/expand.py",
         "moved = updated if by_values else updated & _key_differs(", "moved = updated if by_values else (updated & False) & _key_differs(",
         _STAGING + "test_k11_expansion_equals_its_twin",
     ),
     Mutation(
-        "K11", "keys are compared byte by byte, NULL with NULL", "sink/expand.py",
+        "K11", "keys are compared byte by byte, NULL with NULL", "sink/modes/expand.py",
         "pc.and_(old.is_null(), new.is_null())).fill_null(False)", "pc.and_(old.is_null(), new.is_null())).fill_null(True)",
         _STAGING + "test_k11_expansion_equals_its_twin",
     ),
     Mutation(
-        "K11", "values of a row follow it through several keys", "sink/reduce.py",
+        "K11", "values of a row follow it through several keys", "sink/modes/reduce.py",
         "        jump = further\n", "        break\n",
         "sink/test_reduce.py::test_k11_a_row_is_followed_through_a_chain_of_keys",
     ),
     # -- K12: plain appends --------------------------------------------------------------------------------------------
     Mutation(
-        "K12", "only a table made in the log is exact", "pipeline/targets.py",
+        "K12", "only a table made in the log is exact", "pipeline/targets/targets.py",
         "exact = decision.told_by_rows and not created.may_exist and _is_plain(route.rule)", "exact = True",
         _EXACT + "test_k12_not_exact_where_rows_may_be_older_or_go_without_row_events",
     ),
     Mutation(
-        "K12", "a shard, a filter or a masked key is not exact", "sink/manifest.py",
+        "K12", "a shard, a filter or a masked key is not exact", "lake/records.py",
         "return not (self.shard_column or self.filter or masked & {name.lower() for name in key})", "return True",
         "routing/test_shaping.py::test_k12_what_keeps_a_target_from_plain_appends",
     ),
     Mutation(
-        "K12", "a statement that may change rows in silence ends it", "pipeline/targets.py",
+        "K12", "a statement that may change rows in silence ends it", "pipeline/targets/targets.py",
         "            self.lose_exactness(decision.ddl.tables)\n", "            pass\n",
         _EXACT + "test_k12_statements_that_may_change_rows_in_silence_end_it",
     ),
     Mutation(
-        "K12", "it ends in a batch of its own", "pipeline/targets.py",
+        "K12", "it ends in a batch of its own", "pipeline/targets/targets.py",
         "                self.has_lost_exactness |= not target.is_new\n", "",
         _EXACT + "test_k12_statements_that_may_change_rows_in_silence_end_it",
     ),
     Mutation(
-        "K12", "a cursor that a person set ends it", "sink/delta.py",
+        "K12", "a cursor that a person set ends it", "sink/delta_sink.py",
         "        if is_set:  # rows may come a second time, or never (K12)\n", "        if False:\n",
         _EXACT + "test_k3_k12_a_cursor_set_by_a_person_ends_it",
     ),
     Mutation(
-        "K12", "inserts are appended only to what is exact", "sink/append.py",
+        "K12", "inserts are appended only to what is exact", "sink/apply/append.py",
         'return target.exact and record.kind in ("batch", "load") and not target.rows_updated',
         'return record.kind in ("batch", "load") and not target.rows_updated',
         "sink/test_append.py::test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact", spark=True,
     ),
     # -- K13: DDL ------------------------------------------------------------------------------------------------------
     Mutation(
-        "K13", "a table map confirms the columns", "schema/changes.py",
+        "K13", "a table map confirms the columns", "schema/evolution/changes.py",
         "        if name in actual and actual[name] != expected[name]\n", "        if False\n",
         "schema/test_changes.py::test_k13_a_contradiction_stops_with_both_versions",
     ),
     Mutation(
-        "K13", "a column that is not known stops", "schema/changes.py",
+        "K13", "a column that is not known stops", "schema/evolution/changes.py",
         '''    differences += [f"`{name}` is not in the lake" for name in actual if name not in expected]
 ''',
         "",
         "schema/test_changes.py::test_k13_a_renamed_column_does_not_pass",
     ),
     Mutation(
-        "K13", "a value of the ALTER's own time is not back-filled", "schema/backfill.py",
+        "K13", "a value of the ALTER's own time is not back-filled", "schema/evolution/backfill.py",
         "    if definition.default is DefaultKind.NOW:\n", "    if False:\n",
         "schema/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
     ),
     Mutation(
-        "K13", "a value that each row has of its own is not back-filled", "schema/backfill.py",
+        "K13", "a value that each row has of its own is not back-filled", "schema/evolution/backfill.py",
         "    if definition.generated:\n", "    if False:\n",
         "schema/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
     ),
     Mutation(
-        "K13", "what keeps the past is not emptied for another table", "pipeline/targets.py",
+        "K13", "what keeps the past is not emptied for another table", "pipeline/targets/targets.py",
         "        if change.empties:\n", "        if False:\n",
         "pipeline/test_renamed_targets.py::"
         "test_k13_what_keeps_the_past_stops_at_a_create_whose_columns_only_a_table_map_will_tell",
     ),
     # -- K14: filters and masks ----------------------------------------------------------------------------------------
     Mutation(
-        "K14", "a hash hides its value", "pipeline/masking.py",
+        "K14", "a hash hides its value", "pipeline/targets/masks.py",
         '    if mask.kind == "hash":\n        return hashed(array, _states(mask.salt.get_secret_value()))\n', "",
         _MASKING + "test_k14_each_mask_in_both_images",
     ),
     Mutation(
-        "K14", "both images are masked", "pipeline/masking.py",
+        "K14", "both images are masked", "pipeline/targets/masks.py",
         "for image, without in ((rows.before, INSERT), (rows.after, DELETE)):\n            there = rows.op != without",
         "for image, without in ((rows.before, INSERT), (rows.after, DELETE)):\n"
         "            if without == DELETE:\n                images.append(image)\n                continue\n"
@@ -263,27 +263,27 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _MASKING + "test_k14_each_mask_in_both_images",
     ),
     Mutation(
-        "K14", "a column that no target takes is emptied", "pipeline/masking.py",
+        "K14", "a column that no target takes is emptied", "pipeline/targets/masks.py",
         "        return _UNUSED if routes else None\n", "        return None\n",
         _MASKING + "test_k14_a_column_that_no_target_takes_is_emptied",
     ),
     Mutation(
-        "K14", "errors do not tell a hidden value", "pipeline/masking.py",
+        "K14", "errors do not tell a hidden value", "pipeline/targets/masks.py",
         "invalid.append(value._replace(text=HIDDEN))", "invalid.append(value)",
         _MASKING + "test_k14_invalid_values_are_not_told",
     ),
     Mutation(
-        "K14", "rescue does not tell a hidden value", "pipeline/rescue.py",
+        "K14", "rescue does not tell a hidden value", "pipeline/targets/row_policies.py",
         "if not rows.invalid or not hidden:", "if True:",
         "rescue/test_rescued_rows.py::test_k14_the_text_of_a_hidden_column_goes_nowhere",
     ),
     Mutation(
-        "K14", "expressions have the columns that they read", "pipeline/shaping.py",
+        "K14", "expressions have the columns that they read", "pipeline/targets/shape.py",
         "    if not lacking.any():\n        return\n", "    return\n",
         "routing/test_shaping.py::test_k14_expressions_need_the_columns_that_they_read",
     ),
     Mutation(
-        "K14", "a row that leaves a filter is deleted", "sink/shape.py",
+        "K14", "a row that leaves a filter is deleted", "sink/modes/shape.py",
         "IF({passes}, {value}, CAST({DELETE} AS tinyint))", "{value}",
         "pipeline/test_routing.py::test_k14_every_rule_in_one_pipeline", spark=True,
     ),
@@ -293,55 +293,55 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "store/test_file.py::test_k14_the_spill_is_private_and_gone_after_stop",
     ),
     Mutation(
-        "K14", "the next start removes what a crash left of it", "store/segments_folder.py",
-        "            if name not in kept and _OWN_NAME.fullmatch(name):\n", "            if False:\n",
+        "K14", "the next start removes what a crash left of it", "store/segments/folder.py",
+        "            if name != _LOCK_NAME and _OWN_NAME.fullmatch(name):\n", "            if False:\n",
         "store/test_file.py::test_k14_the_next_start_removes_what_a_crash_left",
     ),
     # -- K15: retention ------------------------------------------------------------------------------------------------
     Mutation(
-        "K15", "a cut goes only when the next one is older than the retention", "sink/retention.py",
+        "K15", "a cut goes only when the next one is older than the retention", "sink/durable/retention.py",
         "            if state.read_cut(paths, following).published_at_us >= oldest_us:\n",
         "            if state.read_cut(paths, number).published_at_us >= oldest_us:\n",
         "cuts/test_finding.py::test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention",
     ),
     Mutation(
-        "K15", "the last cut of a suspended table stays", "sink/retention.py",
+        "K15", "the last cut of a suspended table stays", "sink/durable/retention.py",
         "            if number not in kept:\n", "            if True:\n",
         "cuts/test_finding.py::test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays",
     ),
     Mutation(
-        "K15", "the retention is the tables' own", "sink/retention.py",
+        "K15", "the retention is the tables' own", "sink/durable/retention.py",
         "FILE_RETENTION: text, LOG_CLEANUP", "LOG_CLEANUP",
         "cuts/test_retention.py::test_k15_the_retention_is_set_for_log_and_files",
     ),
     # -- K16: one writer -----------------------------------------------------------------------------------------------
     Mutation(
-        "K16", "one process holds the lock", "sink/lock.py",
+        "K16", "one process holds the lock", "lake/storage/lock.py",
         "            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "            pass\n",
         "sink/test_lock.py",
     ),
     Mutation(
-        "K16", "one writer puts a number", "sink/storage.py",
+        "K16", "one writer puts a number", "lake/storage/storage.py",
         "                    os.link(temporary, path)\n                except FileEx", "                    os.replace(temporary, path)\n                    temporary.touch()\n                except FileEx",
         "sink/test_lake.py::test_k16_of_many_writers_one_puts_its_file",
     ),
     Mutation(
-        "K16", "a table of somebody else is left alone", "sink/tables.py",
+        "K16", "a table of somebody else is left alone", "sink/delta/table_owner.py",
         "    if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:\n        return\n", "    return\n",
         "sink/test_state_checks.py::test_k16_a_table_of_somebody_else_is_noticed",
     ),
     Mutation(
-        "K16", "two stores never share a spill", "store/segments_folder.py",
+        "K16", "two stores never share a spill", "store/segments/folder.py",
         "            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "            pass\n",
         "store/test_file.py::test_k16_two_stores_never_share_a_directory",
     ),
     Mutation(
-        "K16", "a lease that was taken over stops its holder", "sink/lease.py",
+        "K16", "a lease that was taken over stops its holder", "lake/storage/lease.py",
         "        if self._is_lost():\n            raise LockError(\n", "        if False:\n            raise LockError(\n",
         "object_store/test_lease.py::test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder",
     ),
     Mutation(
-        "K16", "a lease that lives is not taken over", "sink/lease.py",
+        "K16", "a lease that lives is not taken over", "lake/storage/lease.py",
         "            if age_s < _seconds(note, self._time_s):\n", "            if False:\n",
         "object_store/test_lease.py::test_k16_the_holder_is_named_and_its_expiry",
     ),

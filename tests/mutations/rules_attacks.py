@@ -17,7 +17,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "a schema with a dot is quoted in a table's name",
-        "table_names.py",
+        "text/table_names.py",
         """if "." in schema or schema.startswith("`"):""",
         "if False:",
         _PAIRS + "test_k20_two_pairs_with_one_joined_text_are_two_targets",
@@ -25,7 +25,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "what stands in backticks is no pattern",
-        "table_names.py",
+        "text/table_names.py",
         """    if text.startswith("`"):\n        name""",
         """    if False:\n        name""",
         _PAIRS + "test_k20_patterns_are_of_pairs",
@@ -73,7 +73,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "a literal holds nothing that variable substitution reads",
-        "schema/spark_text.py",
+        "text/spark_sql.py",
         '"\\\\\'\\"`${}"',
         '"\\\\\'\\"`"',
         _TEXT + "test_k20_a_literal_holds_no_character_of_a_second_language",
@@ -81,7 +81,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "settings that change what a text means are refused",
-        "spark_config.py",
+        "config/spark_config.py",
         "if name in SQL_SETTINGS or _OURS.fullmatch(name):",
         "if False:",
         _TEXT + "test_k20_settings_that_change_what_a_text_means_are_refused_by_name",
@@ -89,7 +89,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "ours win over the file's",
-        "sink/spark.py",
+        "sink/spark/session.py",
         "        **jars,\n        **SQL_SETTINGS,\n",
         "        **jars,\n",
         _TEXT + "test_k20_our_settings_win_over_every_other",
@@ -97,7 +97,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "each further session has them",
-        "sink/spark.py",
+        "sink/spark/session.py",
         "    _set_sql(made)\n",
         "",
         _TEXT + "test_k20_our_settings_win_over_every_other",
@@ -105,7 +105,7 @@ _K20: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K20",
         "a lake's path is no pattern",
-        "storage_config.py",
+        "config/storage_config.py",
         "    if odd:\n",
         "    if False:\n",
         _TEXT + "test_k20_a_lake_path_that_hadoop_would_read_is_refused",
@@ -118,7 +118,7 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K21",
         "the disk is waited for before the cut",
-        "sink/delta.py",
+        "sink/delta_sink.py",
         "        failures |= self._make_durable(record, previous, logs)\n",
         "",
         _DURABILITY + "test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut",
@@ -126,7 +126,7 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K21",
         "folders are waited for, too",
-        "sink/durability.py",
+        "sink/durable/durability.py",
         "for folder, name in folders.items()], failures)",
         "for folder, name in ()], failures)",
         _DURABILITY + "test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut",
@@ -134,7 +134,7 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K21",
         "a torn checksum file makes a whole file unreadable",
-        "sink/durability.py",
+        "sink/durable/durability.py",
         '        _sync(file.path.parent / f".{file.path.name}.crc", os.O_RDONLY)\n',
         "        pass\n",
         _DURABILITY + "test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut",
@@ -142,7 +142,7 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K21",
         "a wait that failed is not believed the second time",
-        "sink/delta.py",
+        "sink/delta_sink.py",
         "            distrust(self.paths)\n",
         "            pass\n",
         _DURABILITY + "test_k21_a_file_that_the_disk_refuses_is_not_named_and_is_made_again",
@@ -150,7 +150,7 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K21",
         "after a power cut a log that looks whole proves nothing",
-        "sink/power_cut.py",
+        "sink/durable/power_cut.py",
         "        if any(is_of_batch(commit,",
         "        if False and any(is_of_batch(commit,",
         _DURABILITY + "test_k21_a_batch_that_a_power_cut_tore_is_applied_again",
@@ -158,7 +158,7 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K21",
         "what a vacuum relies on stays",
-        "sink/power_cut.py",
+        "sink/durable/power_cut.py",
         "(first == 0 or _is_whole(table, first - 1))",
         "True",
         _DURABILITY + "test_k21_what_a_vacuum_relies_on_is_not_undone",
@@ -166,7 +166,7 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K21",
         "a cut takes over what the disk has",
-        "sink/retention.py",
+        "sink/durable/retention.py",
         "if version != named and make_durable({name: Commits(path, named, version)}, lake=paths.lake):",
         "if False:",
         _DURABILITY + "test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has",
@@ -174,7 +174,7 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K16",
         "a file is replaced as this process has read it",
-        "sink/object_storage.py",
+        "lake/storage/object_storage.py",
         "seen = self._seen[key] if key in self._seen else self._present_tag(key)",
         "seen = self._present_tag(key)",
         "object_store/test_state.py::test_k16_a_paused_writer_sets_no_file_back",
@@ -182,7 +182,7 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K16",
         "the lock is looked at once it is known what to remove",
-        "sink/storage.py",
+        "lake/storage/storage.py",
         "        sizes = at.store.sizes(at.key)\n        check()\n",
         "        check()\n        sizes = at.store.sizes(at.key)\n",
         "object_store/test_state.py::test_k16_who_has_lost_the_lock_removes_nothing_of_its_new_holder",
@@ -196,7 +196,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a pattern that never matched fails the run",
-        "pipeline/capture.py",
+        "pipeline/capture/capture.py",
         "            run.check_matched(resolved)\n",
         "",
         "pipeline/test_unmatched.py::test_k22_a_run_that_has_read_an_archive_to_its_end_fails_on_a_typo",
@@ -204,7 +204,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "what the operating system refuses has a name",
-        "pipeline/capture.py",
+        "pipeline/capture/capture.py",
         "with files_failing(config.sink.lake_path), sink.lock()",
         "with sink.lock()",
         "pipeline/test_file_failures.py::test_k22_a_full_disk_at_any_step_of_a_run_is_named",
@@ -212,7 +212,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a name that is too long for a folder is shortened",
-        "sink/lake.py",
+        "lake/paths.py",
         "    if escaped and len(escaped) <= _FOLDER_NAME_BYTES_MAX:\n",
         "    if escaped:\n",
         "sink/test_lake.py::test_k22_every_name_has_a_plain_folder_that_fits",
@@ -220,7 +220,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a shortened name carries a hash of the whole",
-        "sink/lake.py",
+        "lake/paths.py",
         "hashlib.sha256(name.encode())",
         "hashlib.sha256(name[:8].encode())",
         "sink/test_lake.py::test_k22_two_names_never_share_a_folder",
@@ -228,7 +228,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a log with a commit is no remains of a CREATE",
-        "sink/half_made.py",
+        "sink/delta/half_made.py",
         "    return all(name == _FIRST_COMMIT and not (log / name).stat().st_size for name in others)\n",
         "    return True\n",
         "sink/test_half_made.py::test_k22_whatever_else_lies_there_stays",
@@ -236,7 +236,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a batch that is taken up again suspends what fails again",
-        "sink/delta.py",
+        "sink/delta_sink.py",
         "            if is_of_the_machine(failure) or (failure.retryable and not recovered):\n",
         "            if is_of_the_machine(failure) or failure.retryable:\n",
         _WEDGE + "test_k22_a_step_that_fails_suspends_its_target",
@@ -244,7 +244,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a full disk suspends nobody",
-        "sink/delta.py",
+        "sink/delta_sink.py",
         "            if is_of_the_machine(failure) or (failure.retryable and not recovered):\n",
         "            if failure.retryable and not recovered:\n",
         _WEDGE + "test_k22_what_the_machine_fails_suspends_nobody",
@@ -252,7 +252,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "what is caught up and fails again keeps nobody else from it",
-        "sink/delta.py",
+        "sink/delta_sink.py",
         'again = recovered or record.kind == "catch_up"',
         "again = recovered",
         _WEDGE + "test_k22_a_table_that_fails_for_good_does_not_keep_others_from_catching_up",
@@ -260,7 +260,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a load's damaged file stops no capture",
-        "pipeline/load_state.py",
+        "lake/loads.py",
         "            found.append(_damaged(folder, error))\n            continue\n",
         "            raise\n",
         "cli/test_ways_out.py::test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive",
@@ -272,7 +272,7 @@ _K23: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K23",
         "a change of a generated column's base stops the table",
-        "schema/alterations.py",
+        "schema/evolution/alterations.py",
         "(name for name in (column.name.lower(), *column.bases) if name in changed)",
         "(name for name in ())",
         "schema/test_generated.py::test_k23_a_change_of_a_base_is_never_said_to_leave_the_table_as_it_is",
@@ -280,7 +280,7 @@ _K23: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K23",
         "a table of which nobody knows whether it has generated columns stops",
-        "schema/alterations.py",
+        "schema/evolution/alterations.py",
         'if changed and self._use("generated_columns") == "stop":',
         "if False:",
         "schema/test_generated.py::test_k23_a_table_that_may_have_generated_columns_needs_a_word",
@@ -288,7 +288,7 @@ _K23: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K23",
         "what a copy of the table computes again stops it",
-        "schema/alterations.py",
+        "schema/evolution/alterations.py",
         "if reading.recomputes and not column.is_steady:",
         "if False:",
         "schema/test_generated.py::test_k23_a_change_of_a_base_is_never_said_to_leave_the_table_as_it_is",
@@ -296,7 +296,7 @@ _K23: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K23",
         "bits of negative numbers are another number",
-        "schema/value_changes.py",
+        "schema/evolution/value_changes.py",
         "if whole is not None and whole[0] < 0 and column.kind is Kind.BIT:",
         "if False:",
         "schema/test_value_changes.py::test_k23_bits_of_negative_numbers_are_another_number",
@@ -304,7 +304,7 @@ _K23: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K23",
         "AUTO_INCREMENT numbers NULLs in strict mode too",
-        "schema/value_changes.py",
+        "schema/evolution/value_changes.py",
         "gives_values = new.auto_increment or is_timestamp or not modes.strict",
         "gives_values = is_timestamp or not modes.strict",
         "schema/test_value_changes.py::test_k23_auto_increment_numbers_nulls",
@@ -318,7 +318,7 @@ _K24: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K24",
         "the cursor's journal is as long as its offset",
-        "position/same_log.py",
+        "position/start/same_log.py",
         "    if position.offset > sizes[position.journal]:",
         "    if False:",
         _SAME_LOG + "test_k24_a_cursor_of_an_earlier_version_is_checked_by_length_and_creation_time",
@@ -326,7 +326,7 @@ _K24: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K24",
         "the event that ends there is the one that ended there",
-        "position/same_log.py",
+        "position/start/same_log.py",
         "    if found != event:",
         "    if found is None:",
         _SAME_LOG + "test_k24_f5_a_log_that_is_another_one_by_now_is_refused_and_the_same_one_is_not",
@@ -334,7 +334,7 @@ _K24: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K24",
         "a cursor remembers the last event before it",
-        "pipeline/place.py",
+        "pipeline/capture/progress.py",
         "self.position = replace(self.position, last_event=self._last_event[1])",
         "pass",
         _SAME_LOG + "test_k24_pieces_of_an_open_transaction_move_neither_the_place_nor_its_event",
@@ -342,7 +342,7 @@ _K24: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K24",
         "a MariaDB server holds the very transaction, not one of its number",
-        "source/server_positions.py",
+        "source/live/log_positions.py",
         "state.last.get(key, 0) < number <= reached",
         "number <= 0 <= reached",
         _SAME_LOG + "test_k24_a_mariadb_server_must_hold_the_very_transaction_and_not_one_of_its_number",
@@ -356,7 +356,7 @@ _K25: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K25",
         "an event of many packets is bounded as a whole",
-        "binlog/packets_kernel.py",
+        "binlog/framing/packets_kernel.py",
         "if state[TOTAL] + length > state[LIMIT]:",
         "if length > state[LIMIT]:",
         _SIZES + "test_k25_f18_an_event_of_many_packets_stops_where_they_exceed_the_limit",
@@ -364,7 +364,7 @@ _K25: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K25",
         "a row of many packets is bounded as a whole",
-        "binlog/result_set.py",
+        "binlog/rows/result_set.py",
         "if total_bytes > self._packet_bytes_max:",
         "if length > self._packet_bytes_max:",
         "table_reader/test_kernels.py::test_k25_f18_a_row_larger_than_the_limit_stops_at_its_header",
@@ -372,7 +372,7 @@ _K25: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K25",
         "what a compressed event claims to unpack to is bounded",
-        "binlog/compressed.py",
+        "binlog/framing/compressed.py",
         "    if len(large):",
         "    if False:",
         _SIZES + "test_k25_f18_a_compressed_event_may_not_claim_to_unpack_to_more_than_the_limit",
@@ -380,23 +380,23 @@ _K25: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K25",
         "a table map has no more labels than a table can have",
-        "binlog/table_map_metadata.py",
+        "binlog/tables/table_map_metadata.py",
         "if len(columns) == count or labels > _LABELS_MAX:",
         "if False:",
         _SIZES + "test_k25_a_table_map_with_counts_that_no_table_has_is_refused",
     ),
     Mutation(
-        "K25", "facts of a table that did not change are referred to", "sink/table_facts.py",
+        "K25", "facts of a table that did not change are referred to", "lake/table_facts.py",
         '    return before.facts if all(getattr(table, name) == getattr(before, name) for name in _FIELDS) else ""\n', '    return ""\n',
         "sink/test_table_facts.py::test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_is_written_alone",
     ),
     Mutation(
-        "K25", "facts that a kept cut refers to stay", "sink/table_facts.py",
+        "K25", "facts that a kept cut refers to stay", "lake/table_facts.py",
         " and name not in needed:\n", ":\n",
         "sink/test_table_facts.py::test_k25_facts_that_no_cut_refers_to_are_pruned",
     ),
     Mutation(
-        "K25", "a run's lists of decisions have an end", "pipeline/summary.py",
+        "K25", "a run's lists of decisions have an end", "pipeline/capture/summary.py",
         "entries[: ENTRIES_KEPT_MAX - len(kept)]", "entries",
         "sink/test_table_facts.py::test_k25_a_run_keeps_its_latest_cut_alone",
     ),
@@ -408,7 +408,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "a secret of the settings is no argument of the JVM",
-        "sink/spark.py",
+        "sink/spark/session.py",
         "for name, value in settings.items() if not is_secret(name, value)}",
         "for name, value in settings.items()}",
         _JVM + "test_k26_secrets_are_no_arguments_and_are_given_to_spark",
@@ -416,7 +416,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "a secret that only arguments can carry is refused",
-        "spark_config.py",
+        "config/spark_config.py",
         "if _OF_START.fullmatch(name) and is_secret(name, text):",
         "if False:",
         _JVM + "test_k26_a_secret_that_only_arguments_can_carry_is_refused",
@@ -424,7 +424,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "clear text is sent over checked TLS alone",
-        "source/login.py",
+        "source/live/login.py",
         "(name in _CLEAR_TEXT and _is_verified(connection))",
         "name in _CLEAR_TEXT",
         "source_live/test_login.py::test_k26_clear_text_is_never_sent_to_an_unchecked_server",
@@ -432,7 +432,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "every connection asks what a server may see of the password",
-        "source/server.py",
+        "source/live/connection.py",
         '        "auth_plugin_map": LoginPlugins(),\n',
         "",
         "source_live/test_login.py::test_k26_clear_text_is_never_sent_to_an_unchecked_server",
@@ -440,7 +440,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "no key is taken from another machine without TLS",
-        "source/login.py",
+        "source/live/login.py",
         "takes_key = connection._secure or",
         "takes_key = True or",
         "source_live/test_login.py::test_k26_no_key_is_taken_from_another_machine_without_tls",
@@ -448,7 +448,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "a literal is replaced in what is published of a statement",
-        "schema/published.py",
+        "schema/ddl/published.py",
         'return "?" if is_literal else None',
         "return None",
         "schema/test_published.py::test_k26_no_literal_is_in_what_is_published",
@@ -456,7 +456,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "what cannot be read with certainty is published without its text",
-        "schema/published.py",
+        "schema/ddl/published.py",
         "        if breaks_off:\n            return None\n",
         "",
         "schema/test_published.py::test_k26_broken_and_random_texts_give_nothing_away",
@@ -464,7 +464,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "what a server quotes goes",
-        "foreign_words.py",
+        "text/server_messages.py",
         'return _QUOTED.sub("?", text)',
         "return text",
         "house/test_foreign_words.py::test_k26_a_server_error_tells_no_value",
@@ -488,7 +488,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "a jar that is served has the checksum of the package",
-        "sink/jars.py",
+        "sink/spark/jars.py",
         "if pinned.get(jar.name) != sha256:",
         "if jar.name not in pinned:",
         "sink/test_java_and_jars.py::test_k26_a_jar_that_another_source_serves_is_refused",
@@ -496,7 +496,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "the lake's own folder is closed",
-        "sink/lock.py",
+        "lake/storage/lock.py",
         "make_private(path.parent)",
         "path.parent.mkdir(parents=True, exist_ok=True)",
         "store/test_private_folder.py::test_k26_a_lakes_own_folder_is_closed_at_the_next_run",
@@ -504,7 +504,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "a secret of the settings is no argument of the JVM",
-        "sink/spark.py",
+        "sink/spark/session.py",
         "for name, value in settings.items() if not is_secret(name, value)}",
         "for name, value in settings.items()}",
         _JVM + "test_k26_secrets_are_no_arguments_and_are_given_to_spark",
@@ -512,7 +512,7 @@ _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
         "a secret that only arguments can carry is refused",
-        "spark_config.py",
+        "config/spark_config.py",
         "if _OF_START.fullmatch(name) and is_secret(name, text):",
         "if False:",
         _JVM + "test_k26_a_secret_that_only_arguments_can_carry_is_refused",
@@ -524,7 +524,7 @@ _K27: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K27",
         "a function that is not known to be deterministic is refused",
-        "expressions.py",
+        "config/expressions.py",
         "name not in _FUNCTIONS and name not in _OPERATORS",
         "False",
         "routing/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
@@ -532,7 +532,7 @@ _K27: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K27",
         "a constant is no time of evaluation",
-        "expressions.py",
+        "config/expressions.py",
         "and _TIME_WORD.fullmatch(str(node.this))",
         "and False",
         "routing/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
@@ -540,7 +540,7 @@ _K27: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K27",
         "nor is what a function makes of constants",
-        "expressions.py",
+        "config/expressions.py",
         "and not _may_be_constant(node)",
         "and False",
         "routing/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
@@ -553,7 +553,7 @@ _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
         "rows go with the name unless a setting says otherwise",
-        "schema_policy.py",
+        "config/schema_policy.py",
         '"stop"] = "by_name"',
         '"stop"] = "follow"',
         _RENAMES + "test_f26_k28_the_nightly_rebuild",
@@ -561,7 +561,7 @@ _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
         "a name that could not take over its table's rows is suspended",
-        "pipeline/targets.py",
+        "pipeline/targets/targets.py",
         "            lost.append(there.name)\n",
         "            pass\n",
         _RENAMES + "test_k28_rows_that_were_not_captured_suspend_the_name_until_it_is_loaded",
@@ -569,7 +569,7 @@ _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
         "rows of a suspended target are not those of its table",
-        "pipeline/targets.py",
+        "pipeline/targets/targets.py",
         "elif may_carry and change.known.name not in standing:",
         "elif may_carry:",
         _RENAMES + "test_k28_a_suspended_name_gets_the_rows_of_a_table_that_goes_on",
@@ -577,7 +577,7 @@ _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
         "rows that another rule made are not carried",
-        "pipeline/carrying.py",
+        "pipeline/targets/carrying.py",
         "if _is_same(other.rule, route.rule) and _fits(other.rule, origin)]",
         "]",
         _RENAMES + "test_k28_rows_of_another_rule_or_history_need_a_load",
@@ -585,7 +585,7 @@ _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
         "tables that exchange their names take over what the other one held before",
-        "pipeline/targets.py",
+        "pipeline/targets/targets.py",
         "origin, source, name = before[change.known.name],",
         "origin, source, name = self._targets[change.known.name],",
         _RENAMES + "test_k28_tables_that_exchange_their_names_take_over_what_was_there_before",
@@ -593,7 +593,7 @@ _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
         "a target that cannot be given its rows waits for a load",
-        "sink/delta.py",
+        "sink/delta_sink.py",
         'left = left.model_copy(update={"needs_reload": True})',
         "pass",
         _RENAMES + "test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load",
@@ -601,7 +601,7 @@ _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
         "rows that were read of a renamed table are no other table's",
-        "pipeline/load_side.py",
+        "pipeline/load/side.py",
         'if state.kind == "rebuild" else _leaving_renamed(config)',
         "if state else {}",
         "load/test_parts.py::test_k28_a_table_that_is_renamed_leaves_its_load",

@@ -12,8 +12,8 @@ import signal
 import sys
 from pathlib import Path
 
-from cdc_pipeline.config import load_config
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.pipeline.comparison import lake_rows
@@ -35,8 +35,8 @@ def main(job: str, cursors: str, joint: str = "") -> None:
     report = capture(config, cursors=store, observer=Killer(joint))
     told: dict[str, object] = {"outcome": report.outcome, "spark": "pyspark" in sys.modules, "rows": {}}
     if told["spark"]:
-        from cdc_pipeline.sink.lake import LakePaths
-        from cdc_pipeline.sink.spark import SparkProvider
+        from cdc_pipeline.lake.paths import LakePaths
+        from cdc_pipeline.sink.spark.session import SparkProvider
 
         session = SparkProvider.of(config.sink).session()
         lake, database = LakePaths(config.sink.lake_path, config.name).lake, config.tables.include[0].partition(".")[0]

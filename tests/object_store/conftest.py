@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.lake.paths import LakePaths
 from tests.object_store.store import Store, running_store
 
 

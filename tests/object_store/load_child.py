@@ -11,17 +11,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cdc_pipeline.config import MaintenanceConfig, PipelineConfig
-from cdc_pipeline.pipeline.backfill import backfill
-from cdc_pipeline.pipeline.load import load
-from cdc_pipeline.pipeline.verify import Asked, verify
+from cdc_pipeline.config.pipeline_config import MaintenanceConfig, PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.pipeline.backfill.backfill import backfill
+from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.verify.verify import Asked, verify
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from cdc_pipeline.sink.cuts import find_cut, paths_of
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.maintenance import maintain
-from cdc_pipeline.sink.materialize import materialize
-from cdc_pipeline.sink.spark import SparkProvider
-from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.sink.maintain.maintenance import maintain
+from cdc_pipeline.sink.maintain.materialize import materialize
+from cdc_pipeline.sink.read.cuts import find_cut, paths_of
+from cdc_pipeline.sink.spark.session import SparkProvider
+from cdc_pipeline.sink.spark.sql import table_at
 from tests.pipeline.comparison import lake_rows
 
 COLUMNS = {"a": ["id", "v", "n"], "e": ["id", "v"]}

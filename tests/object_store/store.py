@@ -13,8 +13,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.storage_config import StorageConfig
+from cdc_pipeline.config.pipeline_config import SinkConfig
+from cdc_pipeline.config.storage_config import StorageConfig
 from tests.object_store.server import ACCESS_KEY, SECRET
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from cdc_pipeline.config import ConfigMistakes, SinkConfig, load_config
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, SinkConfig, load_config
+from cdc_pipeline.config.spark_config import is_secret
+from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, parse_uri
 from cdc_pipeline.errors import RuntimeSetupError
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.materialize import provider_for
-from cdc_pipeline.sink.object_path import is_object
-from cdc_pipeline.sink.object_storage import storage_for
-from cdc_pipeline.sink.spark import session_settings
-from cdc_pipeline.sink.storage import opened
-from cdc_pipeline.sink.storage_settings import delta_options, library_settings, spark_storage
-from cdc_pipeline.spark_config import is_secret
-from cdc_pipeline.storage_config import LakeUri, StorageConfig, parse_uri
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.object_storage import storage_for
+from cdc_pipeline.lake.storage.storage import opened
+from cdc_pipeline.lake.storage.storage_settings import delta_options, library_settings, spark_storage
+from cdc_pipeline.sink.maintain.materialize import provider_for
+from cdc_pipeline.sink.spark.session import session_settings
 
 _JOB = """
 source: {{kind: archive, directory: .}}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
 from cdc_pipeline.pipeline.doctor import Diagnosis, examine
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.lock import lock_holder, writer_lock
 from tests.object_store.store import Store
 
 

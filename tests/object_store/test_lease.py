@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
-from cdc_pipeline.sink import lease as leases
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.lock import writer_lock
-from cdc_pipeline.sink.object_path import ObjectPath
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.storage import lease as leases
+from cdc_pipeline.lake.storage.lock import writer_lock
+from cdc_pipeline.lake.storage.object_path import ObjectPath
 from tests.object_store.server import READ_KEY
 from tests.object_store.store import ROOT, Store
 
@@ -27,9 +27,9 @@ DEADLINE_S = 60
 
 _HOLDER = """
 import sys
-from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.lock import writer_lock
+from cdc_pipeline.config.pipeline_config import SinkConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.storage.lock import writer_lock
 config = SinkConfig.model_validate_json(sys.stdin.readline())
 with writer_lock(LakePaths(config.lake_path, "shop").lock):
     print("held", flush=True)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.load_state import load_ids
-from cdc_pipeline.sink.lake import LakePaths, list_numbers
-from cdc_pipeline.sink.manifest import BatchRecord
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.loads import load_ids
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.records import BatchRecord
 from tests.load.writer import Writer
 from tests.object_store.server import ACCESS_KEY, SECRET
 from tests.object_store.store import Store

@@ -11,13 +11,13 @@ import pytest
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import event_ordinals
 from cdc_pipeline.errors import LakeStateError, LockError
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.lake import LakePaths, list_numbers, replace_file
-from cdc_pipeline.sink.object_path import is_object
-from cdc_pipeline.sink.object_storage import ObjectStorage
-from cdc_pipeline.sink.staged_file import verify
-from cdc_pipeline.sink.storage import storage_of
-from cdc_pipeline.sink.xa import XaParking, remove_unreferenced
+from cdc_pipeline.lake.paths import LakePaths, list_numbers, replace_file
+from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
+from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.object_storage import ObjectStorage
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.object_store.store import Store
 from tests.sink.build import cursor_at, decoded, insert, interval_of, plan_of, record_batch
 from tests.sink.test_xa import EFFECT, T, park, rows_of

@@ -11,13 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError, RuntimeSetupError
-from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.sink.cursor_delta import DeltaCursorStore
-from cdc_pipeline.sink.data_file import write_data_files
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.delta_log import commit_file, read_table_log
-from cdc_pipeline.sink.key_look import rows_with_keys
-from cdc_pipeline.sink.lake import (
+from cdc_pipeline.lake.paths import (
     LakePaths,
     list_numbers,
     numbered,
@@ -26,12 +20,18 @@ from cdc_pipeline.sink.lake import (
     remove_tree,
     replace_file,
 )
-from cdc_pipeline.sink.manifest import StagedFile
-from cdc_pipeline.sink.object_path import is_object
-from cdc_pipeline.sink.row_count import row_count
-from cdc_pipeline.sink.staged_file import StagedFileWriter, verify
-from cdc_pipeline.sink.storage import storage_of
-from cdc_pipeline.sink.storage_settings import delta_options
+from cdc_pipeline.lake.records import StagedFile
+from cdc_pipeline.lake.staged_file import StagedFileWriter, verify
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.lake.storage.storage_settings import delta_options
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
+from cdc_pipeline.sink.delta.data_file import write_data_files
+from cdc_pipeline.sink.delta.log import commit_file, read_table_log
+from cdc_pipeline.sink.delta.row_count import row_count
+from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.object_store.server import READ_KEY, SECRET
 from tests.object_store.store import Store
 from tests.sink.writers import texts_that_won
@@ -162,7 +162,7 @@ def test_a_store_that_fails_is_not_taken_for_a_damaged_table(lake: Path, monkeyp
     write_deltalake(str(table), pa.table({"id": [1]}), storage_options=delta_options(lake))
     refused = {**delta_options(lake), "aws_access_key_id": "nobody"}
     with monkeypatch.context() as patched:
-        patched.setattr("cdc_pipeline.sink.delta_log.delta_options", lambda _path: refused)
+        patched.setattr("cdc_pipeline.sink.delta.log.delta_options", lambda _path: refused)
         with pytest.raises(LakeUnreachableError, match="does not answer as it should") as caught:
             read_table_log(table)
     assert caught.value.retryable

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cdc_pipeline.sink.lake import LakePaths, list_numbers
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from tests.object_store.server import ACCESS_KEY, SECRET
 from tests.object_store.store import ROOT, Store
 from tests.pipeline.comparison import server_rows

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from cdc_pipeline.config import Bound, PipelineConfig
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut, CutTable, DdlDecision, Interval, TargetColumn
+from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan, CaptureReport, SilentObserver
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut, CutTable, DdlDecision, Interval, TargetColumn
-from cdc_pipeline.sink.table_facts import put_cut
 
 COLUMNS = (TargetColumn(name="id", delta_type="bigint"), TargetColumn(name="note", delta_type="string"))
 PUBLISHED_AT_US = 1_700_000_060_000_000

@@ -16,7 +16,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_pipeline.config import (
+from cdc_pipeline.config.pipeline_config import (
     BytesBoundConfig,
     GtidBoundConfig,
     PositionConfig,

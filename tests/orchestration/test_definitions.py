@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from cdc_pipeline.config import ConfigMistakes, load_config
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration import CdcTranslator, build_definitions
 from cdc_pipeline.orchestration.definitions import only_source

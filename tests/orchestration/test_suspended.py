@@ -6,12 +6,12 @@ import dagster as dg
 import pytest
 
 from cdc_pipeline.errors import ConfigError, MergeError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.suspensions import is_retryable, note_of, suspension, way_out
 from cdc_pipeline.orchestration import build_definitions, execute_capture
 from cdc_pipeline.orchestration.execute import LoadedSource
-from cdc_pipeline.pipeline.suspension import suspended_error
+from cdc_pipeline.pipeline.capture.suspension import suspended_error
 from cdc_pipeline.position.cursor import Suspension
-from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.sink.suspending import is_retryable, note_of, suspension, way_out
 from tests.orchestration.conftest import Project
 from tests.orchestration.fakes import FakeCapture, cut, write_config
 

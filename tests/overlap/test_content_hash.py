@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog import content_hash
 from cdc_pipeline.binlog.chunk import Role
-from cdc_pipeline.binlog.content_hash import ContentHasher
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.source.archive_files import journal_files, read_journal
+from cdc_pipeline.binlog.transactions import content_hash
+from cdc_pipeline.binlog.transactions.content_hash import ContentHasher
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.source.archive.files import journal_files, read_journal
 from tests.overlap.twin import Twin
 from tests.servers import ReplicaPair, Server
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.overlap import decide_in_overlap
-from cdc_pipeline.schema.changes import Decision
+from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
+from cdc_pipeline.schema.evolution.changes import Decision
 from tests.pipeline.renames_model import Names, names
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import LiveSourceConfig, PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, TransactionsBoundConfig
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.overlap import build_overlap, history_path, read_history
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.plan.server_switch import build_overlap, history_path, read_history
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.overlap_result import OverlapResult
-from cdc_pipeline.source.live import LiveSource
+from cdc_pipeline.source.live.live import LiveSource
 from tests.servers import ReplicaPair, Server
 
 pytestmark = [pytest.mark.mysql]

@@ -9,14 +9,14 @@ import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.config import Bound, PipelineConfig
-from cdc_pipeline.pipeline.limits import Limit, make_limit
-from cdc_pipeline.pipeline.place import Place
-from cdc_pipeline.pipeline.planning import ResolvedRun
-from cdc_pipeline.pipeline.reader import Reader
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.reader import Reader
+from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.plan.limits import Limit, make_limit
+from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.report import CapturePlan
-from cdc_pipeline.pipeline.statements import StatementRules
-from cdc_pipeline.pipeline.tables import TableFilter
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.memory import MemoryEventStore

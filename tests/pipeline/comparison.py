@@ -34,7 +34,7 @@ def lake_rows(spark: Any, lake: Path, database: str, table: str, columns: list[s
     if isinstance(lake, PosixPath):
         rows = newest_rows(lake / database / table, *columns)
         return sorted((tuple(_plain(value, "") for value in row.values()) for row in rows), key=repr)
-    from cdc_pipeline.sink.read import table_frame
+    from cdc_pipeline.sink.read.read import table_frame
 
     frame = table_frame(spark, lake / database / table)
     names = ["`" + column.replace("`", "``") + "`" for column in columns]

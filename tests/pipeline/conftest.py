@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, SparkConfig
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.config.pipeline_config import PipelineConfig, SparkConfig
+from cdc_pipeline.sink.spark.session import SparkProvider
 
 # A merge of a few rows costs half without code generation, re-planning, checksums of Delta's log and the long texts of
 # plans for a page that is not served. The product's own settings are those of tests/sink, tests/cli and the demo.

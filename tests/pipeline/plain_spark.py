@@ -15,14 +15,19 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SinkError
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
+from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink import delta, merge
-from cdc_pipeline.sink.delta_log import (
+from cdc_pipeline.sink import delta_sink
+from cdc_pipeline.sink.apply import merge
+from cdc_pipeline.sink.delta.half_made import clear_half_made
+from cdc_pipeline.sink.delta.log import (
     APP_ID_PROPERTY,
     SOURCE_PROPERTY,
     TABLE_PROPERTY,
@@ -30,14 +35,10 @@ from cdc_pipeline.sink.delta_log import (
     commit_note,
     read_table_log,
 )
-from cdc_pipeline.sink.half_made import clear_half_made
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import BatchRecord, Cut, RecordedTarget
-from cdc_pipeline.sink.mode_columns import cdc_columns
-from cdc_pipeline.sink.rescue import with_rescued_column
-from cdc_pipeline.sink.spark import SparkProvider
-from cdc_pipeline.sink.staged_file import verify
-from cdc_pipeline.sink.transactions import transaction_version
+from cdc_pipeline.sink.delta.transactions import transaction_version
+from cdc_pipeline.sink.modes.mode_columns import cdc_columns
+from cdc_pipeline.sink.modes.rescue import with_rescued_column
+from cdc_pipeline.sink.spark.session import SparkProvider
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 ROWS = "changes.json"
@@ -142,11 +143,11 @@ class PlainShop:
     def stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Take the place of Spark in every sink of this process."""
         monkeypatch.setattr(SparkProvider, "session", lambda _self: object())
-        monkeypatch.setattr(delta, "apply_target", self.apply)
-        monkeypatch.setattr(delta, "is_applied", self.is_applied)
-        monkeypatch.setattr(delta, "register", self.register)
+        monkeypatch.setattr(delta_sink, "apply_target", self.apply)
+        monkeypatch.setattr(delta_sink, "is_applied", self.is_applied)
+        monkeypatch.setattr(delta_sink, "register", self.register)
         for name in ("check_answers", "probe_lake", "probe_delta"):
-            monkeypatch.setattr(delta, name, self.probe)
+            monkeypatch.setattr(delta_sink, name, self.probe)
 
     # -- in the place of Spark ----------------------------------------------------------------------------------------
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdc_pipeline.binlog.query import Query
+from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.pipeline.statements import StatementRules
-from cdc_pipeline.pipeline.tables import TableFilter
-from cdc_pipeline.pipeline.target import Target
-from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.lake.suspensions import suspension
+from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.target import Target
+from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.changes import Decision
-from cdc_pipeline.sink.suspending import suspension
+from cdc_pipeline.schema.evolution.changes import Decision
 from tests.pipeline.test_exact import config
 
 AT = Position("b.000001", 400)

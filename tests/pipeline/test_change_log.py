@@ -12,20 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.binlog import table_map
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.gtid_columns import Gtids
-from cdc_pipeline.binlog.table_map_bare import _columns_and_metadata, parse_bare
+from cdc_pipeline.binlog.events.gtid_columns import Gtids
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.demo import SHOP_DIRECTORY
-from cdc_pipeline.pipeline import change_log
-from cdc_pipeline.pipeline.change_files import ChangeFiles, change_table, file_stem
-from cdc_pipeline.pipeline.change_log import ChangeLog
-from cdc_pipeline.pipeline.inspect import Inspection
-from cdc_pipeline.pipeline.journal_inputs import read_all
-from cdc_pipeline.pipeline.selection import Selection
-from cdc_pipeline.source.archive_files import read_journal
+from cdc_pipeline.pipeline.inspect import change_log
+from cdc_pipeline.pipeline.inspect.change_files import ChangeFiles, change_table, file_stem
+from cdc_pipeline.pipeline.inspect.change_log import ChangeLog
+from cdc_pipeline.pipeline.inspect.inputs import read_all
+from cdc_pipeline.pipeline.inspect.inspect import Inspection
+from cdc_pipeline.pipeline.inspect.selection import Selection
+from cdc_pipeline.pipeline.inspect.table_map_bare import _columns_and_metadata, parse_bare
+from cdc_pipeline.source.archive.files import read_journal
 from tests.binlog_rows.test_jsonl import rows_of
 from tests.servers import Server
 
@@ -117,7 +117,7 @@ def test_file_names_are_safe_for_any_table() -> None:
 
 
 def test_files_are_rolled_by_size_and_hold_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cdc_pipeline.pipeline.change_files.GROUP_BYTES", 100_000)
+    monkeypatch.setattr("cdc_pipeline.pipeline.inspect.change_files.GROUP_BYTES", 100_000)
     found = Inspection(Selection(tables=("shop.orders",)))
     with ChangeFiles(tmp_path, file_bytes_max=20_000) as files:
         found.write(read_all([JOURNALS], found.selection), files)

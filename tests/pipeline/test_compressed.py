@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.test_end_to_end import assert_equal, here, live
 from tests.pipeline.workload import COLUMNS, Workload, create_tables

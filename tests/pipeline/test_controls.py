@@ -8,11 +8,11 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.query import parse_query
+from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.errors import TransactionError
-from cdc_pipeline.pipeline.controls import ControlReader, Stated
-from cdc_pipeline.pipeline.decoding import prepared_groups
-from cdc_pipeline.schema.changes import decide
+from cdc_pipeline.pipeline.decode.decoding import prepared_groups
+from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, Stated
+from cdc_pipeline.schema.evolution.changes import decide
 from cdc_pipeline.store.positions import last_ackable_row
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.grouping.journal_builder import MARIADB, JournalBuilder, mariadb_gtid_body

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import MergeError
-from cdc_pipeline.pipeline.commit import plan_of
-from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, RecordedTarget
+from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, Suspension
-from cdc_pipeline.schema.changes import Decision, decide
-from cdc_pipeline.schema_policy import SchemaChangePolicy
-from cdc_pipeline.sink.delta import _cut_of
-from cdc_pipeline.sink.delta_log import TableLog
-from cdc_pipeline.sink.manifest import BatchKind, BatchRecord, Cut, Interval, RecordedTarget
+from cdc_pipeline.schema.evolution.changes import Decision, decide
+from cdc_pipeline.sink.delta.log import TableLog
+from cdc_pipeline.sink.delta_sink import _cut_of
 
 INTERVAL = Interval(start_journal="b.000001", start_offset=4, end_journal="b.000001", end_offset=100)
 STANDS = Suspension(batch_number=1, error="MergeError", what="it failed", journal="b.000001", offset=4)

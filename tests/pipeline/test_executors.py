@@ -12,23 +12,23 @@ import pyarrow.parquet as pq
 import pytest
 
 import cdc_pipeline
-from cdc_pipeline.binlog.rows import RowsSelection, count_rows
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.binlog.rows.rows import RowsSelection, count_rows
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import UnrepresentableValueError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.commit import cursor_state
-from cdc_pipeline.pipeline.raw_staging import RawStaging, raw_staging, uses_executors
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, Interval, Note
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.capture.commit import cursor_state
+from cdc_pipeline.pipeline.decode.raw_staging import RawStaging, raw_staging, uses_executors
 from cdc_pipeline.pipeline.report import SilentObserver
-from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.executors import lack_of_executors
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import BatchRecord, Interval, Note
-from cdc_pipeline.sink.raw_files import RawRows, raw_events
-from cdc_pipeline.sink.staging import TargetPlan
+from cdc_pipeline.sink.apply.executors import lack_of_executors
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
 from tests.binlog_rows.synthetic import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.conftest import SPARK

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import PositionError, ServerChangedError, TargetSuspendedError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.overlap import history_path
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.plan.server_switch import history_path
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.state import last_cut
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.servers import Flavor, Forwarder, ReplicaPair, Server
 

@@ -11,14 +11,14 @@ import pytest
 from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.config import LiveSourceConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, SinkError, SourceError
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.lake.storage.file_failures import files_failing
+from cdc_pipeline.lake.storage.storage import LocalStorage, refused
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.failures import is_of_the_machine
-from cdc_pipeline.sink.file_failures import files_failing
-from cdc_pipeline.sink.storage import LocalStorage, refused
-from cdc_pipeline.source.server import ServerConnection
+from cdc_pipeline.sink.apply.failures import is_of_the_machine
+from cdc_pipeline.source.live.connection import ServerConnection
 from tests.orchestration.conftest import Project, empty_home, project
 from tests.orchestration.fakes import write_config
 from tests.pipeline.test_unmatched import archive

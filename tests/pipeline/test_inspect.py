@@ -14,12 +14,12 @@ import pytest
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import CdcError, DamagedJournalError
-from cdc_pipeline.pipeline.change_files import ChangeFiles
-from cdc_pipeline.pipeline.change_log import ChangeLog
-from cdc_pipeline.pipeline.inspect import Inspection, changes
-from cdc_pipeline.pipeline.journal_inputs import read_all
-from cdc_pipeline.pipeline.selection import Selection
-from cdc_pipeline.source.archive_files import read_journal
+from cdc_pipeline.pipeline.inspect.change_files import ChangeFiles
+from cdc_pipeline.pipeline.inspect.change_log import ChangeLog
+from cdc_pipeline.pipeline.inspect.inputs import read_all
+from cdc_pipeline.pipeline.inspect.inspect import Inspection, changes
+from cdc_pipeline.pipeline.inspect.selection import Selection
+from cdc_pipeline.source.archive.files import read_journal
 from tools.record_golden import GOLDEN
 
 JOURNALS = SHOP_DIRECTORY / "journals"
@@ -96,7 +96,7 @@ def test_annotations_are_the_statements_that_were_run(name: str, monkeypatch: py
         return [json.loads(line) for line in blocks.splitlines()]
 
     told = lines(annotations=True)
-    monkeypatch.setattr("cdc_pipeline.pipeline.change_lines.REPEATED_BYTES_MAX", 100)
+    monkeypatch.setattr("cdc_pipeline.pipeline.inspect.change_lines.REPEATED_BYTES_MAX", 100)
     assert lines(annotations=True) == told
     words = {"insert": ("INSERT", "REPLACE", "LOAD", "CREATE"), "update": ("UPDATE", "INSERT", "REPLACE")}
     with_one = [line for line in told if "statement" in line]

@@ -1,4 +1,4 @@
-"""Bounds of a run: where each stops, that no transaction is torn, and that bounded runs join (issue: Bounds)."""
+"""Bounds of a run: where each stops, that no transaction is torn, and that bounded runs join."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import SliceKind
-from cdc_pipeline.config import (
+from cdc_pipeline.config.pipeline_config import (
     Bound,
     BytesBoundConfig,
     GtidBoundConfig,
@@ -21,10 +21,10 @@ from cdc_pipeline.config import (
 )
 from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.errors import PositionError
-from cdc_pipeline.pipeline import limits
-from cdc_pipeline.pipeline.limits import executed_before, make_limit
+from cdc_pipeline.pipeline.plan import limits
+from cdc_pipeline.pipeline.plan.limits import executed_before, make_limit
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.archive import ArchiveSource
+from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.pipeline.bounded import FIRST_US, NEVER, SOURCE_UUID, Log, Told, build_log, run_once
 
 KINDS = st.sampled_from(["commit", "commit", "commit", "rollback", "ddl", "mark"])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.report import CaptureReport, SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.comparison import lake_rows, server_rows

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.pipeline.targets.targets import Targets
 from tests.pipeline.test_exact import config, said
 
 FOLLOWING = {"rename_table": "follow"}

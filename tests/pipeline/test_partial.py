@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.pipeline.targets.targets import Targets
 from tests.pipeline.test_exact import config, said
 
 COLUMNS = (Column("a", Kind.INT32, -1, 0, False),)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LockError, StoreError
-from cdc_pipeline.pipeline.parts import build_store, get_size
-from cdc_pipeline.store.file import FileEventStore
+from cdc_pipeline.pipeline.wiring import build_store, get_size
 from cdc_pipeline.store.memory import MemoryEventStore
-from cdc_pipeline.store.mixed import MixedEventStore
+from cdc_pipeline.store.segments.file import FileEventStore
+from cdc_pipeline.store.segments.mixed import MixedEventStore
 from tests.store.contract_suite import Feed
 
 
@@ -77,7 +77,7 @@ def test_k16_two_processes_of_one_pipeline_never_share_a_spill(tmp_path: Path) -
     program = (
         "import sys, tempfile\n"
         "from pathlib import Path\n"
-        "from cdc_pipeline.pipeline.parts import build_store\n"
+        "from cdc_pipeline.pipeline.wiring import build_store\n"
         "from tests.pipeline.test_parts import config\n"
         "folder = Path(sys.argv[1])\n"
         "tempfile.tempdir = str(folder / 'temporary')\n"

@@ -3,9 +3,9 @@
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.pipeline.reconcile import reconcile
+from cdc_pipeline.lake.records import Cut, Interval
+from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.position.cursor import CursorState, TargetState
-from cdc_pipeline.sink.manifest import Cut, Interval
 
 
 def _cursor(batch_number: int, offset: int = 500, server_id: int = 1) -> CursorState:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.pipeline.targets import Targets
-from cdc_pipeline.schema.changes import decide
+from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.schema.evolution.changes import decide
 from tests.pipeline.test_exact import said
 
 

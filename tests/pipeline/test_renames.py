@@ -11,15 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.errors import ContentUnknownError, MergeError, UnsupportedDdlError
-from cdc_pipeline.pipeline.drain import Drain
-from cdc_pipeline.position.cursor import CursorState, TargetState
-from cdc_pipeline.schema.steps import AddColumn, FillColumns
-from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.content import carried_content
-from cdc_pipeline.sink.delta import _cut_of
-from cdc_pipeline.sink.given import given_after
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import (
+from cdc_pipeline.lake.column_defaults import given_after
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import (
     BatchRecord,
     Cut,
     CutTable,
@@ -28,6 +22,12 @@ from cdc_pipeline.sink.manifest import (
     RecordedContent,
     RecordedTarget,
 )
+from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta_sink import _cut_of
+from cdc_pipeline.sink.replace.content import carried_content
 from tests.pipeline.renames_model import Held, Names, names
 
 NAMES = st.sampled_from(["d.a", "d.b", "d.c", "e.a", "d.u1"])

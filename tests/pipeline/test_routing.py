@@ -16,15 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, TargetSuspendedError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.lake.records import RecordedShape, RecordedTarget, TargetColumn
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.delta_log import read_table_log
-from cdc_pipeline.sink.manifest import RecordedShape, RecordedTarget, TargetColumn
-from cdc_pipeline.sink.shape import check_expressions
+from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.modes.shape import check_expressions
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.test_end_to_end import here, live
 from tests.pipeline.xa_session import XaSession

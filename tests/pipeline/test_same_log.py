@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import SourceIdentityError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.cursor_change import apply_set, plan_set
-from cdc_pipeline.pipeline.load import load
-from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
+from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.test_start_runs import OFF, section, write

@@ -1,11 +1,11 @@
-"""Live dump and archived journals give the same rows once artificial events are dropped (issue: Sources)."""
+"""Live dump and archived journals give the same rows once artificial events are dropped."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.archive import ArchiveSource
+from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.pipeline.workload import Workload, create_tables
 from tests.servers import Server
 from tests.source_live.helpers import events_of, live_source, position

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import (
     LakeStateError,
     MergeError,
@@ -20,12 +20,12 @@ from cdc_pipeline.errors import (
     ServerUnreachableError,
     TableIdNotFoundError,
 )
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.planning import plan
-from cdc_pipeline.pipeline.starting import counted
+from cdc_pipeline.lake.dump_errors import DumpErrorFile
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.plan.planning import plan
+from cdc_pipeline.pipeline.plan.starting import counted
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.dump_errors import DumpErrors
-from cdc_pipeline.sink.dump_errors import DumpErrorFile
 from tests.servers import Server
 
 pytestmark = [pytest.mark.mysql, pytest.mark.timeout(180)]
@@ -181,7 +181,7 @@ def test_p5_failed_runs_are_counted_and_a_whole_one_resets_the_count(
 
 
 def _bound_beyond(server: Server) -> Any:
-    from cdc_pipeline.config import PositionConfig
+    from cdc_pipeline.config.pipeline_config import PositionConfig
 
     journal, offset = server.end_position()
     return PositionConfig(journal=journal, offset=offset + 10_000)

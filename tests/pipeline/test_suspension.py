@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, PositionConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import TargetSuspendedError, UnsupportedEventError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.planning import plan
-from cdc_pipeline.pipeline.status import status
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.operate.status import status
+from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import BatchRecord, Cut
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server

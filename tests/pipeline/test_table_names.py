@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.config import TablesConfig
-from cdc_pipeline.pipeline.routes import Routes
-from cdc_pipeline.pipeline.tables import TableFilter
-from cdc_pipeline.pipeline.targets import Targets
+from cdc_pipeline.config.pipeline_config import TablesConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.schema.types import quoted_table
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.table_names import TablePattern, exact_pattern, split_table_name, table_name
+from cdc_pipeline.text.table_names import TablePattern, exact_pattern, split_table_name, table_name
 from tests.pipeline.test_exact import config
 
 NAMES = st.text(st.sampled_from("ab.`*?[] \\$ä"), min_size=1, max_size=6)

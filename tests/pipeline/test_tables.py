@@ -2,8 +2,8 @@
 
 import pytest
 
-from cdc_pipeline.config import TablesConfig
-from cdc_pipeline.pipeline.tables import TableFilter
+from cdc_pipeline.config.pipeline_config import TablesConfig
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, TablesConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, TablesConfig
 from cdc_pipeline.errors import ConfigError, NothingMatchedError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.load import load
-from cdc_pipeline.pipeline.planning import plan
-from cdc_pipeline.pipeline.tables import TableFilter
-from cdc_pipeline.pipeline.unmatched import nothing_matched, unmatched
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.plan.planning import plan
+from cdc_pipeline.pipeline.plan.unmatched import nothing_matched, unmatched
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, TargetState
-from cdc_pipeline.sink.delta_log import SOURCE_PROPERTY
-from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY
 from tests.orchestration.fakes import cursor
 from tests.pipeline.test_end_to_end import live
 from tests.pipeline.test_exact import config

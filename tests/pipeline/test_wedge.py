@@ -27,7 +27,7 @@ from cdc_pipeline.errors import (
     TargetRefusedError,
     TargetSuspendedError,
 )
-from cdc_pipeline.sink.failures import failure_of, is_of_the_machine
+from cdc_pipeline.sink.apply.failures import failure_of, is_of_the_machine
 from tests.pipeline.plain_spark import STEPS, PlainShop, plain_shop
 
 TABLES = ["shop.pair", "shop.plain", "shop.isam", "shop.copied"]

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.cli.output import xa_line
-from cdc_pipeline.config import ArchiveSourceConfig, PipelineConfig
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import StagingError, UnknownXaError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.inspect import inspect
-from cdc_pipeline.pipeline.planning import plan
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.inspect.inspect import inspect
+from cdc_pipeline.pipeline.operate.status import status
+from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.pipeline.report import CaptureReport
-from cdc_pipeline.pipeline.status import status
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.test_end_to_end import here, live

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import TargetSuspendedError
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.pipeline.capture.capture import capture
 from tests.pipeline.test_xa import Way
 from tests.servers import Server
 

@@ -11,9 +11,9 @@ from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.errors import CdcError, UnsupportedEventError
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.position.gtid_sets import encode_mysql_binary, parse_gtid_set
+from cdc_pipeline.position.gtid.sets import encode_mysql_binary, parse_gtid_set
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.position.start import resolve_start
+from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.source.protocol import JournalInfo
 from tests.grouping.journal_builder import MYSQL, JournalBuilder, cut, gtid_body
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.binlog import gtid
 from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.errors import PositionError
-from cdc_pipeline.position.gtid_mysql import MysqlGtidSet
-from cdc_pipeline.position.gtid_sets import (
+from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
+from cdc_pipeline.position.gtid.sets import (
     MariadbGtidSet,
     add_executed,
     encode_mysql_binary,

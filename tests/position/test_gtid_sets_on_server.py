@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from cdc_pipeline.position.gtid_sets import parse_gtid_set
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
 from tests.servers import Server
 
 SOURCES = ["3e11fa47-71ca-11e1-9e33-c80aa9429562", "91ba6d0a-45f6-11ef-8dfe-00155d2a1e10"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.pipeline.commit import cursor_state
+from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.position.cursor import parse_cursor
 from cdc_pipeline.position.position import Position, ServerIdentity
 

@@ -10,15 +10,15 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.grouping import TransactionPass
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import DamagedJournalError, PositionError, ServerUnreachableError, SourceIdentityError
-from cdc_pipeline.pipeline.commit import cursor_state
-from cdc_pipeline.pipeline.place import Place
+from cdc_pipeline.pipeline.capture.commit import cursor_state
+from cdc_pipeline.pipeline.capture.progress import Place
 from cdc_pipeline.position.cursor import CursorState, parse_cursor
 from cdc_pipeline.position.position import Flavor, LoggedEvent, Position, ServerIdentity
-from cdc_pipeline.position.same_log import LOGGED_BYTES_MAX, last_logged_event
-from cdc_pipeline.position.start import resolve_start
-from cdc_pipeline.source import server_positions
+from cdc_pipeline.position.start.same_log import LOGGED_BYTES_MAX, last_logged_event
+from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.source.live import log_positions
 from tests.grouping.journal_builder import MARIADB, MYSQL, JournalBuilder
 from tests.position.log import UUID, ListSource
 
@@ -274,10 +274,10 @@ def test_k24_a_mariadb_server_must_hold_the_very_transaction_and_not_one_of_its_
     server: Any = StateOnly(state, began_after)
     position = Position("binlog.000007", 500, gtid_set="0-1-100")
     if not got:
-        server_positions.validate_gtid_set(server, position)
+        log_positions.validate_gtid_set(server, position)
         return
     with pytest.raises(SourceIdentityError, match=got) as caught:
-        server_positions.validate_gtid_set(server, position)
+        log_positions.validate_gtid_set(server, position)
     assert ("0-1-100" in str(caught.value.expected)) == (got == "went on without it")
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.search import ALL_ASKED_MAX, places_to_scan, search_by_time
+from cdc_pipeline.position.start.search import ALL_ASKED_MAX, places_to_scan, search_by_time
 from tests.grouping.journal_builder import MARIADB, JournalBuilder, cut, mariadb_gtid_body
 from tests.position.log import ListSource, timed_journal
 

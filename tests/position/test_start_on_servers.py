@@ -13,18 +13,18 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.grouping import TransactionPass
-from cdc_pipeline.config import LiveSourceConfig, TimeConfig
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, TimeConfig
 from cdc_pipeline.errors import ServerSettingError, ServerUnreachableError, SourceError
-from cdc_pipeline.pipeline.commit import cursor_state
+from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.position.cursor import CursorState
-from cdc_pipeline.position.gtid_sets import add_executed
+from cdc_pipeline.position.gtid.sets import add_executed
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.search import search_by_time
-from cdc_pipeline.position.start import StartDecision, resolve_start
-from cdc_pipeline.source.archive import ArchiveSource
-from cdc_pipeline.source.live import LiveSource
-from cdc_pipeline.source.standby import addresses, choose_server
+from cdc_pipeline.position.start.search import search_by_time
+from cdc_pipeline.position.start.start import StartDecision, resolve_start
+from cdc_pipeline.source.archive.archive import ArchiveSource
+from cdc_pipeline.source.live.live import LiveSource
+from cdc_pipeline.source.live.standby import addresses, choose_server
 from tests.servers import Flavor, Server
 from tests.source_live.helpers import Event, archived_events, events_of, live_config, live_source, place
 
@@ -72,7 +72,7 @@ class Consumer:
 
 
 def executed(chunk: Chunk) -> dict[str, np.ndarray]:
-    from cdc_pipeline.binlog import gtid
+    from cdc_pipeline.binlog.events import gtid
 
     return gtid.executed(chunk, 0, len(chunk.events))
 
@@ -94,7 +94,9 @@ def set_mode(server: Server, to: str) -> None:
 
 @pytest.mark.mysql
 def test_p3_gtids_are_switched_on_and_off_and_on_and_nothing_is_lost_or_doubled(start_server: StartServer) -> None:
-    """Pitfall 4, and what a dump by GTID set would pass over: transactions without a GTID between those with one."""
+    """The set stays whole, and no transaction without a GTID is passed over between those with
+    one.
+    """
     server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="ON")
     insert(server)
     consumer = Consumer(live_source(server))

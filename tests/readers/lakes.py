@@ -13,8 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.conftest import SPARK
 from tests.pipeline.test_end_to_end import here, live

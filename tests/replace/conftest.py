@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cdc_pipeline.config import SinkConfig, SparkConfig
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.pipeline.conftest import SPARK, spark
 
 __all__ = ["spark"]

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.sink.content import Replacement, content_of, replacement
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import BatchRecord, Cut
-from cdc_pipeline.sink.sql import table_at
-from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.replace.content import Replacement, content_of, replacement
+from cdc_pipeline.sink.spark.sql import table_at
+from cdc_pipeline.sink.staging.staging import StagedBatch
 from tests.sink.build import Change, cursor_at, decoded, interval_of, plan_of, seq_of
 
 LOAD_PLACE = 500  # of the rows that a load reads

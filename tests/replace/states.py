@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from cdc_pipeline.pipeline import load_state
-from cdc_pipeline.pipeline.load_observer import SilentLoadObserver
-from cdc_pipeline.sink import delta
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.storage import LocalStorage
+from cdc_pipeline.lake import loads
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.storage.storage import LocalStorage
+from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.sink import delta_sink
 
 _WAIT_S = 300
 
@@ -68,7 +68,7 @@ class States(SilentLoadObserver):
     @contextmanager
     def kept(self) -> Iterator[None]:
         """While the load is played."""
-        apply_target, share, remove_tree = delta.apply_target, LocalStorage.share, load_state.remove_tree
+        apply_target, share, remove_tree = delta_sink.apply_target, LocalStorage.share, loads.remove_tree
 
         def in_turn(*args: Any, **named: Any) -> Any:
             assert self._turn.acquire(timeout=_WAIT_S)
@@ -93,12 +93,12 @@ class States(SilentLoadObserver):
             return found
 
         with ExitStack() as stack:
-            stack.enter_context(patch.object(delta, "apply_target", in_turn))
+            stack.enter_context(patch.object(delta_sink, "apply_target", in_turn))
             stack.enter_context(patch.object(LocalStorage, "share", shared))
-            stack.enter_context(patch.object(load_state, "remove_tree", removed))
+            stack.enter_context(patch.object(loads, "remove_tree", removed))
             yield
 
 
 def left_of_loads(paths: LakePaths) -> list[str]:
     """What lies in the folder of a source's loads."""
-    return sorted(at.name for at in (paths.state / load_state.LOADS_FOLDER).iterdir())
+    return sorted(at.name for at in (paths.state / loads.LOADS_FOLDER).iterdir())

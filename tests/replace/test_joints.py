@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.load import load
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from cdc_pipeline.sink.lake import LakePaths, list_numbers
-from cdc_pipeline.sink.state import last_cut
 from tests.pipeline.comparison import lake_rows, server_rows
 from tests.pipeline.conftest import SPARK
 from tests.pipeline.test_end_to_end import here, live

@@ -9,12 +9,12 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.errors import LockError
-from cdc_pipeline.sink.cuts import check_readable
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.delta_log import read_table_log
-from cdc_pipeline.sink.read import read
-from cdc_pipeline.sink.replace import ContentCommit
-from cdc_pipeline.sink.suspending import LOAD_FAILED_NOTE
+from cdc_pipeline.lake.suspensions import LOAD_FAILED_NOTE
+from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read.cuts import check_readable
+from cdc_pipeline.sink.read.read import read
+from cdc_pipeline.sink.replace.replace import ContentCommit
 from tests.replace.lake import Lakes, apply, differences, plan, recorded_swap, side_plan
 from tests.sink.build import column, delete, insert, table_schema, update
 

@@ -12,12 +12,13 @@ import pytest
 
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.lake.records import RecordedSource
 from cdc_pipeline.position.cursor import Suspension
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.sink.content import GAP_NOTE, LOADED_NOTE
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import RecordedSource
-from cdc_pipeline.sink.staging import StagedBatch, TargetPlan
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.replace.content import GAP_NOTE, LOADED_NOTE
+from cdc_pipeline.sink.staging.staging import StagedBatch
 from tests.replace.lake import LOAD_PLACE, Lakes, finish, plan, recorded_swap, side_plan
 from tests.sink.build import Change, column, cursor_at, decoded, delete, insert, seq_of, table_schema, update
 

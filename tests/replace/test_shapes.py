@@ -11,9 +11,9 @@ import pytest
 
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.schema.steps import RenameColumn
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, RecordedShape
+from cdc_pipeline.lake.records import Cut, RecordedShape
+from cdc_pipeline.schema.evolution.steps import RenameColumn
+from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.replace.lake import Lakes, differences, finish, plan, recorded_swap, side_plan
 from tests.sink.build import column, decoded, delete, insert, table_schema
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.quarantine import read_entries
+from cdc_pipeline.config.pipeline_config import SinkConfig
+from cdc_pipeline.lake.quarantine import read_entries
+from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.orchestration.conftest import Project, empty_home, project
 from tests.orchestration.fakes import write_config
 from tests.rescue.test_quarantine import _bad, _put

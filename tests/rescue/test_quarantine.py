@@ -12,19 +12,19 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.decoded import InvalidValue
-from cdc_pipeline.binlog.rows import RowsSelection
+from cdc_pipeline.binlog.rows.rows import RowsSelection
 from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config import SinkConfig
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import DamagedJournalError, LakeStateError
-from cdc_pipeline.pipeline import decoding
-from cdc_pipeline.pipeline.decoding import RunDecoder
-from cdc_pipeline.pipeline.quarantine import BadRows, bad_rows
-from cdc_pipeline.pipeline.rescue import RowPolicy, TablePolicy
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, QuarantineMark
-from cdc_pipeline.sink.quarantine import Entry, read_entries
-from cdc_pipeline.sink.staging import StagedBatch
+from cdc_pipeline.lake.quarantine import Entry, read_entries
+from cdc_pipeline.lake.records import Cut, QuarantineMark
+from cdc_pipeline.pipeline.decode import decoding
+from cdc_pipeline.pipeline.decode.decoding import RunDecoder
+from cdc_pipeline.pipeline.targets.quarantine import BadRows, bad_rows
+from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, TablePolicy
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.staging.staging import StagedBatch
 from tests.sink.build import column, cursor_at, decoded, insert, interval_of, table_schema, update
 
 SCHEMA = table_schema("shop.t", [column("d", Kind.DATE), column("n", Kind.TEXT, charset="ascii")], "d")
@@ -123,9 +123,9 @@ def test_k2_killed_at_any_joint_rows_are_there_once(tmp_path: Path, joint: str) 
                 os._exit(9)
 
         if joint == "after_copy":
-            from cdc_pipeline.sink import delta
+            from cdc_pipeline.sink import delta_sink
 
-            delta.put_cut = lambda *_: os._exit(9)  # type: ignore[assignment]
+            delta_sink.put_cut = lambda *_: os._exit(9)  # type: ignore[assignment]
         _put(_sink(lake, on_joint=told), 1, _bad())
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue, joined
-from cdc_pipeline.binlog.partial_rows import NO_DOCUMENT
+from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config import PipelineConfig, SinkConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig, SinkConfig
 from cdc_pipeline.errors import IncompleteRowsError
-from cdc_pipeline.pipeline.rescue import RowPolicy, RowPolicyTable, judged, without_hidden
-from cdc_pipeline.pipeline.routes import Routes
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.rescue import NULLED, counted, rescued_names, with_rescued
-from cdc_pipeline.sink.xa_rows import Spool
+from cdc_pipeline.lake.prepared_rows import Spool
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, RowPolicyTable, judged, without_hidden
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.rescue import NULLED, counted, rescued_names, with_rescued
 from tests.sink.build import (
     Change,
     column,

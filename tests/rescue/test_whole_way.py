@@ -7,12 +7,12 @@ from unittest.mock import ANY
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.status import status
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.delta_log import read_table_log
-from cdc_pipeline.sink.lake import LakePaths
+from cdc_pipeline.sink.delta.log import read_table_log
 from tests.pipeline.conftest import SPARK
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.routes import Routes
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.targets.routes import Routes
 from tests.sink.build import column, table_schema
 
 SALT = "a salt that is long enough"

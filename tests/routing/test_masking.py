@@ -12,10 +12,10 @@ import pytest
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
+from cdc_pipeline.config.target_config import Mask
 from cdc_pipeline.errors import ConfigError, StagingError
-from cdc_pipeline.pipeline.masking import HIDDEN, Masks, fingerprint
+from cdc_pipeline.pipeline.targets.masks import HIDDEN, Masks, fingerprint
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.target_config import Mask
 from tests.routing.build import HASH, PERSON, SALT, routes_of
 from tests.sink.build import decoded, delete, insert, update
 

@@ -9,13 +9,19 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaError
-from cdc_pipeline.pipeline.route_checks import check_columns, check_places, check_recorded, check_routes, join_shard
-from cdc_pipeline.pipeline.routes import Routes
-from cdc_pipeline.pipeline.shaping import recorded_shape, shape_table
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut, CutTable, RecordedSource
+from cdc_pipeline.pipeline.targets.route_checks import (
+    check_columns,
+    check_places,
+    check_recorded,
+    check_routes,
+    join_shard,
+)
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut, CutTable, RecordedSource
+from cdc_pipeline.schema.types import TargetColumn, target_columns
 from tests.routing.build import HASH, PERSON, SALT, config_of, routes_of
 from tests.sink.build import cursor_at, interval_of
 
@@ -133,7 +139,7 @@ def test_rules_against_the_catalog() -> None:
         {"tables": ["shop.*"], "name": "crm.{table}", "masks": {"mail": "drop"}},
     )
     with pytest.raises(ConfigError) as found:
-        check_columns(config, {"shop.person": (COLUMNS, key_of(PERSON))})
+        check_columns(config, {"shop.person": (COLUMNS, PERSON.key_names)})
     assert "targets.0.masks.id" in str(found.value)
     assert "targets.0.masks.mail: no table of the rule has a column mail" in str(found.value)
     assert "targets.1.masks.mail" not in str(found.value), "a pattern may match tables without the column"

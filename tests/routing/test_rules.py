@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdc_pipeline.config import ConfigMistakes, load_config
-from cdc_pipeline.expressions import read_expression
-from cdc_pipeline.target_config import TargetRule
+from cdc_pipeline.config.expressions import read_expression
+from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
+from cdc_pipeline.config.target_config import TargetRule
 
 SALT = "0123456789abcdef-secret"
 

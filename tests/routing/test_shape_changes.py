@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import SchemaError
-from cdc_pipeline.pipeline.shape_changes import shaped_change, unshaped
-from cdc_pipeline.pipeline.shaping import recorded_shape, shape_table
-from cdc_pipeline.schema.changes import KnownTable, TableChange, decide
-from cdc_pipeline.schema.scene import ALL_FEATURES
-from cdc_pipeline.schema.steps import AddColumn, DropColumn, FillColumns, RenameColumn, WidenColumn
+from cdc_pipeline.lake.records import RecordedSource
+from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
+from cdc_pipeline.pipeline.targets.shape_changes import shaped_change, unshaped
+from cdc_pipeline.schema.evolution.changes import KnownTable, TableChange, decide
+from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES
+from cdc_pipeline.schema.evolution.steps import AddColumn, DropColumn, FillColumns, RenameColumn, WidenColumn
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.schema_policy import SchemaChangePolicy
-from cdc_pipeline.sink.manifest import RecordedSource
 from tests.routing.build import HASH, PERSON, routes_of
 
 COLUMNS = target_columns(PERSON)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from cdc_pipeline.errors import ConfigError, IncompleteRowsError
-from cdc_pipeline.pipeline.masking import Masks
-from cdc_pipeline.pipeline.shaping import (
+from cdc_pipeline.pipeline.targets.masks import Masks
+from cdc_pipeline.pipeline.targets.shape import (
     ShapedTable,
     check_rows,
     column_of,
@@ -20,8 +20,8 @@ from cdc_pipeline.pipeline.shaping import (
     shape_rows,
     shape_table,
 )
-from cdc_pipeline.schema.types import delta_type, key_of, target_columns
-from cdc_pipeline.sink.expand import expand
+from cdc_pipeline.schema.types import delta_type, target_columns
+from cdc_pipeline.sink.modes.expand import expand
 from tests.routing.build import HASH, PERSON, routes_of
 from tests.routing.test_masking import ROWS, digest, person
 from tests.sink.build import decoded, insert, update
@@ -39,7 +39,7 @@ RULE: dict[str, Any] = {
 
 def shaped(rule: dict[str, Any]) -> ShapedTable:
     (route,) = routes_of(rule).of("shop", "person")
-    return shape_table(route, target_columns(PERSON), key_of(PERSON))
+    return shape_table(route, target_columns(PERSON), PERSON.key_names)
 
 
 def test_columns_and_key_of_a_target() -> None:
@@ -170,7 +170,7 @@ def test_an_override_is_lossless_or_refused(before: str, after: str) -> None:
     if not is_lossless(before, after):
         return
     from cdc_pipeline.binlog.arrow_types import arrow_type
-    from cdc_pipeline.pipeline.shaping import _retyped
+    from cdc_pipeline.pipeline.targets.shape import _retyped
 
     source, target = column_of("c", before), column_of("c", after)
     values = pa.array([*EDGES[before], None], arrow_type(source))

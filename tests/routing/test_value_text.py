@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cdc_pipeline.binlog.hmac_kernel import hmac_hex, hmac_states
+from cdc_pipeline.binlog.native.hmac_kernel import hmac_hex, hmac_states
 from cdc_pipeline.binlog.value_text import hashed, text_of
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from cdc_pipeline.binlog import query, table_map
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.events import query
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.schema.ddl_tokens import SqlModes
-from cdc_pipeline.schema.history import Place, SchemaHistory
-from cdc_pipeline.schema.history_ddl import LoggedStatement, apply
+from cdc_pipeline.binlog.tables import table_map
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
+from cdc_pipeline.schema.history.history import Place, SchemaHistory
 from tests.binlog_rows.journals import read_chunk
 from tests.servers import Server
 

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.schema.backfill import backfill
-from cdc_pipeline.schema.ddl_alter import alter_actions
-from cdc_pipeline.schema.ddl_columns import DefaultKind
-from cdc_pipeline.schema.ddl_create import create_columns
-from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.ddl.alter import alter_actions
+from cdc_pipeline.schema.ddl.columns import DefaultKind
+from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.backfill import backfill
 from cdc_pipeline.schema.types import delta_type
 
 # actions | what stands behind ALTER TABLE t
@@ -217,7 +217,9 @@ def test_any_text_behind_alter_table_ends_in_actions(text: str) -> None:
 
 
 def test_sqlglot_agrees_on_names_where_it_parses() -> None:
-    """A second source for the names of added columns; it is not the truth (facts.md)."""
+    """A second source for the names of added columns; it is not the truth, for it reads some
+    statements wrongly.
+    """
     compared = 0
     for line in CORPUS:
         kinds, _, text = line.partition("|")

@@ -8,9 +8,9 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import SchemaError, UnsupportedDdlError, UnsupportedEventError
-from cdc_pipeline.schema.changes import Decision, KnownTable, confirm, decide, is_isolated
-from cdc_pipeline.schema.published import published
-from cdc_pipeline.schema.steps import AddColumn, FillColumns
+from cdc_pipeline.schema.ddl.published import published
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, confirm, decide, is_isolated
+from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
 
 KNOWN = KnownTable((TargetColumn(name="a", delta_type="int"), TargetColumn(name="b", delta_type="string")), ("a",))

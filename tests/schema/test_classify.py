@@ -1,4 +1,4 @@
-"""The classifier names kind and tables of every statement that a binlog may hold as text (facts.md, "DDL parsing")."""
+"""The classifier names kind and tables of every statement that a binlog may hold as text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cdc_pipeline.schema.ddl import classify, classify_tokens
-from cdc_pipeline.schema.ddl_tokens import SqlModes, TokenKind, TokenReader, tokenize
+from cdc_pipeline.schema.ddl.ddl import classify, classify_tokens
+from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenKind, TokenReader, tokenize
 
 # kind | tables (in database d unless qualified) | statement
 CORPUS = r"""

@@ -9,8 +9,8 @@ import pytest
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.schema.conversion import CONVERSIONS, Conversion
-from cdc_pipeline.schema.ddl_columns import column_definition
-from cdc_pipeline.schema.ddl_tokens import SqlModes, TokenReader
+from cdc_pipeline.schema.ddl.columns import column_definition
+from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.types import delta_type
 from tests.schema.spark_names import spark_name
 from tests.servers import Server

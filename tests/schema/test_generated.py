@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
 from cdc_pipeline.schema.catalog import catalog
-from cdc_pipeline.schema.changes import Decision, KnownTable, TableState, decide
-from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableState, decide
 from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
-from cdc_pipeline.schema.history import Place, SchemaHistory
-from cdc_pipeline.schema.history_ddl import LoggedStatement, apply
+from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
+from cdc_pipeline.schema.history.history import Place, SchemaHistory
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.schema_policy import SchemaChangePolicy
 from tests.schema.journal import Said, read_journal
 from tests.schema_history.reading import Reading
 from tests.servers import Server

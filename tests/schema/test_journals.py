@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import UnsupportedDdlError, UnsupportedEventError
-from cdc_pipeline.schema.changes import KnownTable, confirm, decide, is_isolated
-from cdc_pipeline.schema.steps import FillColumns
+from cdc_pipeline.schema.evolution.changes import KnownTable, confirm, decide, is_isolated
+from cdc_pipeline.schema.evolution.steps import FillColumns
 from cdc_pipeline.schema.types import delta_type
 from tests.schema.journal import Deleted, Said, read_journal
 from tests.schema.spark_names import spark_name

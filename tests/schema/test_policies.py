@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
-from cdc_pipeline.schema.changes import Decision, KnownTable, RowPlace, TableState, decide
-from cdc_pipeline.schema.ddl_create import create_columns
-from cdc_pipeline.schema.ddl_tokens import SqlModes
-from cdc_pipeline.schema.history_ddl import generated_columns, resolved_column
-from cdc_pipeline.schema.scene import ALL_FEATURES, TableChange
-from cdc_pipeline.schema.shadows import Shadow
-from cdc_pipeline.schema.steps import FillColumns, columns_after
+from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPlace, TableState, decide
+from cdc_pipeline.schema.evolution.shadows import Shadow
+from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, TableChange
+from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
+from cdc_pipeline.schema.history.apply_ddl import generated_columns, resolved_column
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.schema_policy import SchemaChangePolicy
 
 TABLE = (
     "CREATE TABLE t (id INT PRIMARY KEY, a INT, b VARCHAR(10), e ENUM('x','y'), tm TIME, dt DATETIME(3), "

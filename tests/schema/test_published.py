@@ -7,12 +7,12 @@ import random
 import pytest
 
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.schema.changes import decide
-from cdc_pipeline.schema.ddl_alter import alter_actions
-from cdc_pipeline.schema.ddl_tokens import SqlModes
-from cdc_pipeline.schema.published import needed_later, published
-from cdc_pipeline.schema.scene import KnownTable
-from cdc_pipeline.schema.shadows import Shadow
+from cdc_pipeline.schema.ddl.alter import alter_actions
+from cdc_pipeline.schema.ddl.published import needed_later, published
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.changes import decide
+from cdc_pipeline.schema.evolution.shadows import Shadow
+from cdc_pipeline.schema.evolution.statement_context import KnownTable
 from cdc_pipeline.schema.types import TargetColumn
 
 CANARY = "Canary77b1"

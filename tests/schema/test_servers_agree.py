@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.schema.backfill import backfill
-from cdc_pipeline.schema.ddl_alter import ActionKind, alter_actions
-from cdc_pipeline.schema.ddl_create import create_columns
-from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.ddl.alter import ActionKind, alter_actions
+from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.backfill import backfill
 from cdc_pipeline.schema.types import delta_type
 from tests.servers import Server
 
@@ -252,7 +252,9 @@ _INTEGERS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint":
 
 
 def _wanted_type(data_type: str, column_type: str, charset: str | None, precision: int, scale: int) -> str:
-    """Delta type by what information_schema says (types.md), independent of the code under test."""
+    """Delta type by what information_schema says (docs/types.md), independent of the code under
+    test.
+    """
     if data_type in _INTEGERS:
         bits = _INTEGERS[data_type] + ("unsigned" in column_type)
         for limit, name in ((8, "tinyint"), (16, "smallint"), (32, "int"), (64, "bigint")):

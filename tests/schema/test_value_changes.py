@@ -10,11 +10,11 @@ import pymysql
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Column
-from cdc_pipeline.schema.ddl_columns import ColumnDefinition
-from cdc_pipeline.schema.ddl_create import create_columns
-from cdc_pipeline.schema.ddl_tokens import SqlModes
-from cdc_pipeline.schema.history_ddl import resolved_column
-from cdc_pipeline.schema.value_changes import Effect, ValueChange, common_type, is_lossless, value_change
+from cdc_pipeline.schema.ddl.columns import ColumnDefinition
+from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.value_changes import Effect, ValueChange, common_type, is_lossless, value_change
+from cdc_pipeline.schema.history.apply_ddl import resolved_column
 from tests.servers import Server
 
 # old definition | new definition | values, as SQL

@@ -10,18 +10,18 @@ import numpy as np
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.query import parse_query
+from cdc_pipeline.binlog.events.query import parse_query
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.decoding import RunDecoder
-from cdc_pipeline.pipeline.schemas import Schemas
-from cdc_pipeline.pipeline.statements import StatementRules
-from cdc_pipeline.pipeline.tables import TableFilter
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+from cdc_pipeline.pipeline.decode.decoding import RunDecoder
+from cdc_pipeline.pipeline.decode.schemas import Schemas
+from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.schema.changes import KnownTable
-from cdc_pipeline.schema.history import Place, SchemaHistory
-from cdc_pipeline.sink.schema_history import SchemaHistoryFile
-from cdc_pipeline.source.archive_files import read_journal
+from cdc_pipeline.schema.evolution.changes import KnownTable
+from cdc_pipeline.schema.history.history import Place, SchemaHistory
+from cdc_pipeline.source.archive.files import read_journal
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server
 from tests.source_live.helpers import live_source

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.schema.history import DROPPED, Origin, Place, SchemaHistory, Version
-from cdc_pipeline.schema.history_ddl import LoggedStatement, apply
-from cdc_pipeline.sink.schema_history import SchemaHistoryFile
+from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
+from cdc_pipeline.schema.history.history import DROPPED, Origin, Place, SchemaHistory, Version
 from tests.servers import Server
 
 pytestmark = pytest.mark.timeout(60)
@@ -132,7 +132,7 @@ ORDERS = [
 @pytest.mark.torture
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a22_the_order_of_columns_is_the_servers(server: Server, fresh_database: str) -> None:
+def test_the_order_of_columns_is_the_servers(server: Server, fresh_database: str) -> None:
     server.execute(f"USE `{fresh_database}`")
     create = "CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL, b INT, c INT NOT NULL)"
     is_mariadb = server.flavor == "mariadb"

@@ -19,12 +19,12 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.seq import SEQ_TYPE, pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.lake.records import AddedColumn, BatchRecord, Cut, Interval
 from cdc_pipeline.position.cursor import CursorState, TargetState
-from cdc_pipeline.schema.steps import AddColumn, FillColumns, Step, columns_after
-from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import AddedColumn, BatchRecord, Cut, Interval
-from cdc_pipeline.sink.staging import TargetPlan
+from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns, Step, columns_after
+from cdc_pipeline.schema.types import TargetColumn, target_columns
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 Image = dict[str, Any]
 Change = tuple[int, Image | None, Image | None]
@@ -98,7 +98,7 @@ def plan_of(schema: TableSchema, *, app_id: str | None = None, partial: bool = F
         table=schema.full_name,
         app_id=app_id or f"cdc_pipeline/test/{schema.full_name}",
         columns=target_columns(schema),
-        key=key_of(schema),
+        key=schema.key_names,
         partial=partial,
     )
 

@@ -1,4 +1,5 @@
-"""Batches that reach a target without MERGE: appended (K12), or marked and added (K10, K11, pitfall 14)."""
+"""Batches that reach a target without MERGE: appended (K12), or marked and added (K10, K11)
+if they are newer than their rows."""
 
 from __future__ import annotations
 
@@ -15,14 +16,14 @@ import pytest
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.sink import upsert as upserting
-from cdc_pipeline.sink.active_files import active_adds
-from cdc_pipeline.sink.deletion_vectors import bitmap_bytes
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.delta_commit import TableCommit
-from cdc_pipeline.sink.delta_log import read_commit, read_table_log
-from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.sink.sql import table_at, text_literal
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.sink.apply import upsert as upserting
+from cdc_pipeline.sink.delta.active_files import active_adds
+from cdc_pipeline.sink.delta.commit import TableCommit
+from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes
+from cdc_pipeline.sink.delta.log import read_commit, read_table_log
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.spark.sql import table_at, text_literal
 from tests.sink.build import (
     Change,
     applied,

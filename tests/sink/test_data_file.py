@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cdc_pipeline.sink import data_file
-from cdc_pipeline.sink.active_files import active_adds
-from cdc_pipeline.sink.data_file import json_text, plain_type, read_statistics, write_data_files
-from cdc_pipeline.sink.delta_log import read_table_log
-from cdc_pipeline.sink.key_look import rows_with_keys
+from cdc_pipeline.sink.apply.key_lookup import rows_with_keys
+from cdc_pipeline.sink.delta import data_file
+from cdc_pipeline.sink.delta.active_files import active_adds
+from cdc_pipeline.sink.delta.data_file import json_text, plain_type, read_statistics, write_data_files
+from cdc_pipeline.sink.delta.log import read_table_log
 
 MARKS = {"delta.enableDeletionVectors": "true"}
 FEW = {**MARKS, "delta.dataSkippingNumIndexedCols": "1"}

@@ -14,12 +14,12 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import LakeStateError, TargetRefusedError
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.delta_log import read_table_log
-from cdc_pipeline.sink.manifest import AddedColumn
-from cdc_pipeline.sink.merge import transaction_version
-from cdc_pipeline.sink.schema_steps import run_steps
-from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.lake.records import AddedColumn
+from cdc_pipeline.sink.apply.merge import transaction_version
+from cdc_pipeline.sink.apply.schema_steps import run_steps
+from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.spark.sql import table_at
 from tests.sink.build import (
     applied,
     column,
@@ -111,7 +111,7 @@ def test_k2_every_step_again_changes_nothing(open_sink: Callable[..., DeltaSink]
     sink.cleanup(third)
     assert not list(sink.paths.staging_root.iterdir())
 
-    # Pitfall 14: changes that are older than their rows are not applied.
+    # Changes that are older than their rows are not applied.
     applied(
         sink,
         4,

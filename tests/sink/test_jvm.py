@@ -9,11 +9,18 @@ import pytest
 from pydantic import ValidationError
 from pyspark import SparkContext
 
-from cdc_pipeline.config import SparkConfig
+from cdc_pipeline.config.pipeline_config import SparkConfig
+from cdc_pipeline.config.spark_config import is_secret
 from cdc_pipeline.errors import RuntimeSetupError
-from cdc_pipeline.sink import class_archive
-from cdc_pipeline.sink.spark import CODE_CACHE_MB, SparkProvider, arguments, new_session, root_cause, session_settings
-from cdc_pipeline.spark_config import is_secret
+from cdc_pipeline.sink.spark import class_archive
+from cdc_pipeline.sink.spark.session import (
+    CODE_CACHE_MB,
+    SparkProvider,
+    arguments,
+    new_session,
+    root_cause,
+    session_settings,
+)
 from tests.sink.in_a_child import run_in_a_child
 
 SECRETS = {

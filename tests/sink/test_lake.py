@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.lake import (
+from cdc_pipeline.lake.paths import (
     LakePaths,
     folder_name,
     list_numbers,

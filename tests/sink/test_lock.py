@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import LockError, RuntimeSetupError
-from cdc_pipeline.sink.lock import writer_lock
+from cdc_pipeline.lake.storage.lock import writer_lock
 
 _HOLDER = """
 import sys
 from pathlib import Path
-from cdc_pipeline.sink.lock import writer_lock
+from cdc_pipeline.lake.storage.lock import writer_lock
 with writer_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

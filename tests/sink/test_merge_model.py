@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.sink.delta import DeltaSink
+from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.sink.build import Change, applied, column, delete, insert, seq_of, table_schema, update
 from tests.torture_sink.delta_reader import newest_rows
 

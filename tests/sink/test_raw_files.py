@@ -11,14 +11,14 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.decoded import joined
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, MergeError, UnrepresentableValueError
+from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.sink.expand import expand
-from cdc_pipeline.sink.manifest import RecordedTarget
-from cdc_pipeline.sink.raw_decode import staged_of, told_by_executor
-from cdc_pipeline.sink.raw_files import SCHEMA, raw_events, selections
+from cdc_pipeline.sink.apply.raw_decode import staged_of, told_by_executor
+from cdc_pipeline.sink.modes.expand import expand
+from cdc_pipeline.sink.staging.raw_files import SCHEMA, raw_events, selections
 from tests.binlog_rows.synthetic import (
     DELETE,
     UPDATE,
@@ -124,7 +124,7 @@ def test_a_value_that_cannot_be_held_is_told_with_its_place() -> None:
 
 @pytest.mark.parametrize("kind", [UnrepresentableValueError, MergeError])
 def test_an_executors_error_comes_back_as_what_it_is(kind: type[CdcError]) -> None:
-    from cdc_pipeline.sink.raw_decode import _told
+    from cdc_pipeline.sink.apply.raw_decode import _told
 
     there = kind("a value\nin two lines {}", journal="binlog.000001", offset=7, table="a.b", expected="x", got="'}'")
     text = f"PythonException: Traceback\n  RuntimeError: {_told(there)}\n\n  at org.apache.spark"

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 
 from cdc_pipeline.binlog.seq import SEQ_TYPE
-from cdc_pipeline.sink.reduce import life_roots
+from cdc_pipeline.sink.modes.reduce import life_roots
 
 
 def test_k11_a_row_is_followed_through_a_chain_of_keys() -> None:

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.sink.delta_log import read_commit
-from cdc_pipeline.sink.read import table_frame
-from cdc_pipeline.sink.row_count import row_count
-from cdc_pipeline.sink.spark import SparkProvider
-from cdc_pipeline.sink.sql import table_at
+from cdc_pipeline.sink.delta.log import read_commit
+from cdc_pipeline.sink.delta.row_count import row_count
+from cdc_pipeline.sink.read.read import table_frame
+from cdc_pipeline.sink.spark.session import SparkProvider
+from cdc_pipeline.sink.spark.sql import table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -210,8 +210,8 @@ def test_statistics_in_another_order_are_read_as_the_json_that_they_are(table: P
 
 
 def test_k20_a_line_of_a_log_ends_where_json_ends_it(table: Path) -> None:
-    """K20: Delta writes U+2028, U+0085 and others as they are, in names and as the least value of a text: a table whose
-    rows hold one was suspended for a damaged log."""
+    """K20: Delta writes U+2028, U+0085 and others as they are, in names and as the least value of a
+    text: a table whose rows hold one was suspended for a damaged log."""
     ends = "a\u2028b\u2029c\x85d"
     actions: list[dict[str, Any]] = [
         {"commitInfo": {"operation": "WRITE", "userMetadata": json.dumps({"cdc_app_id": ends}, ensure_ascii=False)}},

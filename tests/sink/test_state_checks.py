@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import TargetState
-from cdc_pipeline.sink.delta_log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import Cut, CutTable
-from cdc_pipeline.sink.state import check_targets
-from cdc_pipeline.sink.transactions import STEPS_PER_BATCH, transaction_version
+from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
+from cdc_pipeline.sink.delta.table_checks import check_targets
+from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH, transaction_version
 from tests.sink.build import cursor_at, interval_of
 
 NAME, APP_ID = "shop.orders", "cdc_pipeline/shop/shop.orders/1"

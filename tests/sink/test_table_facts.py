@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.pipeline.summary import ENTRIES_KEPT_MAX, RunSummary
+from cdc_pipeline.lake import state
+from cdc_pipeline.lake.paths import LakePaths, put_if_absent
+from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
+from cdc_pipeline.lake.table_facts import prune_facts, put_cut
+from cdc_pipeline.pipeline.capture.summary import ENTRIES_KEPT_MAX, RunSummary
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink import state
-from cdc_pipeline.sink.lake import LakePaths, put_if_absent
-from cdc_pipeline.sink.manifest import Cut, CutTable, Interval, Note
-from cdc_pipeline.sink.table_facts import prune_facts, put_cut
 
 TABLES, COLUMNS = 500, 30
 

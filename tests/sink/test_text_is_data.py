@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config import SinkConfig, SparkConfig
+from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
+from cdc_pipeline.config.spark_config import SQL_SETTINGS
 from cdc_pipeline.errors import CutNotFoundError
-from cdc_pipeline.schema.spark_text import quoted, text_literal
-from cdc_pipeline.schema.steps import AddColumn, FillColumns
+from cdc_pipeline.lake.records import Cut, CutTable, RecordedShape
+from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.sink import merge_settings
-from cdc_pipeline.sink.cut_sql import view_statements
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.manifest import Cut, CutTable, RecordedShape
-from cdc_pipeline.sink.read import read
-from cdc_pipeline.sink.spark import SparkProvider, new_session, session_settings
-from cdc_pipeline.sink.staging import TargetPlan
-from cdc_pipeline.spark_config import SQL_SETTINGS
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.read.cut_sql import view_statements
+from cdc_pipeline.sink.read.read import read
+from cdc_pipeline.sink.spark import merge_settings
+from cdc_pipeline.sink.spark.session import SparkProvider, new_session, session_settings
+from cdc_pipeline.text.spark_sql import quoted, text_literal
 from tests.sink.build import Change, column, cursor_at, decoded, delete, insert, interval_of, table_schema, update
 from tests.torture_sink.delta_reader import newest_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from cdc_pipeline.sink.lake import put_if_absent
+from cdc_pipeline.lake.paths import put_if_absent
 
 WRITERS = 8
 

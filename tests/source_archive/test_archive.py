@@ -21,7 +21,7 @@ from cdc_pipeline.errors import (
     SourceIdentityError,
     TruncatedJournalError,
 )
-from cdc_pipeline.source.archive import ArchiveSource
+from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.journal_ends.proving import proved
 from tests.servers import Server
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.archive_then_live import ArchiveThenLive
-from cdc_pipeline.source.live import LiveSource
+from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
+from cdc_pipeline.source.live.live import LiveSource
 from tests.servers import Server
 from tests.source_live.helpers import live_config
 

@@ -1,4 +1,6 @@
-"""A log that was reset: journals and GTIDs are numbered anew, and must never read as nothing new (pitfall 1)."""
+"""A log that was reset: journals and GTIDs are numbered anew, and must never read as nothing
+new.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from cdc_pipeline.errors import JournalMissingError, SourceIdentityError
-from cdc_pipeline.pipeline.commit import cursor_state
+from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start import resolve_start
+from cdc_pipeline.position.start.start import resolve_start
 from tests.source_archive_live.conftest import Log
 
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.framing import EventFramer
-from cdc_pipeline.config import LiveSourceConfig
+from cdc_pipeline.binlog.framing.framing import EventFramer
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.live import LiveSource
+from cdc_pipeline.source.live.live import LiveSource
 from tests.servers import Server
 
 FIELDS = ["offset", "next_offset", "table_id", "timestamp_s", "server_id", "event_length", "event_type"]

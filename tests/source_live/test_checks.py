@@ -1,4 +1,4 @@
-"""What `check` and the connection refuse, by name and with the statement that mends it (design.md, "Bad input")."""
+"""What `check` and the connection refuse, by name and with the statement that mends it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import LiveSourceConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import (
     ConfigError,
     MissingGrantError,
@@ -17,7 +17,7 @@ from cdc_pipeline.errors import (
     ServerUnreachableError,
     SourceError,
 )
-from cdc_pipeline.source.live import LiveSource
+from cdc_pipeline.source.live.live import LiveSource
 from tests.servers import Flavor, Server
 from tests.source_live.helpers import live_source
 
@@ -90,7 +90,7 @@ def test_partial_row_images_are_no_obstacle(start_server: Callable[..., Server])
 @pytest.mark.mysql
 @pytest.mark.mariadb
 @pytest.mark.parametrize(("flavor", "level"), [("mysql", "MINIMAL"), ("mariadb", "NO_LOG")])
-def test_a22_less_row_metadata_is_a_warning(request: pytest.FixtureRequest, flavor: Flavor, level: str) -> None:
+def test_less_row_metadata_is_a_warning(request: pytest.FixtureRequest, flavor: Flavor, level: str) -> None:
     server: Server = request.getfixturevalue(f"{flavor}_server")
     source = live_source(server)
     assert source.warnings([]) == ()

@@ -7,11 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog.framing import EventFramer
+from cdc_pipeline.binlog.framing.framing import EventFramer
 from cdc_pipeline.errors import DamagedJournalError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.live import _Stream
-from cdc_pipeline.source.live_handover import DumpRequest, open_dump
+from cdc_pipeline.source.live.handover import DumpRequest, open_dump
+from cdc_pipeline.source.live.live import _Stream
 from tests.servers import Server
 from tests.source_live.helpers import live_source, position
 

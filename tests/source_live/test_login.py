@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cdc_pipeline.config import LiveSourceConfig, TlsConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, TlsConfig
 from cdc_pipeline.errors import CdcError, InsecureLoginError, SourceError
-from cdc_pipeline.source import login
-from cdc_pipeline.source.live_handover import DumpRequest, ReplicaName, open_dump
-from cdc_pipeline.source.row_stream import RowConnection
-from cdc_pipeline.source.server import ServerConnection
-from cdc_pipeline.source.tls import tls_arguments
+from cdc_pipeline.source.live import login
+from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.live.handover import DumpRequest, ReplicaName, open_dump
+from cdc_pipeline.source.live.tls import tls_arguments
+from cdc_pipeline.source.rows.row_stream import RowConnection
 from tests.source_live.login_server import LoginServer, make_certificate
 
 PASSWORD = "Canary-9f2c-password"

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import LiveSourceConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import ServerUnreachableError, SizeLimitError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.time_limit import time_limit
-from cdc_pipeline.source import live
-from cdc_pipeline.source.live import LiveSource
-from cdc_pipeline.source.live_handover import DumpRequest, DumpSocket, ReplicaName, open_dump
-from cdc_pipeline.source.row_stream import RowConnection
-from cdc_pipeline.source.server import ServerConnection
+from cdc_pipeline.sink.spark.time_limit import time_limit
+from cdc_pipeline.source.live import live
+from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
+from cdc_pipeline.source.live.live import LiveSource
+from cdc_pipeline.source.rows.row_stream import RowConnection
 from tests.binlog_framing.journal_builder import HEADER, JournalBuilder
 from tests.binlog_framing.test_packets import packets
 from tests.servers import Server

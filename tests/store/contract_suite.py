@@ -14,7 +14,7 @@ import pytest
 
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import EventType
-from cdc_pipeline.binlog.grouping import TransactionPass
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import (
     AckPositionError,
     EventListTooLargeError,
@@ -401,7 +401,7 @@ class StoreContract:
         assert store.sequences[0] == 2
 
     @pytest.mark.parametrize("wrong", ["timestamp", "journal", "offset", "not got", "acked"])
-    def test_s9_no_match_is_an_error_that_names_the_position_and_changes_nothing(self, wrong: str) -> None:
+    def test_s9_p9_no_match_is_an_error_that_names_the_position_and_changes_nothing(self, wrong: str) -> None:
         store, feed = self.started(16), Feed()
         part = feed.transaction(10)
         store.put([part])

@@ -10,10 +10,10 @@ import pytest
 
 from cdc_pipeline import private_folder
 from cdc_pipeline.errors import StoreError
+from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.private_folder import make_private
-from cdc_pipeline.sink.lock import writer_lock
-from cdc_pipeline.store.segments_folder import SegmentsFolder
+from cdc_pipeline.store.segments.folder import SegmentsFolder
 
 
 def _mode(path: Path) -> int:

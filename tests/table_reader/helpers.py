@@ -12,10 +12,10 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.source.catalog import read_catalog
-from cdc_pipeline.source.key_ranges import ALL_ROWS, KeyRange
-from cdc_pipeline.source.server import ServerConnection
-from cdc_pipeline.source.table_reader import TableReader
+from cdc_pipeline.source.live.catalog import read_catalog
+from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.rows.key_ranges import ALL_ROWS, KeyRange
+from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.servers import Server
 from tests.source_live.helpers import live_config
 

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.kernels import result_rows as kernel
-from cdc_pipeline.binlog.result_columns import ResultPlan, column_definition, result_plan
-from cdc_pipeline.binlog.result_set import KEPT_BYTES, ResultSet
+from cdc_pipeline.binlog.rows.result_columns import ResultPlan, column_definition, result_plan
+from cdc_pipeline.binlog.rows.result_set import KEPT_BYTES, ResultSet
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import BinlogError, CdcError, SizeLimitError, TableChangedError
 

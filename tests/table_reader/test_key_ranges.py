@@ -10,9 +10,9 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import ConfigError, SchemaError
-from cdc_pipeline.source import key_ranges
-from cdc_pipeline.source.key_ranges import ALL_ROWS, KeyRange, plan_ranges, usable_key
-from cdc_pipeline.source.table_reader import TableReader
+from cdc_pipeline.source.rows import key_ranges
+from cdc_pipeline.source.rows.key_ranges import ALL_ROWS, KeyRange, plan_ranges, usable_key
+from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.servers import Server
 from tests.table_reader.helpers import catalog_schema, selected, table_reader
 from tests.torture.evidence import Journal

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog import table_map
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType
+from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.errors import ServerSettingError, TableReadInterruptedError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.source.log_tail import LogTail
-from cdc_pipeline.source.marks import Mark, committed, end_mark, exact_view, wait_committed
+from cdc_pipeline.source.rows.log_tail import LogTail
+from cdc_pipeline.source.rows.marks import Mark, committed, end_mark, exact_view, wait_committed
 from tests.binlog_rows.journals import read_chunk
 from tests.servers import Server
 from tests.table_reader.helpers import catalog_schema, control, selected, table_reader

@@ -26,8 +26,8 @@ from cdc_pipeline.errors import (
     TableChangedError,
     TableReadInterruptedError,
 )
-from cdc_pipeline.source.key_ranges import ALL_ROWS
-from cdc_pipeline.source.table_reader import TableReader
+from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
+from cdc_pipeline.source.rows.table_reader import TableReader
 from tests.servers import Server
 from tests.source_live.helpers import live_config
 from tests.table_reader.helpers import catalog_schema, selected, table_reader

@@ -1,4 +1,6 @@
-"""A row that is selected and the same row of the log are the same Arrow values, for every type of types.md."""
+"""A row that is selected and the same row of the log are the same Arrow values, for every type of
+docs/types.md.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import TableChangedError, UnknownColumnTypeError
-from cdc_pipeline.source.key_ranges import ALL_ROWS
+from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
 from tests.servers import Server
 from tests.table_reader.helpers import catalog_schema, selected, table_reader
 from tests.torture.cases import CASES, FRACTIONS, REALS, TIMES

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.rows import RowsSelection, decode_rows
-from cdc_pipeline.binlog.text_jsonl import text_values
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
 from tests.binlog_rows.journals import read_chunk, select_tables
+from tests.binlog_rows.jsonl_twin import text_values
 from tests.conftest import temporary_database
 from tests.servers import Server
 

@@ -21,10 +21,11 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import SparkConfig
+from cdc_pipeline.config.pipeline_config import SparkConfig
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.sink import power_cut, table_facts
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.lake import table_facts
+from cdc_pipeline.sink.durable import power_cut
+from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.torture_disk import stand_in
 from tests.torture_disk.disk import Disk, Fault
 from tests.torture_disk.power import PowerCut

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from cdc_pipeline.sink.java import cache_folder
+from cdc_pipeline.sink.spark.java import cache_folder
 
 SOURCE: Final = Path(__file__).with_name("shim.c")
 Fault = Literal["none", "full", "broken", "exit", "kill"]

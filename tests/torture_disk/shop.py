@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from cdc_pipeline.binlog.table_schema import Kind
-from cdc_pipeline.config import SinkConfig
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.lake import replace_file
-from cdc_pipeline.sink.manifest import BatchRecord, Cut
-from cdc_pipeline.sink.quarantine import SCHEMA as QUARANTINED
-from cdc_pipeline.sink.quarantine import read_entries
+from cdc_pipeline.config.pipeline_config import SinkConfig
+from cdc_pipeline.lake.paths import replace_file
+from cdc_pipeline.lake.quarantine import SCHEMA as QUARANTINED
+from cdc_pipeline.lake.quarantine import read_entries
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.sink.build import (
     Change,
     column,

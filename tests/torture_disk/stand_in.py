@@ -22,8 +22,11 @@ import pytest
 
 from cdc_pipeline.binlog.seq import SEQ_TYPE
 from cdc_pipeline.errors import MergeError
-from cdc_pipeline.sink import delta
-from cdc_pipeline.sink.delta_log import (
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.sink import delta_sink
+from cdc_pipeline.sink.delta.log import (
     APP_ID_PROPERTY,
     LOG_FOLDER,
     SOURCE_PROPERTY,
@@ -33,13 +36,10 @@ from cdc_pipeline.sink.delta_log import (
     commit_note,
     read_table_log,
 )
-from cdc_pipeline.sink.durability import LAST_CHECKPOINT
-from cdc_pipeline.sink.expand import DELETE, LEAVE, TS_TYPE
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import BatchRecord, RecordedTarget
-from cdc_pipeline.sink.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
-from cdc_pipeline.sink.staged_file import verify
-from cdc_pipeline.sink.transactions import MERGE_STEP, transaction_version
+from cdc_pipeline.sink.delta.transactions import MERGE_STEP, transaction_version
+from cdc_pipeline.sink.durable.durability import LAST_CHECKPOINT
+from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, TS_TYPE
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
 from tests.torture_sink.delta_reader import newest_rows, newest_version
 
 CHECKPOINT_EVERY = 3
@@ -64,7 +64,7 @@ class NoSpark:
 
 def install(patch: pytest.MonkeyPatch) -> None:
     """Let the sink apply batches by `apply_target`."""
-    patch.setattr(delta, "apply_target", apply_target)
+    patch.setattr(delta_sink, "apply_target", apply_target)
 
 
 def apply_target(spark: Any, record: BatchRecord, target: RecordedTarget, *, paths: LakePaths, **rest: Any) -> TableLog:

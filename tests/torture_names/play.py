@@ -21,13 +21,13 @@ import yaml
 from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
-from cdc_pipeline.config import load_config
+from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.orchestration import build_definitions
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.printable import printable
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.table_names import exact_pattern, split_table_name, table_name
+from cdc_pipeline.text.printable import printable
+from cdc_pipeline.text.table_names import exact_pattern, split_table_name, table_name
 from tests.servers import Server
 from tests.torture_names.classes import TEXTS, column, identifier, label
 from tests.torture_sink.delta_reader import newest_rows

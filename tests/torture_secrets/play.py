@@ -172,7 +172,7 @@ class Play:
         self._server.execute(f"ALTER TABLE waiting ADD COLUMN token VARCHAR(80) NOT NULL DEFAULT '{default}'")
 
     def refuse_rows(self) -> None:
-        """Play a run whose batch Spark refuses: a constraint on the Delta table forbids one of its rows."""
+        """Play a run whose batch Spark refuses: a constraint on the table forbids one of its rows."""
         c = self.canaries
         self.constrain("people", "id <> 500")
         self._server.execute(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, SparkConfig
-from cdc_pipeline.sink.spark import SparkProvider
+from cdc_pipeline.config.pipeline_config import PipelineConfig, SparkConfig
+from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.servers import Server
 from tests.torture_sink.spark_settings import SPARK
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cdc_pipeline.config import Bound, PipelineConfig, PositionConfig
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import TargetSuspendedError
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import Bound, PipelineConfig, PositionConfig
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.torture_sink.group import JOINTS, SOURCE, run_once

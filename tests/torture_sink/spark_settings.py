@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cdc_pipeline.sink import spark
+from cdc_pipeline.sink.spark import session
 from tests.pipeline.conftest import SPARK
 
 __all__ = ["LONG_RUN", "SPARK"]
 
-_LOG = (Path(spark.__file__).parent / "log4j2.properties").as_uri()
+_LOG = (Path(session.__file__).parent / "log4j2.properties").as_uri()
 # One collector's thread and a roomy heap: with several in a narrow one, a session of a thousand small merges spends a
 # tenth of its time on collecting. Java's second compiler does not earn back what it costs here either.
 LONG_RUN: dict[str, Any] = {

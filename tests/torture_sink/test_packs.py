@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.sink.read import table_frame
+from cdc_pipeline.sink.read.read import table_frame
 from tests.servers import Server
 from tests.torture_sink.column_types import plain
 from tests.torture_sink.comparing import rows_of

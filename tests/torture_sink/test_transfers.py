@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig, TransactionsBoundConfig
-from cdc_pipeline.pipeline.capture import capture
+from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoundConfig
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.state import read_cut
+from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths, list_numbers
-from cdc_pipeline.sink.state import read_cut
 from tests.servers import Server
 from tests.torture_sink.delta_reader import read_delta
 
@@ -136,7 +136,7 @@ class Watcher(SilentObserver):
 def test_k3_cuts_hold_the_sum(
     server: Server, fresh_database: str, torture_config: Callable[..., PipelineConfig], tmp_path: Path, spark: Any
 ) -> None:
-    """The issue's reader: every look at the newest cut gives the same sum, also while the next one is being merged."""
+    """Every look at the newest cut gives the same sum, also while the next one is being merged."""
     journal, offset = server.end_position()
     server.execute(f"USE `{fresh_database}`")
     for table in TABLES:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cdc_pipeline.sink.lake import LakePaths, list_numbers
-from cdc_pipeline.sink.manifest import Cut
-from cdc_pipeline.sink.state import read_cut
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.state import read_cut
 from tests.torture_sink.alterations import Altered, items_of
 from tests.torture_sink.changes import Change
 from tests.torture_sink.comparing import difference

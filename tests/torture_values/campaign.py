@@ -22,16 +22,16 @@ from typing import Any, Final
 import pymysql
 
 from cdc_pipeline.binlog.table_schema import Column
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import UnsupportedDdlError
-from cdc_pipeline.schema.changes import KnownTable, TableState, decide
-from cdc_pipeline.schema.ddl_create import create_columns
-from cdc_pipeline.schema.ddl_tokens import SqlModes
+from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.changes import KnownTable, TableState, decide
+from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.generated import GeneratedColumn
-from cdc_pipeline.schema.history import Place, SchemaHistory
-from cdc_pipeline.schema.history_ddl import LoggedStatement, apply, resolved_column
-from cdc_pipeline.schema.steps import Step
+from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply, resolved_column
+from cdc_pipeline.schema.history.history import Place, SchemaHistory
 from cdc_pipeline.schema.types import target_columns
-from cdc_pipeline.schema_policy import SchemaChangePolicy
 from tests.servers import Server
 from tests.torture_values.domain import Sample, samples_of
 from tests.torture_values.lake import Stopped, after, alike, captured, shown

@@ -15,7 +15,15 @@ from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, Final
 
 from cdc_pipeline.binlog.table_schema import Column, Kind
-from cdc_pipeline.schema.steps import AddColumn, CheckRows, DropColumn, FillColumns, RenameColumn, Step, WidenColumn
+from cdc_pipeline.schema.evolution.steps import (
+    AddColumn,
+    CheckRows,
+    DropColumn,
+    FillColumns,
+    RenameColumn,
+    Step,
+    WidenColumn,
+)
 from cdc_pipeline.schema.types import delta_type
 
 Value = Any

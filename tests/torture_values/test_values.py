@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from cdc_pipeline.schema.steps import AddColumn, CheckRows, DropColumn, FillColumns, RenameColumn, Step
+from cdc_pipeline.schema.evolution.steps import AddColumn, CheckRows, DropColumn, FillColumns, RenameColumn, Step
 from tests.servers import Server
 from tests.torture_values.campaign import Campaign
 from tests.torture_values.lake import Stopped, after, alike

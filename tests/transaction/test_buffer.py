@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
 from cdc_pipeline.binlog.event_types import EventType as T
-from cdc_pipeline.binlog.grouping import TransactionPass
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import RingSizeError, StoreError, TransactionError, UnsupportedDdlError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.transaction.buffer import TransactionBuffer

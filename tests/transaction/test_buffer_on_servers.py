@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cdc_pipeline.binlog import gtid
 from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
-from cdc_pipeline.config import GtidConfig, PositionConfig
-from cdc_pipeline.position.gtid_sets import parse_gtid_set
-from cdc_pipeline.position.start import resolve_start
-from cdc_pipeline.source.archive import ArchiveSource
+from cdc_pipeline.binlog.events import gtid
+from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server
 from tests.source_live.helpers import live_source

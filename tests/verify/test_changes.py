@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server
 from tests.verify.test_end_to_end import Verified, keys

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from cdc_pipeline.cli.app import cli
 from cdc_pipeline.cli.verify import DIFFERENT
-from cdc_pipeline.config import load_config
-from cdc_pipeline.pipeline import checks
-from cdc_pipeline.pipeline.parts import build_sink
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.state import last_cut
+from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.pipeline.verify import checks
+from cdc_pipeline.pipeline.wiring import build_sink
 from tests.orchestration.conftest import Project, empty_home, project
 from tests.pipeline.conftest import SPARK
 from tests.pipeline.test_end_to_end import here, live

@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.expand import INSERT, TS_TYPE, StagedRows
-from cdc_pipeline.sink.manifest import RecordedTarget
-from cdc_pipeline.sink.verify_checks import duplicate_keys, history_intervals
-from cdc_pipeline.sink.verify_compare import DIFFERENCES, Changed, Found, Wanted, compare, highest_seq, read_found
-from cdc_pipeline.sink.verify_scratch import Scratch
-from cdc_pipeline.sink.verify_sides import Sides
+from cdc_pipeline.sink.modes.expand import INSERT, TS_TYPE, StagedRows
+from cdc_pipeline.sink.verify.checks import duplicate_keys, history_intervals
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, Found, Wanted, compare, highest_seq, read_found
+from cdc_pipeline.sink.verify.scratch import Scratch
+from cdc_pipeline.sink.verify.sides import Sides
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

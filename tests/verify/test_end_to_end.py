@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.verify import Asked, verify
-from cdc_pipeline.pipeline.verify_report import Difference, TableVerified, VerifyReport
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.state import last_cut
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.verify.report import Difference, TableVerified, VerifyReport
+from cdc_pipeline.pipeline.verify.verify import Asked, verify
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.state import last_cut
 from tests.pipeline.comparison import server_rows
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server
@@ -47,7 +47,7 @@ class Verified:
         return cursor
 
     def lake(self, table: str, columns: list[str], where: str = "true") -> list[tuple[Any, ...]]:
-        from cdc_pipeline.sink.read import table_frame
+        from cdc_pipeline.sink.read.read import table_frame
 
         frame = table_frame(self._spark, self.path(table)).where(where).select(*columns)
         return sorted((tuple(row.values()) for row in frame.toArrow().to_pylist()), key=repr)

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from cdc_pipeline.pipeline.backfill import BackfillReport
-from cdc_pipeline.pipeline.backfill_gap import GapReport
-from cdc_pipeline.pipeline.backfill_parallel import ParallelReport
-from cdc_pipeline.pipeline.backfill_rebuild import RebuildReport
-from cdc_pipeline.pipeline.load_report import LoadedTarget, LoadReport
-from cdc_pipeline.pipeline.repair import RepairReport
-from cdc_pipeline.pipeline.verify_report import Difference, ForeignChange, Intervals, TableVerified, VerifyReport
+from cdc_pipeline.pipeline.backfill.backfill import BackfillReport
+from cdc_pipeline.pipeline.backfill.gap import GapReport
+from cdc_pipeline.pipeline.backfill.parallel import ParallelReport
+from cdc_pipeline.pipeline.backfill.rebuild import RebuildReport
+from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
+from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange, Intervals, TableVerified, VerifyReport
+from cdc_pipeline.pipeline.verify.reread import RepairReport
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from cdc_pipeline.config import PipelineConfig
-from cdc_pipeline.pipeline.capture import capture
-from cdc_pipeline.pipeline.verify import Asked, verify
-from cdc_pipeline.pipeline.verify_report import Step
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.verify.report import Step
+from cdc_pipeline.pipeline.verify.verify import Asked, verify
 from tests.pipeline.test_end_to_end import here, live
 from tests.servers import Server
 from tests.verify.test_end_to_end import Verified, keys

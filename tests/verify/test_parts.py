@@ -14,11 +14,13 @@ from cdc_pipeline.binlog.seq import pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.cli.verify import DIFFERENT, UNPROVED, exit_code, lines_of
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.pipeline.checks import checks_of
-from cdc_pipeline.pipeline.verify_keys import KEYS_PER_STATEMENT, conditions, leads_back
-from cdc_pipeline.pipeline.verify_repair import _staged, repairable
-from cdc_pipeline.pipeline.verify_report import Difference, ForeignChange, Status, TableVerified, VerifyReport
-from cdc_pipeline.schema.steps import (
+from cdc_pipeline.lake.column_defaults import given_after
+from cdc_pipeline.lake.records import CutTable, GivenValue, RecordedContent, RecordedTarget
+from cdc_pipeline.pipeline.verify.checks import checks_of
+from cdc_pipeline.pipeline.verify.keys import KEYS_PER_STATEMENT, conditions, leads_back
+from cdc_pipeline.pipeline.verify.repair import _staged, repairable
+from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange, Status, TableVerified, VerifyReport
+from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
     DropColumn,
     FillColumns,
@@ -28,10 +30,8 @@ from cdc_pipeline.schema.steps import (
     WidenColumn,
 )
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.expand import DELETE, INSERT, LEAVE, UPDATE
-from cdc_pipeline.sink.given import given_after
-from cdc_pipeline.sink.manifest import CutTable, GivenValue, RecordedContent, RecordedTarget
-from cdc_pipeline.sink.verify_sides import Sides
+from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE, UPDATE
+from cdc_pipeline.sink.verify.sides import Sides
 
 BASE = pack_seq(3, 7, 4711)
 

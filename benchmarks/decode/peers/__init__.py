@@ -21,7 +21,7 @@ from pathlib import Path
 from benchmarks.decode.peers.build import built, require
 from benchmarks.decode.result import Decoded, NotRunError
 from cdc_pipeline.errors import CdcError
-from cdc_pipeline.sink.java import find_java_home
+from cdc_pipeline.sink.spark.java import find_java_home
 from tests.servers import find_installation
 
 _COUNTED_BYTES = 8 << 20

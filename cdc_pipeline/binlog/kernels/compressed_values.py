@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.inflate import inflate_at, inflate_end, inflate_start
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, njit
 from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
+from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, njit
+from cdc_pipeline.binlog.native.inflate import inflate_at, inflate_end, inflate_start
 
 LENGTH_BYTES: Final = 4  # before each unpacked value, little-endian
 DAMAGED: Final = -1

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, kernel
 from cdc_pipeline.binlog.kernels.numbers import INVALID, POWERS, VALID
 from cdc_pipeline.binlog.kernels.temporal import DAY_US, SECOND_US, days_since_1970, is_date, put_time
+from cdc_pipeline.binlog.native.compiling import Integer, kernel
 
 ZERO_SECONDS: Final = 838 * 3600 + 59 * 60 + 59 + 1  # what a TIME of zero is stored as
 FRACTION_DIGITS_MAX: Final = 6

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
 from cdc_pipeline.binlog.kernels.walk import (
     COLUMN_COUNT,
     DONE,
@@ -23,6 +22,7 @@ from cdc_pipeline.binlog.kernels.walk import (
     byte_at,
     unsigned_at,
 )
+from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 UNKNOWN_OPTIONS: Final = 100  # a status beside those of walk; state[S_COUNT] are the options
 _PARTIAL_JSON: Final = 1

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.event_types import HEADER_BYTES
-from cdc_pipeline.binlog.kernels.compiling import Integer, kernel
 from cdc_pipeline.binlog.kernels.memory import prefetch
+from cdc_pipeline.binlog.native.compiling import Integer, kernel
 from cdc_pipeline.binlog.seq import EVENT_BITS, LOW_OFFSET_BITS, ROW_BITS
 
 EVENT_BYTES_MIN: Final = HEADER_BYTES + 8  # header, and the post-header of a rows event

@@ -24,11 +24,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel
 from cdc_pipeline.binlog.kernels.memory import copy_bytes
 from cdc_pipeline.binlog.kernels.numbers import DIGIT_BYTES, GROUP_DIGITS
 from cdc_pipeline.binlog.kernels.temporal import days_since_1970, fraction_unit_us, is_date
 from cdc_pipeline.binlog.kernels.walk import NO_VALUE, byte_at, unsigned_at
+from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel
 
 # What is done with a column: values of OP.
 FIXED: Final = 0  # WIDTH bytes, of which the first SIZE are kept

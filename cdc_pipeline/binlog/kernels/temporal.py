@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
 from cdc_pipeline.binlog.kernels.numbers import INVALID, POWERS, VALID, put_digits
+from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 DAY_US = np.int64(86_400_000_000)
 SECOND_US = np.int64(1_000_000)

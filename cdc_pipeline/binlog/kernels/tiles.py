@@ -16,12 +16,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel
 from cdc_pipeline.binlog.kernels.memory import copy_bytes, prefetch
 from cdc_pipeline.binlog.kernels.numbers import decimal_words, integer_at
 from cdc_pipeline.binlog.kernels.temporal import NO_TIME, date_days, datetime_us, timestamp_us
-from cdc_pipeline.binlog.kernels.text import ASCII, BYTES, valid_utf8
+from cdc_pipeline.binlog.kernels.text.text import ASCII, BYTES, valid_utf8
 from cdc_pipeline.binlog.kernels.walk import unsigned_at
+from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel
 
 TILE_ROWS: Final = 512
 # With few columns, fewer rows stay in a nearer cache; with many, the shorter runs of each column cost more than that.

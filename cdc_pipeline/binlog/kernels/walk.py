@@ -13,8 +13,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.compiling import Integer, helper, kernel, routine
 from cdc_pipeline.binlog.kernels.memory import prefetch
+from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 DONE: Final = 0
 FULL: Final = 1  # the output is full: call again with the same state

@@ -17,14 +17,14 @@ from typing import Final
 
 from pydantic import BaseModel, SecretStr
 
-from cdc_pipeline.config import PipelineConfig
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, MissingGrantError, ReplicaIdError, ServerSettingError, ServerUnreachableError
-from cdc_pipeline.foreign_words import said_by
 from cdc_pipeline.pipeline.doctor import archive, grants, lake, local, retention, server, state, tables
 from cdc_pipeline.pipeline.doctor.check import Check
 from cdc_pipeline.pipeline.doctor.context import Context, NotThereError
 from cdc_pipeline.pipeline.doctor.diagnosis import AREAS, Area, Diagnosis, Finding, Told, in_order, note, warning
 from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.text.server_messages import said_by
 
 __all__ = ["Diagnosis", "Finding", "examine"]
 

@@ -14,7 +14,7 @@ from cdc_pipeline.position.failback import consumers_of
 
 
 def _journals(context: Context) -> Iterator[Told]:
-    from cdc_pipeline.source.archive_files import journal_files
+    from cdc_pipeline.source.archive.files import journal_files
 
     directory = context.archive_config.directory
     source = context.open_archive()
@@ -38,8 +38,8 @@ def _journals(context: Context) -> Iterator[Told]:
 
 
 def _end(context: Context) -> Iterator[Told]:
-    from cdc_pipeline.source.archive_ends import scan
-    from cdc_pipeline.source.archive_files import journal_files, read_head
+    from cdc_pipeline.source.archive.ends import scan
+    from cdc_pipeline.source.archive.files import journal_files, read_head
 
     context.source  # noqa: B018  (its check has passed)
     last = journal_files(context.archive_config.directory)[-1]

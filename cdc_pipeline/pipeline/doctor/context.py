@@ -7,21 +7,21 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from cdc_pipeline.config import ArchiveSourceConfig, LiveSourceConfig, PipelineConfig
-from cdc_pipeline.pipeline.load_state import LoadFolder, LoadState, is_finished, load_ids
-from cdc_pipeline.pipeline.parts import build_sink, build_source
-from cdc_pipeline.pipeline.reconcile import Reconciled
-from cdc_pipeline.pipeline.tables import TableFilter
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, LiveSourceConfig, PipelineConfig
+from cdc_pipeline.lake.loads import LoadFolder, LoadState, is_finished, load_ids
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.pipeline.plan.reconcile import Reconciled
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.wiring import build_sink, build_source
 from cdc_pipeline.position.cursor import CursorState, CursorStore
-from cdc_pipeline.sink.delta import DeltaSink
-from cdc_pipeline.sink.lake import LakePaths
-from cdc_pipeline.sink.manifest import BatchRecord, Cut
+from cdc_pipeline.sink.delta_sink import DeltaSink
 
 if TYPE_CHECKING:
-    from cdc_pipeline.source.live import LiveSource
+    from cdc_pipeline.source.live.connection import ServerConnection
+    from cdc_pipeline.source.live.live import LiveSource
+    from cdc_pipeline.source.live.table_facts import TableFacts
     from cdc_pipeline.source.protocol import Source
-    from cdc_pipeline.source.server import ServerConnection
-    from cdc_pipeline.source.table_facts import TableFacts
 
 ASSUMED_EVERY_S: Final = 86_400.0
 
@@ -75,8 +75,8 @@ class Context:
 
     def open_server(self, config: PipelineConfig) -> None:
         """Make the server of `config`, which has answered, the one that is examined."""
-        from cdc_pipeline.source.archive_then_live import ArchiveThenLive
-        from cdc_pipeline.source.live import LiveSource
+        from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
+        from cdc_pipeline.source.live.live import LiveSource
 
         source = build_source(config)
         live = source.live if isinstance(source, ArchiveThenLive) else source
@@ -129,7 +129,7 @@ class Context:
     @cached_property
     def tables(self) -> list[TableFacts]:
         """Captured tables, views and sequences that the account can see."""
-        from cdc_pipeline.source.table_facts import read_table_facts
+        from cdc_pipeline.source.live.table_facts import read_table_facts
 
         return read_table_facts(self.server, self.captured)
 

@@ -10,7 +10,7 @@ from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok
 from cdc_pipeline.schema.types import quoted_name, quoted_table
-from cdc_pipeline.table_names import split_table_name
+from cdc_pipeline.text.table_names import split_table_name
 
 _GRANT: Final = re.compile(r"GRANT (?P<privileges>.+?) ON (?P<place>\S+|`.+?`\.\S+) TO ")
 _IN_BRACES: Final = re.compile(r"\([^)]*\)")
@@ -32,7 +32,7 @@ _NEEDED: Final = frozenset(
 
 
 def _privileges(context: Context) -> Iterator[Told]:
-    from cdc_pipeline.source.server_checks import grant_findings
+    from cdc_pipeline.source.live.server_checks import grant_findings
 
     found = grant_findings(context.server, context.live.replica.server_id)
     for one in found:
@@ -42,7 +42,7 @@ def _privileges(context: Context) -> Iterator[Told]:
 
 
 def _select(context: Context) -> Iterator[Told]:
-    from cdc_pipeline.source.server import StatementError
+    from cdc_pipeline.source.live.connection import StatementError
 
     account = context.server.account
     denied: list[tuple[str, int]] = []

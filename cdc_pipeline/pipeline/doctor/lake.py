@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from shlex import quote
 from typing import Final
 
+from cdc_pipeline.lake.storage.lock import lock_holder
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import check_reachable, storage_of
+from cdc_pipeline.lake.storage.storage_settings import spark_storage
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.local import not_complete
-from cdc_pipeline.sink.delta_log import read_table_log
-from cdc_pipeline.sink.lock import lock_holder
-from cdc_pipeline.sink.object_path import is_object
+from cdc_pipeline.sink.delta.log import read_table_log
+from cdc_pipeline.sink.durable.retention import differing_properties
 from cdc_pipeline.sink.probe import SCRATCH_PREFIX, file_system, probe_lake, probe_spark
-from cdc_pipeline.sink.retention import differing_properties
-from cdc_pipeline.sink.storage import check_reachable, storage_of
-from cdc_pipeline.sink.storage_settings import spark_storage
 
 # A batch is staged, then merged: its files stand there twice for a while, beside what the tables replace.
 _BATCHES: Final = 4

@@ -14,10 +14,10 @@ from typing import Final
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
-from cdc_pipeline.pipeline.parts import spill_directory
-from cdc_pipeline.sink.jars import DELTA, JAR_SETS, complete_jars
-from cdc_pipeline.sink.java import find_java_home, java_version
+from cdc_pipeline.pipeline.wiring import spill_directory
 from cdc_pipeline.sink.probe import file_system
+from cdc_pipeline.sink.spark.jars import DELTA, JAR_SETS, complete_jars
+from cdc_pipeline.sink.spark.java import find_java_home, java_version
 
 _PACKAGE: Final = "cdc-pipeline"
 _PYTHON: Final = (3, 11)
@@ -83,7 +83,7 @@ def not_complete(jar_set: str) -> Iterator[Told]:
             f"{title} are not complete in the cache: the first run that writes fetches them",
             expected="all of them, with the checksums that the package knows",
             got="some are absent or damaged",
-            mend=f"python -m cdc_pipeline.sink.jars{with_set}",
+            mend=f"python -m cdc_pipeline.sink.spark.jars{with_set}",
         )
     else:
         yield ok(f"{title}: {len(found)}, checksums right")

@@ -15,14 +15,14 @@ from typing import Final
 
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake import state
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.settings import set_statement
 from cdc_pipeline.position.failback import Consumer, consumers_of
-from cdc_pipeline.sink import state
+from cdc_pipeline.source.live.retention import JournalRetention, journal_retention
 from cdc_pipeline.source.protocol import JournalInfo
-from cdc_pipeline.source.retention import JournalRetention, journal_retention
 
 _DAY_S: Final = 86_400.0
 _WARN_RUNS: Final = 3
@@ -207,7 +207,7 @@ def _gone(context: Context, consumer: Consumer, log: _Log, who: str) -> Told:
 
 def _archive(context: Context) -> Iterator[Told]:
     """Whether the archive beside the server joins its log."""
-    from cdc_pipeline.source.archive_files import journal_files
+    from cdc_pipeline.source.archive.files import journal_files
 
     directory = context.live_config.archive_directory
     if directory is None:

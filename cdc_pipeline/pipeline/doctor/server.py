@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from cdc_pipeline.errors import CdcError, ServerUnreachableError
-from cdc_pipeline.foreign_words import without_quoted
 from cdc_pipeline.pipeline.doctor import settings
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
 from cdc_pipeline.pipeline.doctor.settings import set_statement
-from cdc_pipeline.pipeline.starting import choose
-from cdc_pipeline.source.login import is_this_machine
+from cdc_pipeline.pipeline.plan.starting import choose
+from cdc_pipeline.source.live.login import is_this_machine
+from cdc_pipeline.text.server_messages import without_quoted
 
 # What the tests run on; older ones are read by feature, and nobody has looked whether all of them work.
 TESTED: Final = {"mysql": (8, 4), "mariadb": (10, 11)}
@@ -120,7 +120,7 @@ def _server_id(context: Context) -> Iterator[Told]:
 
 
 def _replica_id(context: Context) -> Iterator[Told]:
-    from cdc_pipeline.source.replica_id import check_replica_id
+    from cdc_pipeline.source.live.replica_id import check_replica_id
 
     live = context.live
     check_replica_id(live.server, live.replica, pipeline_name=context.config.name)
@@ -185,8 +185,8 @@ def _standby(context: Context) -> Iterator[Told]:
     standby = context.live_config.standby
     if standby is None:
         return
-    from cdc_pipeline.source.server import ServerConnection
-    from cdc_pipeline.source.server_checks import setting_findings
+    from cdc_pipeline.source.live.connection import ServerConnection
+    from cdc_pipeline.source.live.server_checks import setting_findings
 
     primary, examined = context.live_config, context.server.config
     if (examined.host, examined.port) == (standby.host, standby.port) != (primary.host, primary.port):

@@ -15,7 +15,7 @@ _WRITE_TIMEOUT_S: Final = 30
 
 
 def _required_settings(context: Context) -> Iterator[Told]:
-    from cdc_pipeline.source.server_checks import setting_findings
+    from cdc_pipeline.source.live.server_checks import setting_findings
 
     found = setting_findings(context.server)
     for one in found:
@@ -25,7 +25,7 @@ def _required_settings(context: Context) -> Iterator[Told]:
 
 
 def _row_metadata(context: Context) -> Iterator[Told]:
-    from cdc_pipeline.source.server_checks import metadata_finding
+    from cdc_pipeline.source.live.server_checks import metadata_finding
 
     found = metadata_finding(context.server)
     if found is None:

@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 from shlex import quote
 from typing import Final
 
-from cdc_pipeline.config import ArchiveSourceConfig
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.pipeline.cursor_view import view_cursor
+from cdc_pipeline.lake.storage.lock import lock_holder
+from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, duration, listed, size
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
-from cdc_pipeline.pipeline.parts import build_dump_errors
-from cdc_pipeline.pipeline.planning import plan
-from cdc_pipeline.pipeline.reconcile import reconcile
+from cdc_pipeline.pipeline.operate.cursor_view import view_cursor
+from cdc_pipeline.pipeline.plan.planning import plan
+from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.report import needed_place, quarantined
+from cdc_pipeline.pipeline.wiring import build_dump_errors
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from cdc_pipeline.sink.lock import lock_holder
-from cdc_pipeline.sink.suspending import way_out
 
 _MISSED_RUNS: Final = 2
 

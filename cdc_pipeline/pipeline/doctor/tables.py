@@ -10,12 +10,12 @@ from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed
 from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warning
-from cdc_pipeline.pipeline.routes import Routes
-from cdc_pipeline.pipeline.unmatched import nothing_matched
+from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
+from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
-from cdc_pipeline.sink.mode_columns import keeps_every_change
-from cdc_pipeline.source.commit_locks import CommitLocks, LocksUnseenError
-from cdc_pipeline.table_names import split_table_name
+from cdc_pipeline.sink.modes.mode_columns import keeps_every_change
+from cdc_pipeline.source.rows.commit_locks import CommitLocks, LocksUnseenError
+from cdc_pipeline.text.table_names import split_table_name
 
 # They keep nothing when a transaction is rolled back, or nothing at all.
 _TRANSACTIONAL: Final = frozenset({"INNODB", "NDBCLUSTER", "ROCKSDB", "TOKUDB"})
@@ -61,7 +61,7 @@ def _not_tables(context: Context) -> Iterator[Told]:
 
 
 def _columns(context: Context) -> Iterator[Told]:
-    from cdc_pipeline.binlog.charsets import known_charsets
+    from cdc_pipeline.binlog.tables.charsets import known_charsets
     from cdc_pipeline.schema.catalog import server_charset
 
     known = {*known_charsets(), "binary"}
@@ -158,7 +158,7 @@ def _exact_views(context: Context) -> Iterator[Told]:
 
 
 def _cascades(context: Context) -> Iterator[Told]:
-    from cdc_pipeline.source.cascades import SWITCH, unlogged_cascades
+    from cdc_pipeline.source.live.cascades import SWITCH, unlogged_cascades
 
     found = unlogged_cascades(context.server, context.base_tables)
     switch = f"SET PERSIST_ONLY {SWITCH} = OFF; and a restart, or: " if SWITCH in context.variables else ""

@@ -1,0 +1,117 @@
+"""The format description event: the first event of every journal, which says how to read the others.
+
+Source: MySQL "Format_description_event": 2 bytes version, 50 bytes server version, 4 bytes creation time, 1 byte header
+length, one post-header length per event type, and, from MySQL 5.6.1 and MariaDB 5.3 on, 1 byte checksum algorithm and 4
+bytes checksum.
+
+Rules:
+- The event's own checksum is there whenever the server knows checksums, whatever the algorithm is.
+- The in-use flag is set after the checksum was computed: it counts as cleared.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from typing import Final
+
+from cdc_pipeline.binlog.chunk import JournalFormat
+from cdc_pipeline.binlog.event_types import FLAG_IN_USE, HEADER_BYTES, EventType
+from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES
+from cdc_pipeline.errors import DamagedJournalError, UnsupportedEventError
+
+_FIXED_BYTES: Final = 2 + 50 + 4 + 1
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_CHECKSUM_NONE: Final = 0
+_CHECKSUM_CRC32: Final = 1
+_TYPES_BEFORE_CHECKSUMS: Final = 27
+
+
+def parse(event: bytes, *, journal: str, offset: int = 4) -> JournalFormat:
+    """Format of a journal from its whole format description event, header and checksum included.
+
+    Raises:
+        DamagedJournalError: too short, or a wrong checksum.
+        UnsupportedEventError: a binlog version or checksum algorithm that is not known.
+    """
+    if len(event) < HEADER_BYTES + _FIXED_BYTES or event[4] != EventType.FORMAT_DESCRIPTION:
+        raise DamagedJournalError(
+            "the format description event is damaged",
+            journal=journal,
+            offset=offset,
+            expected=f"type {EventType.FORMAT_DESCRIPTION.value}, at least {HEADER_BYTES + _FIXED_BYTES} bytes",
+            got=f"type {event[4] if len(event) > 4 else 'none'}, {len(event)} bytes",
+            next_step="fetch the journal again from its server",
+        )
+    timestamp_s, _, server_id, _, _, flags = struct.unpack_from("<IBIIIH", event)
+    version, raw_server, _, header_bytes = struct.unpack_from("<H50sIB", event, HEADER_BYTES)
+    server_version = raw_server.split(b"\0", 1)[0].decode("ascii", "replace")
+    if version != 4 or header_bytes != HEADER_BYTES:
+        raise UnsupportedEventError(
+            "the journal's format is not known",
+            journal=journal,
+            offset=offset,
+            expected=f"binlog version 4 with headers of {HEADER_BYTES} bytes",
+            got=f"version {version} with headers of {header_bytes} bytes, server {server_version!r}",
+            next_step="journals of MySQL 5.0 and newer and of MariaDB can be read",
+        )
+    lengths = event[HEADER_BYTES + _FIXED_BYTES :]
+    checksum_bytes = 0
+    # A damaged version text must not switch the check off: servers without checksums know at most 27 event types.
+    if _knows_checksums(server_version) or len(lengths) > _TYPES_BEFORE_CHECKSUMS:
+        algorithm = _verify(event, flags, journal, offset)
+        checksum_bytes = CHECKSUM_BYTES if algorithm == _CHECKSUM_CRC32 else 0
+        lengths = lengths[: -1 - CHECKSUM_BYTES]
+    return JournalFormat(
+        binlog_version=version,
+        server_version=server_version,
+        is_mariadb="mariadb" in server_version.lower() or len(lengths) >= EventType.MARIADB_GTID,
+        created_s=timestamp_s,
+        server_id=server_id,
+        checksum_bytes=checksum_bytes,
+        post_header_lengths=tuple(lengths),
+        in_use=bool(flags & FLAG_IN_USE),
+    )
+
+
+def _knows_checksums(server_version: str) -> bool:
+    match = _VERSION.search(server_version)
+    if match is None:
+        return True
+    number = tuple(int(part) for part in match.groups())
+    # MariaDB 5.3 to 5.5 know them too, and always have their name in the version.
+    return number >= (5, 6, 1) or ("mariadb" in server_version.lower() and number >= (5, 3, 0))
+
+
+def _verify(event: bytes, flags: int, journal: str, offset: int) -> int:
+    stored = int.from_bytes(event[-CHECKSUM_BYTES:], "little")
+    checked = bytearray(event[:-CHECKSUM_BYTES])
+    struct.pack_into("<H", checked, 17, flags & ~FLAG_IN_USE)
+    computed = zlib.crc32(checked)
+    if stored != computed:
+        raise DamagedJournalError(
+            "the checksum of the format description event is wrong",
+            journal=journal,
+            offset=offset,
+            expected=f"{computed:#010x}",
+            got=f"{stored:#010x}",
+            next_step="fetch the journal again from its server",
+        )
+    algorithm = event[-CHECKSUM_BYTES - 1]
+    if algorithm not in (_CHECKSUM_NONE, _CHECKSUM_CRC32):
+        raise UnsupportedEventError(
+            "the journal's checksum algorithm is not known",
+            journal=journal,
+            offset=offset,
+            expected="0 (none) or 1 (CRC32)",
+            got=algorithm,
+            next_step="SET GLOBAL binlog_checksum = 'CRC32' and start after this journal",
+        )
+    return algorithm
+
+
+def table_id_bytes(journal_format: JournalFormat) -> int:
+    """Bytes of a table id: 6, or 4 in journals of before MySQL 5.1.4."""
+    lengths = journal_format.post_header_lengths
+    return 4 if len(lengths) >= EventType.TABLE_MAP and lengths[EventType.TABLE_MAP - 1] == 6 else 6

@@ -1,0 +1,394 @@
+"""GTID events, the sets at the head of journals, and the transactions that a run of events executed.
+
+Rules:
+- A MySQL key is the source's uuid in lower case, or ``uuid:tag``; a MariaDB key is ``domain-server``.
+- Anonymous transactions have no GTID and are in no set.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.event_types import FLAG_COMMIT_ALTER, FLAG_ROLLBACK_ALTER, EventType, event_name
+from cdc_pipeline.binlog.events import gtid_kernel as kernel
+from cdc_pipeline.binlog.events.gtid_kernel import gtid_commit_us
+from cdc_pipeline.errors import DamagedJournalError
+
+__all__ = [
+    "Gtid",
+    "MariadbGtid",
+    "executed",
+    "gtid_commit_us",
+    "gtid_key",
+    "gtid_texts",
+    "parse",
+    "parse_mariadb",
+    "previous_set",
+]
+
+FLAG_STANDALONE: Final = 0x01
+FLAG_GROUP_COMMIT: Final = 0x02
+FLAG_TRANSACTIONAL: Final = 0x04
+FLAG_DDL: Final = 0x20
+FLAG_PREPARED_XA: Final = 0x40
+FLAG_COMPLETED_XA: Final = 0x80
+FLAG_MULTI_ENGINE: Final = 0x01  # of the extra flags: a byte with the number of engines follows them
+
+NUMBER_MAX: Final = 2**63 - 2
+_TAG: Final = re.compile(r"([a-z_][a-z0-9_]{0,31})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Gtid:
+    """A MySQL GTID event.
+
+    Attributes:
+        source_uuid: in lower case; "" for an anonymous transaction.
+        tag: "" where there is none.
+        number: transaction number; 0 for an anonymous transaction.
+        flags: bit 0 is set where the transaction may hold statements.
+        last_committed, sequence_number: logical timestamps; -1 where absent.
+        immediate_commit_us, original_commit_us: commit time on the server that wrote the journal, and where it was
+            committed first; microseconds since 1970 UTC, -1 where absent.
+        transaction_bytes: length of the whole transaction; -1 where absent.
+        immediate_server_version, original_server_version: such as 90704; -1 where absent.
+    """
+
+    source_uuid: str
+    tag: str
+    number: int
+    flags: int
+    last_committed: int = -1
+    sequence_number: int = -1
+    immediate_commit_us: int = -1
+    original_commit_us: int = -1
+    transaction_bytes: int = -1
+    immediate_server_version: int = -1
+    original_server_version: int = -1
+
+    @property
+    def key(self) -> str:
+        return f"{self.source_uuid}:{self.tag}" if self.tag else self.source_uuid
+
+    def __str__(self) -> str:
+        return f"{self.key}:{self.number}" if self.source_uuid else "ANONYMOUS"
+
+
+@dataclass(frozen=True, slots=True)
+class MariadbGtid:
+    """A MariaDB GTID event.
+
+    Attributes:
+        domain, server_id, number: the three parts of the GTID.
+        flags: FLAG_... bits.
+        commit_id: id of the group commit; -1 where absent.
+        xid: format id, global id and branch of an XA transaction; None for others.
+        extra_flags: 0x1 several engines, 0x2 START ALTER, 0x4 COMMIT ALTER, 0x8 ROLLBACK ALTER; 0 where absent.
+        alter_number: of the transaction that began the ALTER which this one ends; -1 for others.
+    """
+
+    domain: int
+    server_id: int
+    number: int
+    flags: int
+    commit_id: int = -1
+    xid: tuple[int, bytes, bytes] | None = None
+    extra_flags: int = 0
+    alter_number: int = -1
+
+    @property
+    def key(self) -> str:
+        return f"{self.domain}-{self.server_id}"
+
+    def __str__(self) -> str:
+        return f"{self.domain}-{self.server_id}-{self.number}"
+
+
+def parse(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> Gtid:
+    """A MySQL GTID event (types 33, 34, 42) from its bytes between header and checksum.
+
+    Raises:
+        DamagedJournalError: the body ends too early, or holds what no GTID can be.
+    """
+    raw = bytes(body)
+    try:
+        if event_type == EventType.GTID_TAGGED:
+            return _parse_tagged(raw)
+        return _parse_fixed(raw, anonymous=event_type == EventType.ANONYMOUS_GTID)
+    except (struct.error, IndexError, OverflowError, ValueError):
+        raise _too_short(event_type, raw, journal, offset) from None
+
+
+def parse_mariadb(body: bytes | memoryview, server_id: int, *, journal: str, offset: int) -> MariadbGtid:
+    """A MariaDB GTID event from its bytes between header and checksum, and the server id of its header.
+
+    Raises:
+        DamagedJournalError: the body ends too early.
+    """
+    raw = bytes(body)
+    try:
+        number, domain, flags = struct.unpack_from("<QIB", raw)
+        at = 13
+        commit_id = -1
+        if flags & FLAG_GROUP_COMMIT:
+            (commit_id,) = struct.unpack_from("<Q", raw, at)
+            at += 8
+        xid = None
+        if flags & (FLAG_PREPARED_XA | FLAG_COMPLETED_XA):
+            format_id, global_bytes, branch_bytes = struct.unpack_from("<IBB", raw, at)
+            text = raw[at + 6 : at + 6 + global_bytes + branch_bytes]
+            if len(text) < global_bytes + branch_bytes:
+                raise ValueError
+            xid = (format_id, text[:global_bytes], text[global_bytes:])
+            at += 6 + global_bytes + branch_bytes
+        extra_flags, alter_number = raw[at] if at < len(raw) else 0, -1
+        if extra_flags & (FLAG_COMMIT_ALTER | FLAG_ROLLBACK_ALTER):
+            (alter_number,) = struct.unpack_from("<Q", raw, at + 1 + (extra_flags & FLAG_MULTI_ENGINE))
+    except (struct.error, ValueError):
+        raise _too_short(EventType.MARIADB_GTID, raw, journal, offset) from None
+    return MariadbGtid(domain, server_id, number, flags, commit_id, xid, extra_flags, alter_number)
+
+
+def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> str:
+    """Text of the set at the head of a journal: MySQL's PREVIOUS_GTIDS, or MariaDB's GTID_LIST.
+
+    MySQL: ``uuid:1-5:7:tag:1-3,uuid:...`` as the server prints it, without blanks; MariaDB: ``0-1-100,1-2-3``, all
+    servers of all domains.
+
+    Raises:
+        DamagedJournalError: the body ends too early, or holds what no set can hold.
+    """
+    raw = bytes(body)
+    try:
+        return _gtid_list(raw) if event_type == EventType.MARIADB_GTID_LIST else _previous_gtids(raw)
+    except (struct.error, IndexError, OverflowError, ValueError):
+        raise _too_short(event_type, raw, journal, offset) from None
+
+
+def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]]:
+    """Transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in order.
+
+    Raises:
+        DamagedJournalError: a GTID event is too short, or its number cannot be.
+    """
+    events = chunk.events[first:stop]
+    size = len(events)
+    rows, numbers = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+    high, low = np.empty(size, dtype=np.uint64), np.empty(size, dtype=np.uint64)
+    checksum_bytes = chunk.journal_format.checksum_bytes
+    count, short = kernel.executed_numbers(chunk.data, events, checksum_bytes, rows, high, low, numbers)
+    if short < 0 and count:
+        short = _impossible(events["event_type"], rows[:count], numbers[:count])
+    if short >= 0:
+        row = first + short
+        raise _too_short(
+            int(events["event_type"][short]), bytes(chunk.body(row)), chunk.journal, int(events["offset"][short])
+        )
+    if count == 0:
+        return {}
+    rows, high, low, numbers = rows[:count], high[:count], low[:count], numbers[:count]
+    types = events["event_type"][rows]
+    found: dict[str, list[NDArray[np.int64]]] = {}
+    for row in rows[types == EventType.GTID_TAGGED].tolist():
+        event_offset = int(events["offset"][row])
+        gtid = parse(chunk.body(first + row), EventType.GTID_TAGGED, journal=chunk.journal, offset=event_offset)
+        found.setdefault(gtid.key, []).append(np.array([gtid.number], dtype=np.int64))
+    plain = types != EventType.GTID_TAGGED
+    while plain.any():
+        at = int(plain.argmax())
+        same = plain & (high == high[at]) & (low == low[at]) & (types == types[at])
+        found.setdefault(gtid_key(int(types[at]), int(high[at]), int(low[at])), []).append(numbers[same])
+        plain &= ~same
+    return {key: np.concatenate(parts) for key, parts in found.items()}
+
+
+def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:
+    """GTIDs of the transactions that begin in rows [first, stop), by the offset of their GTID event. For people's
+    tools: one Python step per transaction.
+
+    Raises:
+        DamagedJournalError: a GTID event is too short.
+    """
+    texts: dict[int, str] = {}
+    wanted = (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID)
+    for row in (np.flatnonzero(np.isin(chunk.events["event_type"][first:stop], wanted)) + first).tolist():
+        event = chunk.events[row]
+        offset, event_type, body = int(event["offset"]), int(event["event_type"]), chunk.body(row)
+        if event_type == EventType.MARIADB_GTID:
+            server_id = int(event["server_id"])
+            texts[offset] = str(parse_mariadb(body, server_id, journal=chunk.journal, offset=offset))
+        else:
+            texts[offset] = str(parse(body, event_type, journal=chunk.journal, offset=offset))
+    return texts
+
+
+def _impossible(types: NDArray[np.uint8], rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> int:
+    """Index of the first event whose number cannot be; -1 where all can. Those of type 42 are read elsewhere."""
+    bad = (numbers < 0) | (numbers > NUMBER_MAX) | ((numbers == 0) & (types[rows] == EventType.GTID))
+    bad &= types[rows] != EventType.GTID_TAGGED
+    return int(rows[int(bad.argmax())]) if bad.any() else -1
+
+
+def gtid_key(event_type: int, high: int, low: int) -> str:
+    """Key from the two words that `gtid_kernel.executed_numbers` gives; not of tagged GTIDs."""
+    if event_type == EventType.MARIADB_GTID:
+        return f"{high}-{low}"
+    return str(uuid.UUID(int=high << 64 | low))
+
+
+def _too_short(event_type: int, raw: bytes, journal: str, offset: int) -> DamagedJournalError:
+    return DamagedJournalError(
+        f"a {event_name(event_type)} event is shorter than its own fields, or they cannot be",
+        journal=journal,
+        offset=offset,
+        got=f"{len(raw)} bytes: {raw[:64].hex(' ')}",
+        next_step="fetch the journal again from its server",
+    )
+
+
+def _parse_fixed(raw: bytes, *, anonymous: bool) -> Gtid:
+    flags, source, number, kind = struct.unpack_from("<B16sqB", raw)
+    if not anonymous and not 1 <= number <= NUMBER_MAX:
+        raise ValueError
+    times: dict[str, int] = {}
+    if kind == kernel.LOGICAL_TIMESTAMPS:
+        times["last_committed"], times["sequence_number"] = struct.unpack_from("<qq", raw, 26)
+        at = kernel.FIXED_BYTES
+        if len(raw) >= at + 7:
+            at = _parse_tail(raw, at, times)
+    return Gtid("" if anonymous else str(uuid.UUID(bytes=source)), "", 0 if anonymous else number, flags, **times)
+
+
+def _parse_tail(raw: bytes, at: int, times: dict[str, int]) -> int:
+    """Commit times, length and server versions, each of which an older server may leave out."""
+    immediate = int.from_bytes(raw[at : at + 7], "little")
+    times["immediate_commit_us"] = times["original_commit_us"] = immediate & (1 << 55) - 1
+    at += 7
+    if immediate >> 55:
+        if len(raw) < at + 7:
+            raise ValueError
+        times["original_commit_us"] = int.from_bytes(raw[at : at + 7], "little")
+        at += 7
+    if at < len(raw):
+        width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(raw[at], 0)
+        times["transaction_bytes"] = int.from_bytes(raw[at + 1 : at + 1 + width], "little") if width else raw[at]
+        at += 1 + width
+    if len(raw) >= at + 4:
+        version = int.from_bytes(raw[at : at + 4], "little")
+        times["immediate_server_version"] = times["original_server_version"] = version & (1 << 31) - 1
+        at += 4
+        if version >> 31:
+            (times["original_server_version"],) = struct.unpack_from("<I", raw, at)
+            at += 4
+    return at
+
+
+def _varlen(raw: bytes, at: int) -> tuple[int, int]:
+    first = raw[at]
+    size = 1
+    while size < 9 and first >> (size - 1) & 1:
+        size += 1
+    if at + size > len(raw):
+        raise ValueError
+    if size == 9:
+        return int.from_bytes(raw[at + 1 : at + 9], "little"), at + 9
+    return int.from_bytes(raw[at : at + size], "little") >> size, at + size
+
+
+def _tag(raw: bytes, at: int) -> tuple[str, int]:
+    """A tag behind its length, and the index after it; "" for none."""
+    length, at = _varlen(raw, at)
+    tag = raw[at : at + length].decode("ascii")
+    if len(tag) < length or not _TAG.fullmatch(tag):
+        raise ValueError
+    return tag, at + length
+
+
+def _signed(value: int) -> int:
+    return ~(value >> 1) if value & 1 else value >> 1
+
+
+def _parse_tagged(raw: bytes) -> Gtid:
+    version, at = _varlen(raw, 0)
+    size, at = _varlen(raw, at)
+    _, at = _varlen(raw, at)
+    if version != 1 or size > len(raw):
+        raise ValueError
+    source, tag = b"", ""
+    fields: dict[int, int] = {}
+    # Fields that a newer server adds come after the ones that we know.
+    while at < size:
+        field, at = _varlen(raw, at)
+        if field > kernel.FIELD_GROUP_TICKET:
+            break
+        if field == kernel.FIELD_SOURCE_ID:
+            values = []
+            for _ in range(16):
+                value, at = _varlen(raw, at)
+                values.append(value)
+            source = bytes(values)
+        elif field == kernel.FIELD_TAG:
+            tag, at = _tag(raw, at)
+        else:
+            fields[field], at = _varlen(raw, at)
+    if not 1 <= _signed(fields.get(kernel.FIELD_NUMBER, 0)) <= NUMBER_MAX:
+        raise ValueError
+    immediate_us = fields.get(kernel.FIELD_IMMEDIATE_US, -1)
+    server = fields.get(kernel.FIELD_IMMEDIATE_SERVER, -1)
+    return Gtid(
+        source_uuid=str(uuid.UUID(bytes=source)),
+        tag=tag,
+        number=_signed(fields[kernel.FIELD_NUMBER]),
+        flags=fields.get(kernel.FIELD_FLAGS, 0),
+        last_committed=_signed(fields.get(kernel.FIELD_LAST_COMMITTED, 1)),
+        sequence_number=_signed(fields.get(kernel.FIELD_SEQUENCE_NUMBER, 1)),
+        immediate_commit_us=immediate_us,
+        original_commit_us=fields.get(kernel.FIELD_ORIGINAL_US, immediate_us),
+        transaction_bytes=fields.get(kernel.FIELD_LENGTH, -1),
+        immediate_server_version=server,
+        original_server_version=fields.get(kernel.FIELD_ORIGINAL_SERVER, server),
+    )
+
+
+def _previous_gtids(raw: bytes) -> str:
+    (head,) = struct.unpack_from("<Q", raw)
+    tagged = head >> 56 == 1
+    count = (head >> 8) & (1 << 48) - 1 if tagged else head
+    at = 8
+    parts: dict[str, list[str]] = {}
+    for _ in range(count):
+        source = str(uuid.UUID(bytes=raw[at : at + 16]))
+        at += 16
+        tag = ""
+        if tagged:
+            tag, at = _tag(raw, at)
+        (intervals,) = struct.unpack_from("<Q", raw, at)
+        at += 8
+        part = parts.setdefault(source, [])
+        if intervals == 0 or (part and not tag):  # behind a tag, numbers would count as the tag's
+            raise ValueError
+        if tag:
+            part.append(tag)
+        for _ in range(intervals):
+            first, stop = struct.unpack_from("<qq", raw, at)
+            at += 16
+            if not 1 <= first < stop:
+                raise ValueError
+            part.append(str(first) if stop == first + 1 else f"{first}-{stop - 1}")
+    return ",".join(":".join([source, *part]) for source, part in parts.items())
+
+
+def _gtid_list(raw: bytes) -> str:
+    (count,) = struct.unpack_from("<I", raw)
+    entries = [struct.unpack_from("<IIQ", raw, 4 + 16 * index) for index in range(count & (1 << 28) - 1)]
+    if len({entry[:2] for entry in entries}) < len(entries):
+        raise ValueError
+    return ",".join(f"{domain}-{server}-{number}" for domain, server, number in entries)

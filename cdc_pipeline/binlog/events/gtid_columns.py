@@ -1,0 +1,104 @@
+"""GTIDs of transactions as columns: a key and a number each, without one Python object per transaction.
+
+Rules:
+- A key is what `gtid` calls one (``uuid``, ``uuid:tag``, ``domain-server``); keys are few, and numbered as they appear.
+- Anonymous transactions and those of logs without GTIDs have key -1.
+- Chunks come in the order of the log: of the one before, the transaction that is still open is remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.events import gtid_kernel as kernel
+from cdc_pipeline.binlog.events.gtid import executed, gtid_key, parse
+
+NO_KEY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Gtids:
+    """GTIDs of n transactions or events.
+
+    Attributes:
+        keys: all keys so far, each with the separator that stands before the number.
+        key: int32 (n,): index into `keys`, or NO_KEY.
+        number: int64 (n,).
+    """
+
+    keys: list[str]
+    key: NDArray[np.int32]
+    number: NDArray[np.int64]
+
+    def text(self, index: int) -> str | None:
+        """The GTID at `index`; None without one."""
+        key = int(self.key[index])
+        return None if key < 0 else f"{self.keys[key]}{int(self.number[index])}"
+
+
+class GtidColumns:
+    """Knows the transactions of the chunks that it was shown."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self._places: dict[str, int] = {}
+        self._journal = ""
+        self._offset = np.empty(0, np.int64)
+        self._key = np.empty(0, np.int32)
+        self._number = np.empty(0, np.int64)
+
+    def feed(self, chunk: Chunk) -> None:
+        """Read the GTID events of a chunk.
+
+        Raises:
+            DamagedJournalError: one is too short.
+        """
+        events = chunk.events
+        size = len(events)
+        rows, number = np.empty(size, np.int64), np.empty(size, np.int64)
+        high, low = np.empty(size, np.uint64), np.empty(size, np.uint64)
+        checksum_bytes = chunk.journal_format.checksum_bytes
+        count, short = kernel.executed_numbers(chunk.data, events, checksum_bytes, rows, high, low, number)
+        if short >= 0:
+            executed(chunk, 0, size)  # raises, with the place
+        rows, high, low, number = rows[:count], high[:count], low[:count], number[:count].copy()
+        types = events["event_type"][rows]
+        key = np.full(count, NO_KEY, np.int32)
+        left = types != EventType.GTID_TAGGED
+        while left.any():
+            at = int(left.argmax())
+            same = left & (high == high[at]) & (low == low[at]) & (types == types[at])
+            is_mariadb = types[at] == EventType.MARIADB_GTID
+            text = gtid_key(int(types[at]), int(high[at]), int(low[at]))
+            key[same] = self._place(text + ("-" if is_mariadb else ":"))
+            left &= ~same
+        for index in np.flatnonzero(types == EventType.GTID_TAGGED).tolist():
+            row = int(rows[index])
+            place = int(events["offset"][row])
+            found = parse(chunk.body(row), EventType.GTID_TAGGED, journal=chunk.journal, offset=place)
+            key[index], number[index] = self._place(f"{found.key}:"), found.number
+        offset = events["offset"][rows]
+        last = slice(-1, None) if chunk.journal == self._journal else slice(0, 0)
+        self._journal = chunk.journal
+        self._offset = np.concatenate([self._offset[last], offset])
+        self._key = np.concatenate([self._key[last], key])
+        self._number = np.concatenate([self._number[last], number])
+
+    def of(self, tx_offset: NDArray[np.int64]) -> Gtids:
+        """GTIDs of the transactions that begin at the offsets `tx_offset` (n,), in any order, of the last chunk."""
+        if not len(self._offset):
+            return Gtids(self.keys, np.full(len(tx_offset), NO_KEY, np.int32), np.zeros(len(tx_offset), np.int64))
+        at = np.minimum(np.searchsorted(self._offset, tx_offset), len(self._offset) - 1)
+        key = np.where(self._offset[at] == tx_offset, self._key[at], np.int32(NO_KEY))
+        return Gtids(self.keys, key, self._number[at])
+
+    def _place(self, key: str) -> int:
+        place = self._places.setdefault(key, len(self.keys))
+        if place == len(self.keys):
+            self.keys.append(key)
+        return place

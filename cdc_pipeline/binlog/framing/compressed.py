@@ -1,0 +1,322 @@
+"""Unpacking: compressed events of a framed chunk become plain ones, in one step before anything else sees them.
+
+Rules:
+- The chunk gets a buffer of its own, in which the packed bytes are gone: the events' lengths add up to the memory that
+  they take. Offsets stay those of the journal.
+- A payload event (MySQL) keeps its header and fields. The events inside it follow as rows with `parent` set to its row;
+  all have its `offset` and `next_offset`, and no checksum.
+- A compressed event of MariaDB becomes one of the plain type, with a new length and a new checksum.
+- A payload is unpacked whole: for a moment twice its size is held. One that says that it is larger than the limit is
+  refused before memory is taken (K25). Of several, only as many are unpacked at a time as stay below UNPACKED_BYTES_MAX
+  together.
+- Everything before a bad event stands: the chunk ends there, and the error comes with it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk
+from cdc_pipeline.binlog.event_types import HEADER_BYTES, PACKED_TYPES, STOP_REASONS, EventType, event_name
+from cdc_pipeline.binlog.events.format_description import table_id_bytes
+from cdc_pipeline.binlog.framing import compressed_kernel as kernel
+from cdc_pipeline.binlog.framing.compressed_kernel import STORED, ZLIB, PackedStatus
+from cdc_pipeline.binlog.framing.framing_kernel import EVENT_CLASSES, EventClass, Status
+from cdc_pipeline.binlog.framing.payload_kernel import CHILD_CLASSES, count_children, frame_children
+from cdc_pipeline.errors import (
+    BinlogError,
+    CdcError,
+    DamagedJournalError,
+    SizeLimitError,
+    UnknownEventError,
+    UnsupportedEventError,
+)
+
+_FETCH_AGAIN: Final = "fetch the journal again from its server; what is before this offset is good"
+_WRONG: Final = {
+    PackedStatus.SHORT: ("its fields end before the compressed bytes begin", "whole fields"),
+    PackedStatus.ALGORITHM: ("an algorithm that is not known", "zstd, zlib or none"),
+    PackedStatus.PACKED_SIZE: ("the size of its compressed bytes contradicts its length", "the bytes that are there"),
+    PackedStatus.UNPACKED_SIZE: ("its uncompressed size cannot be", "a size that the compressed bytes can hold"),
+}
+_HEAD, _AT, _PACKED, _UNPACKED, _ALGORITHM, _IS_SIZED = range(6)
+_CODEC: Final = pa.Codec("zstd")
+UNPACKED_BYTES_MAX: Final = 64 << 20  # of one chunk, if it has more than one compressed event
+EVENT_UNPACKED_BYTES_MAX: Final = 4 << 30  # of one event, unless the caller knows better
+_SMALL_BYTES: Final = 64 << 10  # payloads up to this size are unpacked together
+
+
+def _rewritten_types() -> NDArray[np.uint8]:
+    types = np.arange(256, dtype=np.uint8)
+    for packed, plain in PACKED_TYPES.items():
+        types[packed] = plain
+    return types
+
+
+_TYPES: Final = _rewritten_types()
+
+
+@dataclass(frozen=True, slots=True)
+class Unpacked:
+    """What a chunk became.
+
+    Attributes:
+        chunk: the events up to the first bad one.
+        events_done: events of the given chunk up to the first bad one, or up to where it became too large.
+        ignored: types of the unknown but ignorable events inside payloads.
+        error: None where nothing is wrong.
+    """
+
+    chunk: Chunk
+    events_done: int
+    ignored: list[int]
+    error: CdcError | None
+
+
+def unpack(chunk: Chunk, *, whole: bool = False, event_unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> Unpacked:
+    """Return `chunk` with its compressed events unpacked; cut before it takes more than UNPACKED_BYTES_MAX, unless
+    `whole`. No event may unpack to more than `event_unpacked_bytes_max`.
+
+    The error of the result is a DamagedJournalError, a SizeLimitError, a BinlogError if the memory does not suffice, or
+    for an event inside a payload an UnknownEventError or UnsupportedEventError.
+    """
+    events, checksum_bytes = chunk.events, chunk.journal_format.checksum_bytes
+    rows = np.flatnonzero(EVENT_CLASSES[events["event_type"]] >= EventClass.PACKED)
+    found = np.zeros((len(rows), 6), dtype=np.int64)
+    id_bytes = table_id_bytes(chunk.journal_format)
+    lengths = chunk.journal_format.post_header_lengths
+    query_post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else 13
+    done, status = kernel.find_packed(
+        chunk.data, events, rows, checksum_bytes, id_bytes, query_post_header, found
+    )  # fmt: skip
+    error: CdcError | None = None
+    if status != PackedStatus.OK:
+        error = _wrong_fields(chunk, int(rows[done]), PackedStatus(status))
+    large = np.flatnonzero(found[:done, _UNPACKED] > event_unpacked_bytes_max)
+    if len(large):
+        done = int(large[0])
+        error = _over_limit(chunk, int(rows[done]), int(found[done, _UNPACKED]), event_unpacked_bytes_max)
+    together = int(np.searchsorted(np.cumsum(found[:done, _UNPACKED]), UNPACKED_BYTES_MAX, side="right"))
+    if max(together, 1) < done and not whole:
+        done, error = max(together, 1), None
+    pieces, failure = _unpacked_bytes(chunk, rows[:done], found[:done])
+    error = failure or error
+    count = len(events) if len(pieces) == len(rows) else int(rows[len(pieces)])
+    rows, found = rows[: len(pieces)], found[: len(pieces)]
+    try:
+        return _assemble(chunk, count, rows, found, pieces, id_bytes, error)
+    except MemoryError:
+        failure = _too_large(chunk, int(rows[0]), int(found[:, _UNPACKED].sum()))
+        return Unpacked(_cut(chunk, int(rows[0])), int(rows[0]), [], failure)
+
+
+def _assemble(
+    chunk: Chunk,
+    count: int,
+    rows: NDArray[np.int64],
+    found: NDArray[np.int64],
+    pieces: list[Any],
+    id_bytes: int,
+    error: CdcError | None,
+) -> Unpacked:
+    """The first `count` events in a buffer of their own, with the unpacked `pieces` of those at `rows`."""
+    events, checksum_bytes = chunk.events[:count], chunk.journal_format.checksum_bytes
+    plain_bytes = int(events["event_length"].sum(dtype=np.int64) - events["event_length"][rows].sum(dtype=np.int64))
+    head_bytes = int(found[:, _HEAD].sum()) + checksum_bytes * len(rows)
+    data = np.empty(plain_bytes + head_bytes + int(found[:, _UNPACKED].sum()), dtype=np.uint8)
+    starts, new_lengths = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
+    gaps = np.empty(len(rows), dtype=np.int64)
+    kernel.place_events(
+        chunk.data, events, count, rows, found, _TYPES, checksum_bytes, data, starts, new_lengths, gaps
+    )  # fmt: skip
+    stops = gaps + found[:, _UNPACKED]
+    pieces.reverse()
+    for first, stop in zip(gaps.tolist(), stops.tolist(), strict=True):
+        data[first:stop] = np.frombuffer(pieces.pop(), dtype=np.uint8)
+    if checksum_bytes:
+        kernel.seal_events(data, rows, starts, new_lengths)
+
+    is_payload = events["event_type"][rows] == EventType.TRANSACTION_PAYLOAD
+    payload_rows, firsts, stops = rows[is_payload], gaps[is_payload], stops[is_payload]
+    counts = np.empty(len(payload_rows), dtype=np.int64)
+    count_children(data, firsts, stops, counts)
+    children = np.zeros(count + 1, dtype=np.int64)
+    children[payload_rows + 1] = counts
+    new_rows = np.arange(count, dtype=np.int64) + np.cumsum(children[:-1])
+    table = np.empty(count + int(children.sum()), dtype=EVENT_DTYPE)
+    table[new_rows] = events
+    table["start"][new_rows] = starts
+    table["event_length"][new_rows] = new_lengths
+    table["event_type"][new_rows] = _TYPES[events["event_type"]]
+    result = replace(chunk, data=data, events=table)
+    if count < len(chunk.events):
+        result = replace(result, end_offset=int(chunk.events["offset"][count]))
+    parents = new_rows[payload_rows]
+    done, status, at = frame_children(data, firsts, stops, parents, table, id_bytes, CHILD_CLASSES)
+    if status != Status.DONE:
+        parent, count = int(parents[done]), int(payload_rows[done])
+        error = _wrong_child(result, parent, Status(status), at, int(firsts[done]), int(stops[done]))
+        result = _cut(result, parent)
+    inside = result.events["event_type"][result.events["parent"] >= 0]
+    return Unpacked(result, count, inside[EVENT_CLASSES[inside] == EventClass.UNKNOWN].tolist(), error)
+
+
+def _unpacked_bytes(
+    chunk: Chunk, rows: NDArray[np.int64], found: NDArray[np.int64]
+) -> tuple[list[Any], CdcError | None]:
+    """Buffers with the unpacked bytes of each event, up to the first that cannot be unpacked."""
+    data = memoryview(chunk.data)  # type: ignore[arg-type]
+    together, places = _unpacked_together(chunk, found)
+    pieces: list[Any] = []
+    columns = (found[:, field].tolist() for field in (_AT, _PACKED, _UNPACKED, _ALGORITHM))
+    for row, place, at, packed_bytes, unpacked_bytes, algorithm in zip(rows.tolist(), places, *columns, strict=True):
+        if place >= 0:
+            pieces.append(together[place : place + unpacked_bytes])
+            continue
+        packed = data[at : at + packed_bytes]
+        try:
+            if algorithm == ZLIB:
+                piece: Any = _inflated(packed, unpacked_bytes)
+            else:
+                piece = packed if algorithm == STORED else _CODEC.decompress(packed, unpacked_bytes)
+        except MemoryError:
+            return pieces, _too_large(chunk, row, unpacked_bytes)
+        except (zlib.error, OSError, pa.ArrowException) as error:
+            return pieces, _damaged(chunk, row, "its compressed bytes cannot be unpacked", unpacked_bytes, error)
+        if len(piece) != unpacked_bytes:
+            what = "it unpacks to another size than it says"
+            return pieces, _damaged(chunk, row, what, unpacked_bytes, f"{len(piece)} bytes")
+        pieces.append(piece)
+    return pieces, None
+
+
+def _inflated(packed: memoryview, unpacked_bytes: int) -> bytes:
+    """zlib data unpacked; at most one byte more than it says, so that what was made to explode does not."""
+    decoder = zlib.decompressobj()
+    piece = decoder.decompress(packed, unpacked_bytes + 1)
+    if not decoder.eof and len(piece) <= unpacked_bytes:
+        raise zlib.error("incomplete data")
+    return piece
+
+
+def _unpacked_together(chunk: Chunk, found: NDArray[np.int64]) -> tuple[memoryview, list[int]]:
+    """The unpacked bytes of all small payloads, and for each event its index in them, or -1.
+
+    One call for thousands of payloads costs a tenth of thousands of calls. Only frames that tell their own size take
+    part, so that none can borrow from its neighbour. Where the call fails, each is unpacked alone, which finds the bad
+    one.
+    """
+    places = np.full(len(found), -1, dtype=np.int64)
+    small = np.flatnonzero((found[:, _IS_SIZED] == 1) & (found[:, _UNPACKED] <= _SMALL_BYTES))
+    if len(small) < 2:
+        return memoryview(b""), places.tolist()
+    sizes = found[small, _UNPACKED]
+    packed = np.empty(int(found[small, _PACKED].sum()), dtype=np.uint8)
+    kernel.gather_packed(chunk.data, found, small, packed)
+    try:
+        together = memoryview(_CODEC.decompress(packed, int(sizes.sum())))
+    except (OSError, MemoryError, pa.ArrowException):
+        return memoryview(b""), places.tolist()
+    places[small] = np.cumsum(sizes) - sizes
+    return together, places.tolist()
+
+
+def _cut(chunk: Chunk, row: int) -> Chunk:
+    """The events before `row`."""
+    if row == len(chunk.events):
+        return chunk
+    return replace(chunk, events=chunk.events[:row], end_offset=int(chunk.events["offset"][row]))
+
+
+def _subject(chunk: Chunk, row: int) -> str:
+    return f"a {event_name(int(chunk.events['event_type'][row]))} event"
+
+
+def _damaged(chunk: Chunk, row: int, what: str, unpacked_bytes: int, got: object) -> DamagedJournalError:
+    return DamagedJournalError(
+        f"{_subject(chunk, row)} is damaged: {what}",
+        journal=chunk.journal,
+        offset=int(chunk.events["offset"][row]),
+        expected=f"{unpacked_bytes} bytes",
+        got=got,
+        next_step=_FETCH_AGAIN,
+    )
+
+
+def _wrong_fields(chunk: Chunk, row: int, status: PackedStatus) -> DamagedJournalError:
+    what, expected = _WRONG[status]
+    length = int(chunk.events["event_length"][row])
+    return DamagedJournalError(
+        f"{_subject(chunk, row)} is damaged: {what}",
+        journal=chunk.journal,
+        offset=int(chunk.events["offset"][row]),
+        expected=expected,
+        got=f"{length} bytes",
+        next_step=_FETCH_AGAIN,
+    )
+
+
+def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
+    return BinlogError(
+        f"{_subject(chunk, row)} does not fit into memory when it is unpacked",
+        journal=chunk.journal,
+        offset=int(chunk.events["offset"][row]),
+        got=f"{unpacked_bytes} bytes",
+        next_step="give the run more memory; if the size cannot be right, fetch the journal again from its server",
+    )
+
+
+def _over_limit(chunk: Chunk, row: int, unpacked_bytes: int, limit_bytes: int) -> SizeLimitError:
+    return SizeLimitError(
+        f"{_subject(chunk, row)} says that it unpacks to more than this pipeline takes",
+        journal=chunk.journal,
+        offset=int(chunk.events["offset"][row]),
+        setting="source.unpacked_bytes_max",
+        expected=f"at most {limit_bytes} bytes",
+        got=f"{unpacked_bytes} bytes",
+        next_step="if a transaction of this size is right, raise the setting, give the run twice as much memory and "
+        "run again; if the size cannot be right, fetch the journal again from its server",
+    )
+
+
+def _wrong_child(chunk: Chunk, parent: int, status: Status, at: int, first: int, stop: int) -> CdcError:
+    journal, offset = chunk.journal, int(chunk.events["offset"][parent])
+    where = f"at byte {at - first} of {stop - first} inside the payload"
+    if stop - at < HEADER_BYTES:
+        name, length = "an event", stop - at
+    else:
+        event_type = int(chunk.data[at + 4])
+        name, length = event_name(event_type), int.from_bytes(chunk.data[at + 9 : at + 13].tobytes(), "little")
+    got = f"{name}, {length} bytes, {where}"
+    if status is Status.UNKNOWN_TYPE:
+        return UnknownEventError(
+            "an event type that is not known, inside a payload",
+            journal=journal,
+            offset=offset,
+            expected="a known type, or one flagged as ignorable",
+            got=got,
+            next_step="start after this payload if it cannot change a captured table, and report the type",
+        )
+    if status is Status.STOP_TYPE:
+        return UnsupportedEventError(
+            f"a {name} event cannot be applied",
+            journal=journal,
+            offset=offset,
+            got=got,
+            next_step=STOP_REASONS[EventType(event_type)],
+        )
+    is_mark = status is Status.MARK
+    return DamagedJournalError(
+        "an event that cannot be inside a payload" if is_mark else "the length of an event inside a payload cannot be",
+        journal=journal,
+        offset=offset,
+        expected="events of one transaction" if is_mark else "events that fill the payload exactly",
+        got=got,
+        next_step=_FETCH_AGAIN,
+    )

@@ -1,0 +1,312 @@
+"""Compiled parts of unpacking: where the packed bytes of a compressed event are, and the layout of the new buffer.
+
+Layouts, each behind the 19-byte header:
+- TRANSACTION_PAYLOAD: fields of (type, length, value), all length-encoded integers, ended by type 0: 1 = packed bytes,
+  2 = algorithm (0 zstd, 255 none), 3 = unpacked bytes (absent where the algorithm is none). Whole events follow.
+- QUERY_COMPRESSED: a query event up to its text; the text is a packed record.
+- rows, compressed: a rows event up to its first row (column count, one bitmap, two of an update); the rows are a packed
+  record.
+- A packed record of MariaDB: one byte (0x80, algorithm in bits 4 to 6, of which 0 is zlib, count of length bytes in
+  bits 0 to 2), unpacked bytes (1 to 4, big-endian), zlib data up to the checksum.
+
+Source: MySQL `mysql::binlog::event::Transaction_payload_event`, MariaDB "Compressed events" (MDEV-11065).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.event_types import HEADER_BYTES, EventType
+from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX
+from cdc_pipeline.binlog.native.checksum import crc32_of
+from cdc_pipeline.binlog.native.compiling import njit
+
+ZSTD: Final = 0
+ZLIB: Final = 1
+STORED: Final = 255
+
+# One block of 4 bytes unpacks to 128 KiB at most (zstd), one bit pair to 258 bytes (deflate).
+_ZSTD_RATIO_BITS: Final = 15
+_ZLIB_RATIO_BITS: Final = 11
+
+
+class PackedStatus(IntEnum):
+    """What is wrong with a compressed event."""
+
+    OK = 0
+    SHORT = 1  # its fields run over its end
+    ALGORITHM = 2  # neither zstd, zlib nor none
+    PACKED_SIZE = 3  # the field and the bytes that are there differ
+    UNPACKED_SIZE = 4  # absent, 0, or more than the packed bytes can hold
+
+
+_OK = int(PackedStatus.OK)
+_SHORT = int(PackedStatus.SHORT)
+_ALGORITHM = int(PackedStatus.ALGORITHM)
+_PACKED_SIZE = int(PackedStatus.PACKED_SIZE)
+_UNPACKED_SIZE = int(PackedStatus.UNPACKED_SIZE)
+_PAYLOAD = int(EventType.TRANSACTION_PAYLOAD)
+_QUERY = int(EventType.MARIADB_QUERY_COMPRESSED)
+_UPDATE_V1 = int(EventType.MARIADB_UPDATE_ROWS_COMPRESSED_V1)
+_UPDATE_V2 = int(EventType.MARIADB_UPDATE_ROWS_COMPRESSED)
+_FIRST_V2 = int(EventType.MARIADB_WRITE_ROWS_COMPRESSED)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _wide(value: Any) -> Any:
+    return np.int64(value)
+
+
+@njit(cache=True, nogil=True)
+def _length_encoded(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int]:
+    """(value, index after it) of a length-encoded integer; value -1 where there is none."""
+    if at >= stop:
+        return -1, at
+    first = _wide(data[at])
+    if first < 0xFB:
+        return first, at + 1
+    if first == 0xFB or first == 0xFF:
+        return -1, at
+    width = 2 if first == 0xFC else 3 if first == 0xFD else 8
+    if at + 1 + width > stop:
+        return -1, at
+    value = _wide(0)
+    for k in range(width):
+        value |= _wide(data[at + 1 + k]) << _wide(8 * k)
+    return value, at + 1 + width  # a value of 2**63 and more is negative: as good as none
+
+
+@njit(cache=True, nogil=True)
+def _find_payload(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int, int, int]:
+    """(status, index of the packed bytes, unpacked bytes, algorithm) of a payload's body in data[at:stop]."""
+    packed = unpacked = algorithm = _wide(-1)
+    while True:
+        field, at = _length_encoded(data, at, stop)
+        if field < 0:
+            return _SHORT, at, 0, 0
+        if field == 0:
+            break
+        size, at = _length_encoded(data, at, stop)
+        if size < 0 or size > stop - at:
+            return _SHORT, at, 0, 0
+        if field <= 3:
+            value, after = _length_encoded(data, at, at + size)
+            if value < 0 or after != at + size:
+                return _SHORT, at, 0, 0
+            if field == 1:
+                packed = value
+            elif field == 2:
+                algorithm = value
+            else:
+                unpacked = value
+        at += size
+    if algorithm != ZSTD and algorithm != STORED:
+        return _ALGORITHM, at, 0, algorithm
+    if packed != stop - at:
+        return _PACKED_SIZE, at, 0, algorithm
+    if algorithm == STORED:
+        if unpacked < 0:
+            unpacked = packed
+        if unpacked != packed or packed == 0:
+            return _UNPACKED_SIZE, at, 0, algorithm
+    elif unpacked <= 0 or unpacked >> _ZSTD_RATIO_BITS > packed:
+        return _UNPACKED_SIZE, at, 0, algorithm
+    return _OK, at, unpacked, algorithm
+
+
+@njit(cache=True, nogil=True)
+def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
+    """Content size in the header of the zstd frame at `at`; -1 where it tells none.
+
+    Source: RFC 8878, "Frame Header".
+    """
+    if stop - at < 18 or data[at] != 0x28 or data[at + 1] != 0xB5 or data[at + 2] != 0x2F or data[at + 3] != 0xFD:
+        return -1
+    descriptor = _wide(data[at + 4])
+    is_single_segment = descriptor >> 5 & 1
+    dictionary = descriptor & 3
+    at += 6 - is_single_segment + (4 if dictionary == 3 else dictionary)
+    width = 1 << (descriptor >> 6)
+    if width == 1 and not is_single_segment:
+        return -1
+    value = _wide(0)
+    for k in range(width):
+        value |= _wide(data[at + k]) << _wide(8 * k)
+    value += 256 if width == 2 else 0
+    return int(value)
+
+
+@njit(cache=True, nogil=True)
+def gather_packed(
+    data: NDArray[np.uint8], found: NDArray[np.int64], wanted: NDArray[np.int64], out: NDArray[np.uint8]
+) -> None:
+    """Copy the packed bytes of the rows `wanted` of `found` to `out`, one behind the other."""
+    at = 0
+    for k in wanted:
+        first, size = found[k, 1], found[k, 2]
+        out[at : at + size] = data[first : first + size]
+        at += size
+
+
+@njit(cache=True, nogil=True)
+def _skip_query_head(data: NDArray[np.uint8], at: int, stop: int, post_header: int) -> int:
+    """Index of the text of a query event's body in data[at:stop]; -1 where it ends before."""
+    if post_header < 13 or at + post_header > stop:
+        return -1
+    variables = _wide(data[at + 11]) | _wide(data[at + 12]) << 8
+    at += post_header + variables + _wide(data[at + 8]) + 1
+    return at if at <= stop else -1
+
+
+@njit(cache=True, nogil=True)
+def _skip_rows_head(data: NDArray[np.uint8], at: int, stop: int, id_bytes: int, kind: int) -> int:
+    """Index of the first row of a rows event's body in data[at:stop]; -1 where it ends before."""
+    at += id_bytes + 2
+    if kind >= _FIRST_V2:
+        if at + 2 > stop:
+            return -1
+        at += _wide(data[at]) | _wide(data[at + 1]) << 8  # counts its own two bytes
+    columns, at = _length_encoded(data, at, stop)
+    if columns < 0 or columns > stop - at << 3:
+        return -1
+    bitmap = (columns + 7) >> 3
+    at += 2 * bitmap if kind in (_UPDATE_V1, _UPDATE_V2) else bitmap
+    return at if at <= stop else -1
+
+
+@njit(cache=True, nogil=True)
+def find_packed(
+    data: NDArray[np.uint8],
+    events: Any,
+    rows: NDArray[np.int64],
+    checksum_bytes: int,
+    id_bytes: int,
+    query_post_header: int,
+    found: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Where the packed bytes of compressed events are.
+
+    Args:
+        data: uint8 (n,), bytes of a chunk.
+        events: array of EVENT_DTYPE.
+        rows: int64 (k,): the compressed ones.
+        checksum_bytes: 4 or 0.
+        id_bytes: bytes of a table id, 6 or 4.
+        query_post_header: post-header length of query events.
+        found: int64 (k, 6), written: header and fields before the packed bytes that stay, index in `data` and count of
+            the packed bytes, unpacked bytes, algorithm, 1 where a zstd frame tells the same unpacked bytes itself.
+
+    Returns:
+        (events done, PackedStatus of the one that is wrong, or OK).
+    """
+    for k in range(len(rows)):
+        event = events[rows[k]]
+        kind = _wide(event["event_type"])
+        start = _wide(event["start"])
+        at = start + HEADER_BYTES
+        stop = start + _wide(event["event_length"]) - checksum_bytes
+        if kind == _PAYLOAD:
+            status, at, unpacked, algorithm = _find_payload(data, at, stop)
+            found[k, 0] = at - start
+        else:
+            at = (
+                _skip_query_head(data, at, stop, query_post_header)
+                if kind == _QUERY
+                else _skip_rows_head(data, at, stop, id_bytes, kind)
+            )
+            if at < 0 or at >= stop:
+                return k, _SHORT
+            found[k, 0] = at - start
+            mark = _wide(data[at])
+            if mark & 0xF0 != 0x80:
+                return k, _ALGORITHM
+            size = mark & 0x0F
+            if size < 1 or size > 4 or at + 1 + size > stop:
+                return k, _SHORT
+            unpacked = _wide(0)
+            for i in range(size):
+                unpacked = unpacked << 8 | _wide(data[at + 1 + i])
+            at += 1 + size
+            algorithm = ZLIB
+            room = EVENT_BYTES_MAX - found[k, 0] - checksum_bytes
+            is_possible = 0 < unpacked <= room and unpacked >> _ZLIB_RATIO_BITS <= stop - at
+            status = _OK if is_possible else _UNPACKED_SIZE
+        if status != _OK:
+            return k, status
+        found[k, 1] = at
+        found[k, 2] = stop - at
+        found[k, 3] = unpacked
+        found[k, 4] = algorithm
+        found[k, 5] = 1 if algorithm == ZSTD and _frame_bytes(data, at, stop) == unpacked else 0
+    return len(rows), _OK
+
+
+@njit(cache=True, nogil=True)
+def place_events(
+    data: NDArray[np.uint8],
+    events: Any,
+    count: int,
+    rows: NDArray[np.int64],
+    found: NDArray[np.int64],
+    types: NDArray[np.uint8],
+    checksum_bytes: int,
+    out: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    lengths: NDArray[np.int64],
+    gaps: NDArray[np.int64],
+) -> None:
+    """Copy the first `count` events to `out`, compressed ones without their packed bytes, and leave room for the
+    unpacked ones: inside a rewritten event, behind a payload event.
+
+    Args:
+        rows, found: of `find_packed`, those below `count`.
+        types: uint8 (256,): type that an event of each type is rewritten to.
+        out: uint8, as large as the sum of the new lengths and the payloads' unpacked bytes.
+        starts, lengths: int64 (count,), written: index in `out`, new length.
+        gaps: int64 (k,), written: index in `out` where the unpacked bytes of each compressed event belong.
+    """
+    at = 0
+    k = 0
+    for row in range(count):
+        event = events[row]
+        start = _wide(event["start"])
+        size = _wide(event["event_length"])
+        starts[row] = at
+        if k < len(rows) and rows[k] == row:
+            head = found[k, 0]
+            out[at : at + head] = data[start : start + head]
+            kind = _wide(event["event_type"])
+            out[at + 4] = types[kind]
+            if kind == _PAYLOAD:
+                size = head + checksum_bytes
+                gaps[k] = at + size
+                lengths[row] = size
+                size += found[k, 3]
+            else:
+                size = head + found[k, 3] + checksum_bytes
+                gaps[k] = at + head
+                lengths[row] = size
+            for i in range(4):
+                out[at + 9 + i] = lengths[row] >> (8 * i) & 0xFF
+            k += 1
+        else:
+            out[at : at + size] = data[start : start + size]
+            lengths[row] = size
+        at += size
+
+
+@njit(cache=True, nogil=True)
+def seal_events(
+    out: NDArray[np.uint8], rows: NDArray[np.int64], starts: NDArray[np.int64], lengths: NDArray[np.int64]
+) -> None:
+    """Write the checksum of each rewritten event."""
+    for k in range(len(rows)):
+        first = starts[rows[k]]
+        stop = first + lengths[rows[k]] - 4
+        crc = _wide(crc32_of(out, first, stop))
+        for i in range(4):
+            out[stop + i] = crc >> (8 * i) & 0xFF

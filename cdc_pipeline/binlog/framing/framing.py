@@ -1,0 +1,406 @@
+"""Framing: a buffer of contiguous events becomes a chunk, one row per event, in one compiled pass.
+
+Rules:
+- Everything before a bad event is delivered: `feed` returns the good events, only the next `feed` or `finish` raises.
+- Offsets are computed from lengths, in 64 bits: header positions are 32 bits wide, and 0 in some events of MariaDB
+  11.4 and newer. Where a header has a position it must agree, else the journal is damaged.
+- A journal begins with its format description at offset 4, and has no other.
+- In a dump, artificial events and heartbeats are no rows (`artificial` lists them), and a server that skips events
+  makes the offset jump forward, never back.
+- Compressed events leave unpacked (see `compressed`).
+- A chunk refers to the bytes that were fed, which must not be changed afterwards; where it had compressed events, to
+  bytes of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import zlib
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, JournalFormat
+from cdc_pipeline.binlog.event_types import FLAG_ARTIFICIAL, HEADER_BYTES, STOP_REASONS, EventType, event_name
+from cdc_pipeline.binlog.events import format_description, rotate
+from cdc_pipeline.binlog.events.incident import incident_text
+from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX, unpack
+from cdc_pipeline.binlog.framing.framing_kernel import (
+    EVENT_BYTES_MAX,
+    EVENT_CLASSES,
+    Status,
+    frame,
+)
+from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES
+from cdc_pipeline.errors import (
+    BinlogError,
+    CdcError,
+    DamagedJournalError,
+    TruncatedJournalError,
+    UnknownEventError,
+    UnsupportedEventError,
+)
+
+_FETCH_AGAIN = "fetch the journal again from its server; what is before this offset is good"
+_EVENT_BYTES_GUESS = 128
+_SPARE_ROWS = 64
+_JOURNAL_NAME = re.compile(rb"[^/\0]+\.\d+")
+
+
+class EventHeader(NamedTuple):
+    """The 19 bytes before every event's body."""
+
+    timestamp_s: int
+    event_type: int
+    server_id: int
+    event_length: int
+    log_position: int
+    flags: int
+
+
+class _ArtificialEvent(NamedTuple):
+    """An event that a server made up for a dump; `row` is the row of the chunk before which it stood."""
+
+    header: EventHeader
+    body: bytes
+    row: int
+
+
+def parse_header(data: bytes | memoryview | NDArray[np.uint8], at: int = 0) -> EventHeader:
+    """Header at index `at`."""
+    return EventHeader(*struct.unpack_from("<IBIIIH", memoryview(data), at))  # type: ignore[arg-type]
+
+
+class EventFramer:
+    """Frames the bytes of one journal, or of a dump that goes through several.
+
+    Attributes:
+        journal: journal that is being read; in a dump it follows the artificial rotate events.
+        offset: journal offset of the next byte.
+        journal_format: None until the journal's format description was read.
+        ignored_events: count by type of unknown events that carry the ignorable flag; they are rows of their chunks.
+        artificial: artificial events of the last `feed`, in order.
+
+    Args:
+        dump: the bytes come from a server.
+        prefix_bytes: PREFIX_BYTES of `packets` where they are still in their packets, else 0.
+        unpacked_bytes_max: what one compressed event may unpack to.
+    """
+
+    def __init__(
+        self,
+        journal: str,
+        *,
+        offset: int = 4,
+        journal_format: JournalFormat | None = None,
+        dump: bool = False,
+        prefix_bytes: int = 0,
+        unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
+    ) -> None:
+        if not dump and journal_format is None and offset != 4:
+            raise BinlogError(
+                "reading inside a journal needs its format description first",
+                journal=journal,
+                offset=offset,
+                next_step="frame the event at offset 4 and pass its format on",
+            )
+        self.journal = journal
+        self.offset = offset
+        self.journal_format = journal_format
+        self.dump = dump
+        self._prefix_bytes = prefix_bytes
+        self._unpacked_bytes_max = unpacked_bytes_max
+        self.ignored_events: dict[int, int] = {}
+        self.artificial: list[_ArtificialEvent] = []
+        self._failure: CdcError | None = None
+        self._event_bytes = _EVENT_BYTES_GUESS  # of the last chunk, a little less than the mean
+
+    def feed(self, data: NDArray[np.uint8]) -> tuple[Chunk | None, int]:
+        """Frame the whole events at the front of `data`.
+
+        Args:
+            data: uint8 (n,), contiguous: what is left of the last feed and what came since.
+
+        Returns:
+            (chunk or None where there is no new row, consumed bytes). Bytes that were not consumed are fed again, in
+            front of newer ones. (None, 0) says that more bytes are needed; anything else: feed the rest again.
+
+        Raises:
+            DamagedJournalError: checksum, length, position or first event wrong.
+            UnknownEventError: an unknown type that is not ignorable.
+            UnsupportedEventError: a type of STOP_REASONS, or a format that is not known.
+            SizeLimitError: a compressed event that would unpack to more than `unpacked_bytes_max`.
+        """
+        self._raise_failure()
+        self.artificial = []
+        journal, end_offset = self.journal, self.offset
+        events = np.empty(len(data) // self._event_bytes + _SPARE_ROWS, dtype=EVENT_DTYPE)
+        position = row = packed_events = 0
+        known_mark = -1
+        while True:
+            checksum_bytes, table_id_bytes = self._widths()
+            first_row = row
+            status, position, row, self.offset, ignored, packed = frame(
+                data, position, events, row, self.offset, checksum_bytes, table_id_bytes, self.dump,
+                self._prefix_bytes, known_mark, EVENT_CLASSES,
+            )  # fmt: skip
+            end_offset = self.offset
+            packed_events += packed
+            if ignored:
+                self._count_ignored(events["event_type"][first_row:row])
+            if status in (Status.DONE, Status.INCOMPLETE):
+                break
+            if status == Status.FULL:
+                more = (len(data) - position) * row // max(position, 1)
+                events = np.concatenate([events, np.empty(row // 4 + more + _SPARE_ROWS, dtype=EVENT_DTYPE)])
+                continue
+            at = position + self._prefix_bytes
+            try:
+                if status != Status.MARK:
+                    raise self._error(Status(status), data, at)
+                header = parse_header(data, at)
+                event = data[at : at + header.event_length].tobytes()
+                if not (self.dump and self._is_artificial(header)):
+                    self._begin_journal(header, event)
+                    known_mark = position
+                    continue
+                self._take_artificial(header, event, row)
+            except CdcError as error:
+                self._failure = error
+                break
+            position = at + header.event_length
+            if header.event_type == EventType.ROTATE:
+                if row:
+                    break  # a chunk belongs to one journal
+                journal = self.journal
+            end_offset = self.offset
+        chunk: Chunk | None = None
+        if row:
+            self._event_bytes = max(position * 7 // (row * 8), HEADER_BYTES)
+            assert self.journal_format is not None
+            # A failure or a rotation may have moved on: the chunk carries what was true for its rows.
+            chunk = Chunk(journal, self.journal_format, data[:position], events[:row], end_offset)
+            if packed_events:
+                chunk, position = self._unpack(chunk)
+        if chunk is None and position == 0:
+            self._raise_failure()
+        return chunk, position
+
+    def finish(self, remaining_bytes: int) -> None:
+        """Say that no more bytes come: `remaining_bytes` were fed and not consumed.
+
+        Raises:
+            TruncatedJournalError: the journal ends in the middle of an event (or has no event at all).
+            BinlogError: what the last `feed` stopped at.
+        """
+        self._raise_failure()
+        if remaining_bytes or self.journal_format is None:
+            raise TruncatedJournalError(
+                "the journal ends in the middle of an event",
+                journal=self.journal,
+                offset=self.offset,
+                expected="a whole event",
+                got=f"{remaining_bytes} bytes",
+                next_step="copy the journal again; what is before this offset is good",
+            )
+
+    def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:
+        """The chunk with its compressed events unpacked, and the bytes that it takes of those that were fed."""
+        # What a server made up in between is told once: such a chunk is not cut.
+        unpacked = unpack(chunk, whole=bool(self.artificial), event_unpacked_bytes_max=self._unpacked_bytes_max)
+        self._count_ignored(unpacked.ignored)
+        if unpacked.events_done == len(chunk.events):
+            return unpacked.chunk, len(chunk.data)
+        # The framer stands where the error is, or where the chunk was cut, and its bytes stay with the feeder.
+        if unpacked.error is None:
+            self._count_ignored(chunk.events["event_type"][unpacked.events_done :], sign=-1)  # they come again
+        self._failure = unpacked.error
+        self.journal, self.offset = chunk.journal, int(chunk.events["offset"][unpacked.events_done])
+        good = unpacked.chunk if unpacked.events_done else None
+        return good, int(chunk.events["start"][unpacked.events_done]) - self._prefix_bytes
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _widths(self) -> tuple[int, int]:
+        if self.journal_format is None:
+            return -1, 6
+        return self.journal_format.checksum_bytes, format_description.table_id_bytes(self.journal_format)
+
+    def _count_ignored(self, event_types: NDArray[np.uint8] | list[int], *, sign: int = 1) -> None:
+        for event_type, count in unknown_types(event_types).items():
+            self.ignored_events[event_type] = self.ignored_events.get(event_type, 0) + sign * count
+
+    def _begin_journal(self, header: EventHeader, event: bytes) -> None:
+        if header.event_type != EventType.FORMAT_DESCRIPTION:
+            raise DamagedJournalError(
+                "the journal does not begin with a format description",
+                journal=self.journal,
+                offset=self.offset,
+                expected=event_name(EventType.FORMAT_DESCRIPTION),
+                got=event_name(header.event_type),
+                next_step=_FETCH_AGAIN,
+            )
+        if self.offset != 4:
+            raise DamagedJournalError(
+                "a format description stands in the middle of the journal",
+                journal=self.journal,
+                offset=self.offset,
+                expected="one at offset 4 only",
+                next_step="journals that were joined to one file, and relay logs, cannot be read: pass them one by one",
+            )
+        self.journal_format = format_description.parse(event, journal=self.journal, offset=self.offset)
+
+    @staticmethod
+    def _is_artificial(header: EventHeader) -> bool:
+        return bool(
+            header.flags & FLAG_ARTIFICIAL
+            or header.event_type in (EventType.HEARTBEAT, EventType.HEARTBEAT_V2)
+            or (header.log_position == 0 and header.event_type in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION))
+        )
+
+    def _take_artificial(self, header: EventHeader, event: bytes, row: int) -> None:
+        if header.event_type == EventType.FORMAT_DESCRIPTION:
+            self.journal_format = format_description.parse(event, journal=self.journal, offset=self.offset)
+            body = event[HEADER_BYTES:]
+        else:
+            body = self._artificial_body(header, event)
+        self.artificial.append(_ArtificialEvent(header, body, row))
+        if header.event_type == EventType.ROTATE:
+            self.journal, self.offset = rotate.parse(body, journal=self.journal, offset=self.offset)
+        elif header.event_type == EventType.HEARTBEAT:
+            if body.rstrip(b"\0") == self.journal.encode():
+                self._skip_to(header.log_position)
+        elif header.event_type == EventType.HEARTBEAT_V2:
+            name, position = _heartbeat_v2(body)
+            if name == self.journal.encode() and position > self.offset:
+                self.offset = position
+
+    def _artificial_body(self, header: EventHeader, event: bytes) -> bytes:
+        """Body without the checksum, which is there or not by the server's setting of the moment."""
+        stored = int.from_bytes(event[-CHECKSUM_BYTES:], "little")
+        has_checksum = len(event) >= HEADER_BYTES + CHECKSUM_BYTES and zlib.crc32(event[:-CHECKSUM_BYTES]) == stored
+        if has_checksum:
+            return event[HEADER_BYTES:-CHECKSUM_BYTES]
+        known = self.journal_format is not None and self.journal_format.checksum_bytes > 0
+        # The rotate event stands between two journals, which may differ in their checksums.
+        switched = header.event_type == EventType.ROTATE and _JOURNAL_NAME.fullmatch(event[HEADER_BYTES + 8 :])
+        if known and not switched:
+            raise self._damaged("the checksum of an event made up by the server is wrong", header, stored)
+        return event[HEADER_BYTES:]
+
+    def _skip_to(self, log_position: int) -> None:
+        jump = (log_position - self.offset) & 0xFFFFFFFF
+        if log_position and jump < 1 << 31:
+            self.offset += jump
+
+    def _error(self, status: Status, data: NDArray[np.uint8], position: int) -> CdcError:
+        if len(data) - position < HEADER_BYTES:
+            return DamagedJournalError(
+                "a packet of the server is shorter than an event's header",
+                journal=self.journal,
+                offset=self.offset,
+                expected=f"at least {HEADER_BYTES} bytes",
+                got=f"{len(data) - position} bytes",
+                next_step="start the run again; it goes on at the last acked position",
+            )
+        header = parse_header(data, position)
+        name = event_name(header.event_type)
+        if status is Status.UNKNOWN_TYPE:
+            return UnknownEventError(
+                "an event type that is not known",
+                journal=self.journal,
+                offset=self.offset,
+                expected="a known type, or one flagged as ignorable",
+                got=f"{name}, {header.event_length} bytes, flags {header.flags:#06x}",
+                next_step="start after this event if it cannot change a captured table, and report its type",
+            )
+        if status is Status.STOP_TYPE:
+            return UnsupportedEventError(
+                f"a {name} event cannot be applied",
+                journal=self.journal,
+                offset=self.offset,
+                got=self._stopped(header, data[position + HEADER_BYTES : position + header.event_length]),
+                next_step=STOP_REASONS[EventType(header.event_type)],
+            )
+        if status is Status.BAD_CHECKSUM:
+            end = position + header.event_length - CHECKSUM_BYTES
+            stored = int.from_bytes(data[end : end + CHECKSUM_BYTES].tobytes(), "little")
+            return self._damaged(
+                f"the checksum of a {name} event is wrong", header, stored, zlib.crc32(data[position:end].tobytes())
+            )
+        end = (self.offset + header.event_length) & 0xFFFFFFFF
+        if status is Status.BAD_LENGTH and header.event_length > EVENT_BYTES_MAX and header.log_position == end:
+            return UnsupportedEventError(
+                f"a {name} event is larger than can be read",
+                journal=self.journal,
+                offset=self.offset,
+                expected=f"at most {EVENT_BYTES_MAX} bytes",
+                got=f"{header.event_length} bytes",
+                next_step="start after its transaction, and load the tables that it changed",
+            )
+        if status is Status.BAD_LENGTH:
+            return DamagedJournalError(
+                "an event's length cannot be",
+                journal=self.journal,
+                offset=self.offset,
+                expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes and room for the event's fixed parts",
+                got=f"{header.event_length} bytes for {name}",
+                next_step=_FETCH_AGAIN,
+            )
+        return DamagedJournalError(
+            "an event's end position contradicts its place",
+            journal=self.journal,
+            offset=self.offset,
+            expected=(self.offset + header.event_length) & 0xFFFFFFFF,
+            got=f"{header.log_position} for {name} of {header.event_length} bytes",
+            next_step=_FETCH_AGAIN,
+        )
+
+    def _stopped(self, header: EventHeader, body: NDArray[np.uint8]) -> str:
+        """What an event that stops the run says of itself: its length, and the text of an incident."""
+        said = f"{header.event_length} bytes"
+        if header.event_type == EventType.INCIDENT:
+            return f"{said}: {incident_text(body[: len(body) - max(self._widths()[0], 0)].tobytes())}"
+        return said
+
+    def _damaged(self, what: str, header: EventHeader, stored: int, computed: int | None = None) -> DamagedJournalError:
+        return DamagedJournalError(
+            what,
+            journal=self.journal,
+            offset=self.offset,
+            expected=None if computed is None else f"{computed:#010x}",
+            got=f"{stored:#010x} ({event_name(header.event_type)}, {header.event_length} bytes)",
+            next_step=_FETCH_AGAIN,
+        )
+
+
+def unknown_types(event_types: NDArray[np.uint8] | list[int]) -> dict[int, int]:
+    """How many of some framed events are of each type that is not known: those carry the ignorable flag."""
+    types = np.asarray(event_types, dtype=np.uint8)
+    types, counts = np.unique(types[EVENT_CLASSES[types] == 0], return_counts=True)
+    return dict(zip(types.tolist(), counts.tolist(), strict=True))
+
+
+def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:
+    """Journal name and position of a heartbeat of version 2: (type, length, value) fields, ended by type 0."""
+    name, position, at = b"", 0, 0
+    while at + 1 < len(body) and body[at] != 0:
+        field, size = body[at], body[at + 1]
+        value = body[at + 2 : at + 2 + size]
+        if field == 1:
+            name = value
+        elif field == 2:
+            position = _length_encoded(value)
+        at += 2 + size
+    return name, position
+
+
+def _length_encoded(value: bytes) -> int:
+    if not value:
+        return 0
+    width = {0xFC: 2, 0xFD: 3, 0xFE: 8}.get(value[0], 0)
+    return int.from_bytes(value[1 : 1 + width], "little") if width else value[0]

@@ -1,0 +1,91 @@
+"""The compiled walk over packets, which verifies checksums on the way; its rules are those of `packets`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.framing.framing_kernel import CHECKED, PREFIX_BYTES
+from cdc_pipeline.binlog.native.checksum import CHECKSUM_BYTES, crc32_of
+from cdc_pipeline.binlog.native.compiling import njit
+
+# Why a walk stopped.
+NEED_MORE: Final = 0
+SPECIAL: Final = 1  # a logical packet that is no event: Python reads it
+BAD_SEQUENCE: Final = 2
+EMPTY: Final = 3  # a logical packet without any byte
+TOO_LARGE: Final = 4  # a logical packet of more than state[LIMIT] bytes
+HEADER_BYTES: Final = 4
+PACKET_BYTES_MAX: Final = 0xFFFFFF
+
+# Fields of the state array; the first four are indexes in the block.
+STOP: Final = 0  # where received bytes end
+WHOLE: Final = 1  # where whole events end; a logical packet begins there
+NEXT: Final = 2  # where the packet at work ends, which may not have come yet: the next header
+TOTAL: Final = 3  # payload bytes of the logical packet at work, as far as its headers have come
+IS_LAST: Final = 4  # 1 where the packet at work is the last of its logical packet
+SEQUENCE: Final = 5  # expected sequence id
+GOT: Final = 6  # sequence id that came instead; or the size that is too large, as far as it is known
+HAS_CHECKSUMS: Final = 7  # 1 where events are expected to end with their CRC32
+LIMIT: Final = 8  # payload bytes that a logical packet may have
+STATE_FIELDS: Final = 9
+
+
+@njit(cache=True, nogil=True)
+def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
+    """Step over the packets in ``data[:state[STOP]]`` from where the last call has stopped.
+
+    Args:
+        data: uint8 (n,), the block; written as the module says.
+        state: int64 (9,), kept from call to call.
+
+    Returns:
+        Why it stopped; again and again the same once it is not that more bytes are needed.
+    """
+    while True:
+        begin, at, stop = state[WHOLE], state[NEXT], state[STOP]
+        if state[IS_LAST] == 1:
+            if at > stop:
+                return NEED_MORE
+            for index in range(HEADER_BYTES):
+                data[begin + index] = (state[TOTAL] >> (8 * index)) & 0xFF
+            end = at - CHECKSUM_BYTES
+            if state[HAS_CHECKSUMS] == 1 and end >= begin + PREFIX_BYTES:
+                stored = np.int64(data[end]) | np.int64(data[end + 1]) << 8
+                stored |= np.int64(data[end + 2]) << 16 | np.int64(data[end + 3]) << 24
+                if np.int64(crc32_of(data, begin + PREFIX_BYTES, end)) == stored:
+                    data[begin + HEADER_BYTES] = CHECKED
+            state[IS_LAST] = 0
+            state[WHOLE] = at
+            continue
+        if stop - at < HEADER_BYTES:
+            return NEED_MORE
+        length = np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16
+        if data[at + 3] != state[SEQUENCE]:
+            state[GOT] = data[at + 3]
+            return BAD_SEQUENCE
+        if at == begin:
+            if length == 0:
+                return EMPTY
+            if stop - at < PREFIX_BYTES:
+                return NEED_MORE
+            if data[at + HEADER_BYTES] != 0:
+                return SPECIAL
+            if length > state[LIMIT]:
+                state[GOT] = length
+                return TOO_LARGE
+            state[TOTAL] = length
+            state[NEXT] = at + HEADER_BYTES + length
+        else:
+            if state[TOTAL] + length > state[LIMIT]:
+                state[GOT] = state[TOTAL] + length
+                return TOO_LARGE
+            for index in range(at, stop - HEADER_BYTES):
+                data[index] = data[index + HEADER_BYTES]
+            state[STOP] = stop - HEADER_BYTES
+            state[TOTAL] += length
+            state[NEXT] = at + length
+        state[SEQUENCE] = (state[SEQUENCE] + 1) & 0xFF
+        state[IS_LAST] = 1 if length < PACKET_BYTES_MAX else 0

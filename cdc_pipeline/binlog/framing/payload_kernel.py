@@ -1,0 +1,154 @@
+"""The compiled pass over the events inside payloads: their headers into rows of EVENT_DTYPE.
+
+Rules:
+- They carry no checksum and no position of their own. Their place in the journal is that of the payload event.
+- A payload is filled exactly by whole events of the kinds that stand between a GTID event and the transaction's end.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.event_types import FLAG_IGNORABLE, HEADER_BYTES, EventType
+from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX, EVENT_CLASSES, EventClass, Status
+from cdc_pipeline.binlog.native.compiling import njit
+
+_T = EventType
+
+
+def _child_classes() -> NDArray[np.uint8]:
+    classes = EVENT_CLASSES.copy()
+    classes[classes >= EventClass.PACKED] = EventClass.MARK
+    for event_type in (
+        _T.ROTATE, _T.STOP, _T.HEARTBEAT, _T.HEARTBEAT_V2, _T.PREVIOUS_GTIDS, _T.GTID, _T.ANONYMOUS_GTID,
+        _T.GTID_TAGGED, _T.MARIADB_GTID, _T.MARIADB_GTID_LIST, _T.MARIADB_BINLOG_CHECKPOINT,
+    ):  # fmt: skip
+        classes[event_type] = EventClass.MARK
+    return classes
+
+
+CHILD_CLASSES: Final = _child_classes()  # MARK: cannot be inside a payload
+
+_DONE = int(Status.DONE)
+_MARK = int(Status.MARK)
+_BAD_LENGTH = int(Status.BAD_LENGTH)
+_UNKNOWN_TYPE = int(Status.UNKNOWN_TYPE)
+_STOP_TYPE = int(Status.STOP_TYPE)
+_CLASS_UNKNOWN = int(EventClass.UNKNOWN)
+_CLASS_TABLE = int(EventClass.TABLE)
+_CLASS_MARK = int(EventClass.MARK)
+_CLASS_STOP = int(EventClass.STOP)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _u4(data: NDArray[np.uint8], at: int) -> Any:
+    return (
+        np.int64(data[at]) | np.int64(data[at + 1]) << 8 | np.int64(data[at + 2]) << 16 | np.int64(data[at + 3]) << 24
+    )
+
+
+@njit(cache=True, nogil=True)
+def count_children(
+    data: NDArray[np.uint8], firsts: NDArray[np.int64], stops: NDArray[np.int64], counts: NDArray[np.int64]
+) -> None:
+    """Write to `counts`, int64 (k,), upper bounds of the events in each ``data[first:stop]``, by the lengths alone."""
+    for k in range(len(firsts)):
+        first, stop = firsts[k], stops[k]
+        count = 0
+        while stop - first >= HEADER_BYTES:
+            length = _u4(data, first + 9)
+            if length < HEADER_BYTES or length > stop - first:
+                break
+            first += length
+            count += 1
+        counts[k] = count
+
+
+@njit(cache=True, nogil=True)
+def frame_children(
+    data: NDArray[np.uint8],
+    firsts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    events: Any,
+    table_id_bytes: int,
+    classes: NDArray[np.uint8],
+) -> tuple[int, int, int]:
+    """Frame what is inside payloads into the rows behind their own.
+
+    Args:
+        data: uint8 (n,), the enlarged buffer of a chunk.
+        firsts, stops: int64 (k,): each payload's events are in ``data[first:stop]``.
+        parents: int64 (k,): rows of the payload events in `events`.
+        events: array of EVENT_DTYPE with room for `count_children` rows behind each parent.
+        table_id_bytes: 6 or 4.
+        classes: CHILD_CLASSES.
+
+    Returns:
+        (payloads done, Status, index in `data` where it stopped). MARK: a type that cannot be inside a payload.
+    """
+    for k in range(len(firsts)):
+        status, at = _frame_payload(data, firsts[k], stops[k], events, parents[k], table_id_bytes, classes)
+        if status != _DONE:
+            return k, status, at
+    return len(firsts), _DONE, 0
+
+
+@njit(cache=True, nogil=True)
+def _frame_payload(
+    data: NDArray[np.uint8],
+    first: Any,
+    stop: Any,
+    events: Any,
+    parent: Any,
+    table_id_bytes: int,
+    classes: NDArray[np.uint8],
+) -> tuple[int, int]:
+    """(Status, index in `data` where it stopped) of one payload."""
+    row = parent + 1
+    payload = events[parent]
+    position = first
+    while position < stop:
+        if stop - position < HEADER_BYTES:
+            return _BAD_LENGTH, position
+        length = _u4(data, position + 9)
+        if length < HEADER_BYTES or length > stop - position or length > EVENT_BYTES_MAX:
+            return _BAD_LENGTH, position
+        event_type = data[position + 4]
+        event_class = np.int64(classes[event_type])
+        flags = np.int64(data[position + 17]) | np.int64(data[position + 18]) << 8
+        if event_class == _CLASS_MARK:
+            return _MARK, position
+        if event_class == _CLASS_STOP:
+            return _STOP_TYPE, position
+        if event_class == _CLASS_UNKNOWN and not flags & FLAG_IGNORABLE:
+            return _UNKNOWN_TYPE, position
+        table_id = np.int64(-1)
+        if event_class == _CLASS_TABLE:
+            body = position + HEADER_BYTES
+            if length < HEADER_BYTES + table_id_bytes + 2:
+                return _BAD_LENGTH, position
+            table_id = np.int64(_u4(data, body))
+            if table_id_bytes == 6:
+                table_id |= (np.int64(data[body + 4]) | np.int64(data[body + 5]) << 8) << 32
+        event = events[row]
+        event["start"] = position
+        event["offset"] = payload["offset"]
+        event["next_offset"] = payload["next_offset"]
+        event["tx_offset"] = -1
+        event["commit_ts_us"] = -1
+        event["table_id"] = table_id
+        event["timestamp_s"] = _u4(data, position)
+        event["server_id"] = _u4(data, position + 5)
+        event["event_length"] = length
+        event["tx_ordinal"] = 0
+        event["parent"] = parent
+        event["flags"] = flags
+        event["event_type"] = event_type
+        event["role"] = 0
+        row += 1
+        position += length
+    return _DONE, position

@@ -1,0 +1,106 @@
+"""Receiving: a socket that it is given is read and its packets are walked by compiled code, block by block.
+
+The only place of `binlog` that does I/O. Between two reads nothing of Python runs: the interpreter's lock is not asked
+for, and the bytes that have just come are still in the processor's cache when their checksums are computed.
+
+Rules:
+- The socket does not block; waiting is `poll`, with a limit. What comes slowly is handed over when the time is up, so
+  that heartbeats alone cannot hold a reader (K25).
+- What went wrong is not looked at here: the caller reads the socket by its own means, which tell the error.
+- Symbols are those of the C library that the process has loaded; cached machine code stays valid from one process to
+  the next.
+
+Source: POSIX recv, poll, clock_gettime.
+"""
+
+from __future__ import annotations
+
+import time
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+from numba import config, types
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.framing.packets_kernel import NEED_MORE, STOP, WHOLE, walk_packets
+from cdc_pipeline.binlog.native.compiling import njit
+
+_POLLIN: Final = 1
+
+
+class Received(IntEnum):
+    """Why receiving stopped."""
+
+    ENOUGH = 0  # as many events as were asked for, no more room, or packets that Python must see
+    TIMEOUT = 1
+    CLOSED = 2  # by the other side
+    FAILED = 3  # an error of the socket, or a signal
+    LATE = 4  # the time is up, and bytes still come
+
+
+_ENOUGH: Final = int(Received.ENOUGH)
+_TIMEOUT: Final = int(Received.TIMEOUT)
+_CLOSED: Final = int(Received.CLOSED)
+_FAILED: Final = int(Received.FAILED)
+_LATE: Final = int(Received.LATE)
+_CLOCK: Final = time.CLOCK_MONOTONIC
+_SECOND_NS: Final = 1_000_000_000
+
+is_possible: Final = not config.DISABLE_JIT  # type: ignore[attr-defined]
+
+_recv: Any = types.ExternalFunction("recv", types.int64(types.int32, types.uintp, types.uint64, types.int32))
+_clock_gettime: Any = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
+_poll: Any = types.ExternalFunction("poll", types.int32(types.uintp, types.uint64, types.int32))
+
+
+@njit(cache=True, nogil=True)
+def receive(
+    descriptor: int,
+    data: NDArray[np.uint8],
+    goal: int,
+    read_bytes: int,
+    timeout_ms: int,
+    late_ns: int,
+    waiting: NDArray[np.int32],
+    now: NDArray[np.int64],
+    state: NDArray[np.int64],
+) -> tuple[int, int]:
+    """Read into ``data[state[STOP]:]`` and walk the packets there.
+
+    Args:
+        descriptor: of a socket that does not block.
+        data: uint8 (n,), the block.
+        goal: index in `data`: enough has come when whole events reach it.
+        read_bytes: largest single read; receiving ends where `data` has less room.
+        timeout_ms: longest wait for the next bytes.
+        late_ns: moment of the monotonic clock after which no more is waited for.
+        waiting: int32 (2,), for `poll`.
+        now: int64 (2,), for `clock_gettime`.
+        state: of `walk_packets`.
+
+    Returns:
+        (status of the walk, a Received).
+    """
+    status = walk_packets(data, state)
+    while status == NEED_MORE and state[WHOLE] < goal and state[STOP] + read_bytes <= len(data):
+        place = data.ctypes.data + state[STOP]
+        count = _recv(descriptor, place, read_bytes, 0)
+        if count < 0:
+            _clock_gettime(_CLOCK, now.ctypes.data)
+            if now[0] * _SECOND_NS + now[1] >= late_ns:
+                return status, _LATE
+            waiting[0] = descriptor
+            waiting[1] = _POLLIN  # events, and results behind it
+            ready = _poll(waiting.ctypes.data, 1, timeout_ms)
+            if ready == 0:
+                return status, _TIMEOUT
+            if ready > 0:
+                count = _recv(descriptor, place, read_bytes, 0)
+            if count < 0:
+                return status, _FAILED
+        if count == 0:
+            return status, _CLOSED
+        state[STOP] += count
+        status = walk_packets(data, state)
+    return status, _ENOUGH

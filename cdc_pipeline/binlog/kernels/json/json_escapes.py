@@ -1,0 +1,62 @@
+"""Escapes inside JSON strings, and hex digits: both servers and our lines write the same ones."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.native.compiling import Integer, kernel, routine
+
+ESCAPED_BYTES_MORE: Final = 5  # a control character takes six bytes
+QUOTE = 34
+_BACKSLASH = 92
+_FOUR_DIGITS = 117  # u
+HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
+
+
+def _escapes() -> NDArray[np.uint8]:
+    """By byte: 0 for itself, the letter after the backslash, or ``u`` for four hex digits."""
+    table = np.zeros(256, np.uint8)
+    table[:32] = _FOUR_DIGITS
+    for byte, letter in (*zip(b"\b\t\n\f\r", b"btnfr", strict=True), (QUOTE, QUOTE), (_BACKSLASH, _BACKSLASH)):
+        table[byte] = letter
+    return table
+
+
+_ESCAPES = _escapes()
+
+
+@kernel
+def escaped_bytes(data: NDArray[np.uint8], first: Integer, stop: Integer) -> Integer:
+    """How many of the bytes [first, stop) need an escape."""
+    count = np.int64(0)
+    for index in range(first, stop):
+        byte = data[index]
+        count += np.int64((byte < 32) | (byte == QUOTE) | (byte == _BACKSLASH))
+    return count
+
+
+@routine
+def put_escaped(
+    data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], position: Integer
+) -> Integer:
+    """The bytes [first, stop), escaped. Returns the position after them. Writes at most six bytes for each."""
+    for index in range(first, stop):
+        byte = data[index]
+        letter = _ESCAPES[byte]
+        if letter == 0:
+            out[position] = byte
+            position += 1
+            continue
+        out[position] = _BACKSLASH
+        out[position + 1] = letter
+        position += 2
+        if letter == _FOUR_DIGITS:
+            out[position] = 48
+            out[position + 1] = 48
+            out[position + 2] = HEX_DIGITS[byte >> 4]
+            out[position + 3] = HEX_DIGITS[byte & 15]
+            position += 4
+    return np.int64(position)

@@ -1,0 +1,1 @@
+"""Native code: compiling, checksums, inflating, buffers."""

@@ -1,0 +1,1 @@
+"""Rows events into columns."""

@@ -1,0 +1,460 @@
+"""One column of the walked rows to one Arrow array.
+
+Rules:
+- The builder is chosen by `Column.kind`; the bytes it reads by `Column.wire_type`.
+- State per row: NULL, VALID or INVALID. An INVALID value is null in the array and listed, with the server's own text of
+  it or the hex of its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type, check_column_bytes, label_array
+from cdc_pipeline.binlog.decoded import InvalidValue
+from cdc_pipeline.binlog.kernels import addresses, numbers, old_temporal, temporal
+from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
+from cdc_pipeline.binlog.kernels.text import text
+from cdc_pipeline.binlog.rows import columns_compressed as compressed
+from cdc_pipeline.binlog.rows.columns_invalid import temporal_text
+from cdc_pipeline.binlog.rows.columns_json import json_column, json_invalid
+from cdc_pipeline.binlog.rows.columns_tiled import gather_tiled
+from cdc_pipeline.binlog.rows.partial_rows import PartialRows
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.tables import columns_wire as wire
+from cdc_pipeline.binlog.tables.charsets import find_charset
+from cdc_pipeline.errors import BinlogError
+
+_TIME_TEXT_BYTES_MAX: Final = 20
+_TRANSCODE_FACTOR: Final = 3  # one byte of text becomes at most three of UTF-8
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows whose values the walk has placed.
+
+    Attributes:
+        data: the chunk's bytes.
+        base: int64 (rows,): index into `data` of each row.
+        events: int64 (rows,): index of the row's event in its selection.
+        ordinals: int64 (rows,): place of the row in its event.
+        before, after: int32 (columns, >= rows): offset of each value from `base`; -1 for none.
+        first_row: row of the result that the block's first row is.
+        rows: count of rows.
+        partial: which JSON values of the after images are differences; None where none is.
+    """
+
+    data: NDArray[np.uint8]
+    base: NDArray[np.int64]
+    events: NDArray[np.int64]
+    ordinals: NDArray[np.int64]
+    before: NDArray[np.int32]
+    after: NDArray[np.int32]
+    first_row: int
+    rows: int
+    partial: PartialRows | None = None
+
+
+@dataclass(slots=True)
+class _Cells:
+    """All values of one column in one image, and what is found out about them."""
+
+    column: Column
+    index: int
+    image: str
+    blocks: Sequence[Block]
+    rows: int
+    value_bytes: int
+    rule: int
+    is_mariadb: bool
+    state: NDArray[np.uint8]
+    packed: NDArray[np.int64] | None = None
+    unpacked: list[tuple[Block, NDArray[np.int32], slice]] | None = None
+
+    def parts(self) -> list[tuple[Block, NDArray[np.int32], slice]]:
+        """Per block: the block, its offsets of this column, and its rows in the result."""
+        if self.unpacked is not None:
+            return self.unpacked
+        found = []
+        for block in self.blocks:
+            matrix = block.before if self.image == "before" else block.after
+            rows = slice(block.first_row, block.first_row + block.rows)
+            found.append((block, matrix[self.index, : block.rows], rows))
+        return found
+
+    def raw(self, row: int) -> bytes:
+        """Bytes of one value without its length bytes."""
+        for block, relative, rows in self.parts():
+            if rows.start <= row < rows.stop:
+                at = int(block.base[row - rows.start]) + int(relative[row - rows.start])
+                if self.rule >= 0:
+                    return block.data[at : at + self.rule].tobytes()
+                length = int.from_bytes(block.data[at : at - self.rule].tobytes(), "little")
+                return block.data[at - self.rule : at - self.rule + length].tobytes()
+        raise AssertionError(f"row {row} is in no block")
+
+    def integers(self, *, signed: bool) -> NDArray[np.int64]:
+        """All values as int64 bit patterns, kept for the texts of invalid ones."""
+        out = np.empty(self.rows, np.int64)
+        big_endian = wire.is_big_endian(self.column)
+        for block, relative, rows in self.parts():
+            numbers.gather_integers(
+                block.data, block.base, relative, self.rule, big_endian, signed, out[rows], self.state[rows]
+            )
+        self.packed = out
+        return out
+
+    def array(self, kind: pa.DataType, buffers: list[pa.Buffer], children: list[pa.Array] | None = None) -> pa.Array:
+        """The Arrow array with the validity that `state` tells."""
+        valid = self.state == VALID
+        nulls = self.rows - int(np.count_nonzero(valid))
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
+        return pa.Array.from_buffers(kind, self.rows, [validity, *buffers], nulls, 0, children)
+
+
+def build_columns(
+    schema: TableSchema,
+    blocks: Sequence[Block],
+    *,
+    image: str,
+    rows: int,
+    present: bool,
+    value_bytes: NDArray[np.int64],
+    nulls: NDArray[np.int64],
+    rules: NDArray[np.int32],
+    is_mariadb: bool,
+    invalid: list[InvalidValue],
+) -> list[pa.Array]:
+    """Arrow arrays of all columns of one image.
+
+    Args:
+        image: "before" or "after".
+        present: False where no row has this image: all null.
+        value_bytes, nulls: int64 (columns,): sums that the walk gave.
+        invalid: values that cannot be held are appended.
+
+    Raises:
+        BinlogError: a column holds more bytes than Arrow's offsets can tell.
+    """
+    tiled = {}
+    if present:
+        tiled = gather_tiled(
+            schema, blocks, image=image, rows=rows, value_bytes=value_bytes, nulls=nulls, is_mariadb=is_mariadb
+        )
+    arrays = []
+    for index, column in enumerate(schema.columns):
+        if index in tiled:
+            arrays.append(tiled[index])
+            continue
+        kind = arrow_type(column)
+        if not present or nulls[index] == rows:
+            arrays.append(pa.nulls(rows, kind))
+            continue
+        cells = _Cells(
+            column=column, index=index, image=image, blocks=blocks, rows=rows, value_bytes=int(value_bytes[index]),
+            rule=int(rules[index]), is_mariadb=is_mariadb, state=np.empty(rows, np.uint8),
+        )  # fmt: skip
+        try:
+            if column.wire_type in wire.COMPRESSED:
+                invalid.extend(_unpack(cells))
+            arrays.append(_BUILDERS[column.kind](cells, kind))
+        except BinlogError as error:
+            error.table = schema.full_name
+            raise
+        bad = np.flatnonzero(cells.state == INVALID)
+        if len(bad):
+            invalid.extend(_describe(cells, bad))
+    return arrays
+
+
+def _fits(cells: _Cells, total_bytes: int) -> int:
+    return check_column_bytes(cells.column, cells.rows, total_bytes)
+
+
+def _unpack(cells: _Cells) -> list[InvalidValue]:
+    """Let `cells` hold the plain values of a COMPRESSED column; those that cannot be unpacked are null and listed."""
+    column, rule, places = cells.column, cells.rule, cells.parts()
+    inputs = [(block.data, block.base, relative) for block, relative, _ in places]
+    total_bytes = sum(compressed.unpacked_bytes(column, *values, rule=rule) for values in inputs)
+    cells.value_bytes = _fits(cells, total_bytes)
+    damaged = np.zeros(cells.rows, np.uint8)
+    unpacked = []
+    for values, (block, _, rows) in zip(inputs, places, strict=True):
+        data, base, relative, damaged[rows] = compressed.unpack(column, *values, rule=rule)
+        unpacked.append((replace(block, data=data, base=base), relative, rows))
+    reported = [
+        InvalidValue(int(row), cells.image, cells.index, compressed.REASON, cells.raw(int(row)).hex())
+        for row in np.flatnonzero(damaged)
+    ]
+    cells.unpacked, cells.rule = unpacked, compressed.RULE
+    return reported
+
+
+def _integer(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    values = cells.integers(signed=not cells.column.unsigned)
+    if pa.types.is_decimal(kind):
+        return _unsigned_decimal(cells, kind, values)
+    return cells.array(kind, [pa.py_buffer(values.astype(kind.to_pandas_dtype(), copy=False))])
+
+
+def _unsigned_decimal(cells: _Cells, kind: pa.DataType, values: NDArray[np.int64]) -> pa.Array:
+    words = np.zeros((cells.rows, 2), np.uint64)
+    words[:, 0] = values.view(np.uint64)
+    return cells.array(kind, [pa.py_buffer(words)])
+
+
+def _bit(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    values = cells.integers(signed=False)
+    if pa.types.is_boolean(kind):
+        return cells.array(kind, [pa.py_buffer(np.packbits(values != 0, bitorder="little"))])
+    if pa.types.is_decimal(kind):
+        return _unsigned_decimal(cells, kind, values)
+    return cells.array(kind, [pa.py_buffer(values)])
+
+
+def _real(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    bits = cells.integers(signed=False)
+    values = bits.astype(np.uint32).view(np.float32) if pa.types.is_float32(kind) else bits.view(np.float64)
+    finite = np.isfinite(values)
+    if not finite.all():  # no server stores infinities and NaN, and JSON has no text for them
+        cells.state[~finite & (cells.state == VALID)] = INVALID
+    return cells.array(kind, [pa.py_buffer(values)])
+
+
+def _year(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    values = cells.integers(signed=False).astype(np.int16)
+    values[values > 0] += 1900
+    return cells.array(kind, [pa.py_buffer(values)])
+
+
+def _date(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    days = np.empty(cells.rows, np.int32)
+    temporal.dates(cells.integers(signed=False), days, cells.state)
+    return cells.array(kind, [pa.py_buffer(days)])
+
+
+def _datetime(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    out = np.empty(cells.rows, np.int64)
+    digits = cells.column.fraction_digits
+    if cells.column.wire_type not in wire.OLD_TEMPORAL:
+        temporal.datetimes(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
+    elif digits:
+        old_temporal.fractional_datetimes(cells.integers(signed=False), digits, out, cells.state)
+    else:
+        temporal.old_datetimes(cells.integers(signed=True), out, cells.state)
+    return cells.array(kind, [pa.py_buffer(out)])
+
+
+def _timestamp(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    out = np.empty(cells.rows, np.int64)
+    digits = cells.column.fraction_digits
+    if digits and cells.column.wire_type in wire.OLD_TEMPORAL:
+        old_temporal.fractional_timestamps(cells.integers(signed=False), digits, out, cells.state)
+    else:
+        temporal.timestamps(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
+    return cells.array(kind, [pa.py_buffer(out)])
+
+
+def _time(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    old = cells.column.wire_type in wire.OLD_TEMPORAL
+    digits = cells.column.fraction_digits
+    out = np.empty(_fits(cells, cells.rows * _TIME_TEXT_BYTES_MAX), np.uint8)
+    offsets = np.empty(cells.rows + 1, np.int32)
+    packed = cells.integers(signed=old and not digits)
+    if old and digits:
+        end = old_temporal.fractional_times(packed, digits, out, offsets, cells.state)
+    else:
+        end = temporal.times(packed, wire.fraction_bytes(digits), digits, old, out, offsets, cells.state)
+    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
+
+
+def _decimal(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    precision, scale = cells.column.precision, cells.column.scale
+    if precision > DECIMAL_DIGITS_MAX:
+        out = np.empty(_fits(cells, cells.rows * (precision + 3)), np.uint8)
+        offsets = np.zeros(cells.rows + 1, np.int32)
+        end = 0
+        for block, relative, rows in cells.parts():
+            end = numbers.gather_decimal_text(
+                block.data, block.base, relative, precision, scale, out, end,
+                offsets[rows.start : rows.stop + 1], cells.state[rows],
+            )  # fmt: skip
+        return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
+    words = np.empty((cells.rows, 2), np.uint64)
+    for block, relative, rows in cells.parts():
+        numbers.gather_decimals(block.data, block.base, relative, precision, scale, words[rows], cells.state[rows])
+    return cells.array(kind, [pa.py_buffer(words)])
+
+
+def _gathered(cells: _Cells, *, mode: int, skip: int = 0) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+    """Offsets and data of a variable-width column, copied as they are."""
+    pad_to = cells.column.pad_bytes
+    out = np.empty(_fits(cells, cells.value_bytes + cells.rows * pad_to), np.uint8)
+    offsets = np.zeros(cells.rows + 1, np.int32)
+    end = 0
+    for block, relative, rows in cells.parts():
+        end = text.gather_bytes(
+            block.data, block.base, relative, -cells.rule, skip, pad_to, mode, out, end,
+            offsets[rows.start : rows.stop + 1], cells.state[rows],
+        )  # fmt: skip
+    return offsets, out[:end]
+
+
+def _binary(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    offsets, data = _gathered(cells, mode=text.BYTES)
+    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+_ADDRESS_FORMS: Final = {Kind.UUID: addresses.UUID, Kind.INET4: addresses.INET4, Kind.INET6: addresses.INET6}
+
+
+def _address(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    form = _ADDRESS_FORMS[cells.column.kind]
+    out = np.empty(_fits(cells, cells.rows * addresses.TEXT_BYTES_MAX), np.uint8)
+    offsets = np.zeros(cells.rows + 1, np.int32)
+    end = 0
+    for block, relative, rows in cells.parts():
+        end = addresses.gather_addresses(
+            block.data, block.base, relative, -cells.rule, form, out, end,
+            offsets[rows.start : rows.stop + 1], cells.state[rows],
+        )  # fmt: skip
+    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
+
+
+def _text(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    charset = find_charset(cells.column.charset, is_mariadb=cells.is_mariadb)
+    if charset.is_utf8 or charset.mode == text.BYTES:
+        # Text without a charset can only be taken where it is ASCII.
+        mode = text.ASCII if charset.mode == text.BYTES else charset.mode
+        offsets, data = _gathered(cells, mode=mode)
+        return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
+    out = np.empty(_fits(cells, cells.value_bytes * _TRANSCODE_FACTOR), np.uint8)
+    offsets = np.zeros(cells.rows + 1, np.int32)
+    end = 0
+    for block, relative, rows in cells.parts():
+        end = text.transcode(
+            block.data, block.base, relative, -cells.rule, charset.mode, charset.one, charset.two, charset.three,
+            out, end, offsets[rows.start : rows.stop + 1], cells.state[rows],
+        )  # fmt: skip
+    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
+
+
+def _enum(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    numbers_ = cells.integers(signed=False)
+    labels = label_array(cells.column.labels)
+    cells.state[numbers_ >= len(labels)] = INVALID
+    missing = cells.state != VALID
+    indexes = np.where(missing, 0, numbers_).astype(np.int32)
+    return labels.take(pa.array(indexes, mask=missing)).cast(kind)
+
+
+def _set(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    values = cells.integers(signed=False)
+    labels = [label.encode() for label in cells.column.labels]
+    label_offsets = np.zeros(len(labels) + 1, np.int64)
+    np.cumsum([len(label) for label in labels], out=label_offsets[1:])
+    label_data = np.frombuffer(b"".join(labels) or b"\0", np.uint8)
+    out = np.empty(_fits(cells, int(text.set_bytes(values, label_offsets, cells.state))), np.uint8)
+    offsets = np.empty(cells.rows + 1, np.int32)
+    end = text.set_labels(values, label_data, label_offsets, out, offsets, cells.state)
+    return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(out[:end])])
+
+
+def _geometry(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    srid_bytes = 4
+    offsets, data = _gathered(cells, mode=text.BYTES, skip=srid_bytes)
+    srids = np.zeros(cells.rows, np.int64)
+    valid = cells.state == VALID
+    for block, relative, rows in cells.parts():
+        # Behind the length bytes stands the SRID; a value too short for one is skipped here as it was above.
+        at = np.where(valid[rows], relative - np.int32(cells.rule), np.int32(-1))
+        numbers.gather_integers(
+            block.data, block.base, at, srid_bytes, False, True, srids[rows], np.empty(block.rows, np.uint8)
+        )
+    wkb = pa.Array.from_buffers(pa.binary(), cells.rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    return cells.array(kind, [], [pa.array(srids.astype(np.int32)), wkb])
+
+
+def _vector(cells: _Cells, kind: pa.DataType) -> pa.Array:
+    offsets, data = _gathered(cells, mode=text.BYTES)
+    lengths = np.diff(offsets)
+    odd = (lengths % 4 != 0) & (cells.state == VALID)
+    if odd.any():
+        # Their bytes stay out of the elements, so that all others begin at a whole element.
+        keep = np.repeat(~odd, lengths)
+        data = data[keep]
+        offsets = np.concatenate([[0], np.cumsum(np.where(odd, 0, lengths))]).astype(np.int32)
+        cells.state[odd] = INVALID
+    strange = np.flatnonzero(~np.isfinite(data.view(np.float32)))
+    cells.state[np.searchsorted(offsets, 4 * strange, side="right") - 1] = INVALID
+    elements = pa.Array.from_buffers(pa.float32(), len(data) // 4, [None, pa.py_buffer(data)])
+    return cells.array(kind, [pa.py_buffer((offsets // 4).astype(np.int32))], [elements])
+
+
+_BUILDERS: Final[dict[Kind, Callable[[_Cells, pa.DataType], pa.Array]]] = {
+    Kind.INT8: _integer,
+    Kind.INT16: _integer,
+    Kind.INT24: _integer,
+    Kind.INT32: _integer,
+    Kind.INT64: _integer,
+    Kind.BIT: _bit,
+    Kind.DECIMAL: _decimal,
+    Kind.FLOAT: _real,
+    Kind.DOUBLE: _real,
+    Kind.YEAR: _year,
+    Kind.DATE: _date,
+    Kind.DATETIME: _datetime,
+    Kind.TIMESTAMP: _timestamp,
+    Kind.TIME: _time,
+    Kind.TEXT: _text,
+    Kind.BINARY: _binary,
+    Kind.ENUM: _enum,
+    Kind.SET: _set,
+    Kind.JSON: json_column,
+    Kind.GEOMETRY: _geometry,
+    Kind.VECTOR: _vector,
+    Kind.UUID: _address,
+    Kind.INET4: _address,
+    Kind.INET6: _address,
+}
+
+_REASONS: Final = {
+    Kind.DATE: "zero or partial date",
+    Kind.DATETIME: "zero or partial date",
+    Kind.TIMESTAMP: "zero timestamp",
+    Kind.TIME: "not a time",
+    Kind.DECIMAL: "digits that are not decimal",
+    Kind.FLOAT: "no finite number",
+    Kind.DOUBLE: "no finite number",
+    Kind.ENUM: "number above the column's labels",
+    Kind.SET: "bit above the column's labels",
+    Kind.JSON: "not a JSON document in the server's binary form",
+    Kind.GEOMETRY: "shorter than its SRID",
+    Kind.VECTOR: "not a whole number of elements, or one that is not finite",
+    Kind.UUID: "longer than 16 bytes",
+    Kind.INET4: "longer than 4 bytes",
+    Kind.INET6: "longer than 16 bytes",
+}
+
+
+def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
+    """Reason and text of invalid values; the only place that meets single values, and only those."""
+    column = cells.column
+    reason = _REASONS.get(column.kind, f"bytes are not valid {column.charset}")
+    if column.kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME):
+        assert cells.packed is not None
+        values, inverse = np.unique(cells.packed[bad], return_inverse=True)
+        known = [temporal_text(column, int(value)) for value in values]
+        return [
+            InvalidValue(int(row), cells.image, cells.index, reason, known[which])
+            for row, which in zip(bad, inverse, strict=True)
+        ]
+    if column.kind is Kind.JSON:
+        return json_invalid(cells, bad, reason)
+    return [InvalidValue(int(row), cells.image, cells.index, reason, cells.raw(int(row)).hex()) for row in bad]

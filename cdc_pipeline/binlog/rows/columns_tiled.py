@@ -1,0 +1,168 @@
+"""The frequent kinds of columns, gathered together by `kernels.tiles` into Arrow arrays.
+
+Rules:
+- What a column needs is fixed by its schema alone (`_plan`), and kept.
+- A column is given only where every value of it can be held. All others, and the kinds that are not here, are left to
+  `columns`, which tells what is wrong with which value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.arrow_types import COLUMN_BYTES_MAX, DECIMAL_DIGITS_MAX, arrow_type, label_array
+from cdc_pipeline.binlog.kernels import tiles
+from cdc_pipeline.binlog.kernels.text import text
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.tables import columns_wire as wire
+from cdc_pipeline.binlog.tables.charsets import find_charset
+
+if TYPE_CHECKING:
+    from cdc_pipeline.binlog.rows.columns import Block
+
+_ALIGN: Final = 64
+_W = wire.WireType
+_PLAIN_BYTES: Final = frozenset(
+    {_W.VARCHAR, _W.VAR_STRING, _W.STRING, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB}
+)
+_INTEGERS: Final = {
+    _W.TINY: Kind.INT8, _W.SHORT: Kind.INT16, _W.INT24: Kind.INT24, _W.LONG: Kind.INT32, _W.LONGLONG: Kind.INT64,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """How one column is gathered: fields of `kernels.tiles`, and what is made of its buffers."""
+
+    column: int
+    op: int
+    width: int
+    first: int
+    second: int
+    value_bytes: int  # size of one value, or of one offset
+    kind: pa.DataType
+    labels: pa.Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """All lines of one table, and as arrays what depends on the count of rows."""
+
+    lines: tuple[_Line, ...]
+    program: NDArray[np.int64]
+    value_bytes: NDArray[np.int64]
+    is_text: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=1024)
+def _plan(schema: TableSchema, is_mariadb: bool) -> _Plan:
+    lines = tuple(
+        line
+        for index, column in enumerate(schema.columns)
+        if (line := _line(index, column, is_mariadb=is_mariadb)) is not None
+    )
+    program = np.zeros((len(lines), tiles.FIELDS), np.int64)
+    for row, line in zip(program, lines, strict=True):
+        row[: tiles.OUT] = line.column, line.op, line.width, line.first, line.second
+    return _Plan(
+        lines,
+        program,
+        np.array([line.value_bytes for line in lines], np.int64),
+        np.array([line.op == tiles.TEXT for line in lines], np.bool_),
+    )
+
+
+def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
+    """How a column is gathered; None where it is not done here."""
+    kind, wire_type = column.kind, column.wire_type
+    rule = wire.width_rule(column)
+    arrow = arrow_type(column)
+    digits = wire.fraction_bytes(column.fraction_digits)
+    if _INTEGERS.get(_W(wire_type)) is kind:
+        size = arrow.bit_width // 8
+        return _Line(index, tiles.INTEGER, rule, int(not column.unsigned), size, size, arrow)
+    if (kind, wire_type) in ((Kind.FLOAT, _W.FLOAT), (Kind.DOUBLE, _W.DOUBLE)):
+        return _Line(index, tiles.REAL, rule, 0, 0, rule, arrow)
+    if kind is Kind.DATE and rule == wire.DATE_BYTES:
+        return _Line(index, tiles.DATE, rule, 0, 0, 4, arrow)
+    if (kind, wire_type) == (Kind.DATETIME, _W.DATETIME2):
+        return _Line(index, tiles.DATETIME, rule, digits, 0, 8, arrow)
+    if (kind, wire_type) == (Kind.TIMESTAMP, _W.TIMESTAMP2):
+        return _Line(index, tiles.TIMESTAMP, rule, digits, 0, 8, arrow)
+    if (kind, wire_type) == (Kind.DECIMAL, _W.NEWDECIMAL) and column.precision <= DECIMAL_DIGITS_MAX:
+        return _Line(index, tiles.DECIMAL, rule, column.precision, column.scale, 16, arrow)
+    if (kind, wire_type) == (Kind.ENUM, _W.ENUM) and rule <= 2:
+        labels = label_array(column.labels)
+        return _Line(index, tiles.NUMBER, rule, len(column.labels), 0, 4, pa.int32(), labels)
+    if wire_type in _PLAIN_BYTES and kind is Kind.BINARY:
+        return _Line(index, tiles.TEXT, -rule, text.BYTES, column.pad_bytes, 4, arrow)
+    if wire_type in _PLAIN_BYTES and kind is Kind.TEXT:
+        charset = find_charset(column.charset, is_mariadb=is_mariadb)
+        if charset.is_utf8 or charset.mode == text.BYTES:
+            # Text without a charset can only be taken where it is ASCII.
+            mode = text.ASCII if charset.mode == text.BYTES else charset.mode
+            return _Line(index, tiles.TEXT, -rule, mode, column.pad_bytes, 4, arrow)
+    return None
+
+
+def gather_tiled(
+    schema: TableSchema,
+    blocks: Sequence[Block],
+    *,
+    image: str,
+    rows: int,
+    value_bytes: NDArray[np.int64],
+    nulls: NDArray[np.int64],
+    is_mariadb: bool,
+) -> dict[int, pa.Array]:
+    """Arrow arrays by column index, for the columns that can be gathered here; the arguments are `build_columns`'s."""
+    plan = _plan(schema, is_mariadb)
+    columns = plan.program[:, tiles.COLUMN]
+    data_bytes = np.where(plan.is_text, value_bytes[columns] + rows * plan.program[:, tiles.SECOND], 0)
+    chosen = np.flatnonzero((nulls[columns] < rows) & (data_bytes <= COLUMN_BYTES_MAX))
+    if not len(chosen):
+        return {}
+    program = plan.program[chosen]
+    sizes = plan.value_bytes[chosen]
+    is_text = plan.is_text[chosen]
+    # The arena: all bitmaps, all values (of text: offsets), all data.
+    count = len(chosen)
+    lengths = np.concatenate([np.full(count, (rows + 7) // 8), rows * sizes + 4 * is_text, data_bytes[chosen]])
+    starts = np.zeros(3 * count + 1, np.int64)
+    np.cumsum((lengths + _ALIGN - 1) // _ALIGN * _ALIGN, out=starts[1:])
+    buffer = pa.allocate_buffer(int(starts[-1]))  # Arrow's pool has pages that were used before
+    arena = np.frombuffer(buffer, np.uint8)
+    arena[: starts[count]] = 0xFF
+    words32 = arena.view(np.int32)
+    program[:, tiles.VALID] = starts[:count]
+    program[:, tiles.OUT] = starts[count : 2 * count] // sizes
+    program[:, tiles.DATA] = program[:, tiles.END] = starts[2 * count : -1]
+    words32[program[is_text, tiles.OUT]] = 0
+    for block in blocks:
+        relative = block.before if image == "before" else block.after
+        tiles.gather_tiles(
+            block.data, block.base, relative, block.first_row, program, arena, arena.view(np.int16), words32,
+            arena.view(np.int64),
+        )  # fmt: skip
+    arrays = {}
+    bitmaps_at, values_at, data_at = starts[:-1].reshape(3, count).tolist()
+    value_lengths = lengths[count : 2 * count].tolist()
+    ends, null_counts, invalids = program[:, [tiles.END, tiles.NULLS, tiles.INVALIDS]].T.tolist()
+    for index, chosen_line in enumerate(chosen.tolist()):
+        if invalids[index]:
+            continue
+        line = plan.lines[chosen_line]
+        validity = buffer.slice(bitmaps_at[index], (rows + 7) // 8) if null_counts[index] else None
+        buffers = [validity, buffer.slice(values_at[index], value_lengths[index])]
+        if line.op == tiles.TEXT:
+            buffers.append(buffer.slice(data_at[index], ends[index] - data_at[index]))
+        array = pa.Array.from_buffers(line.kind, rows, buffers, null_counts[index])
+        arrays[line.column] = array if line.labels is None else line.labels.take(array)
+    return arrays

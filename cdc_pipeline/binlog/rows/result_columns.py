@@ -1,0 +1,269 @@
+"""How each column of a table is selected, what the server then sends, and as what it is rewritten for the decoder.
+
+Rules:
+- A column list is always explicit: invisible, generated and generated-key columns are in the log, and so in the result.
+- ENUM and SET are asked for by number (a label says neither which index it has nor that it is the empty error value).
+  What the protocol sends as text in the decoder's own form (JSON, UUID, INET4, INET6) is read as text in UTF-8. All
+  other columns are asked for as they are; with ``character_set_results = NULL`` their text comes in its own charset.
+- What the server announces must be what the schema says, or nothing is read: the table was altered.
+
+Source: MySQL client/server protocol, "Column Definition", "COM_STMT_EXECUTE Response".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.kernels import result_rows as rows
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.tables.collations import CHARSET_BY_COLLATION
+from cdc_pipeline.binlog.tables.columns_wire import WireType, fraction_bytes, type_name, width_rule, width_rules
+from cdc_pipeline.errors import BinlogError, TableChangedError
+
+_W = WireType
+
+_UNSIGNED_FLAG: Final = 0x20
+_PROTOCOL_BYTES: Final = {
+    _W.TINY: 1, _W.SHORT: 2, _W.INT24: 4, _W.LONG: 4, _W.LONGLONG: 8, _W.FLOAT: 4, _W.DOUBLE: 8,
+}  # fmt: skip
+_INTEGERS: Final = {
+    Kind.INT8: _W.TINY, Kind.INT16: _W.SHORT, Kind.INT24: _W.INT24, Kind.INT32: _W.LONG, Kind.INT64: _W.LONGLONG,
+}  # fmt: skip
+_TEMPORAL: Final = {
+    Kind.DATE: (_W.DATE, _W.NEWDATE),
+    Kind.DATETIME: (_W.DATETIME,),
+    Kind.TIMESTAMP: (_W.TIMESTAMP, _W.DATETIME),
+    Kind.TIME: (_W.TIME,),
+}
+_REALS: Final = {Kind.FLOAT: _W.FLOAT, Kind.DOUBLE: _W.DOUBLE}
+_MOMENTS: Final = {
+    Kind.DATETIME: (rows.DATETIME, _W.DATETIME2),
+    Kind.TIMESTAMP: (rows.TIMESTAMP, _W.TIMESTAMP2),
+    Kind.TIME: (rows.TIME, _W.TIME2),
+}
+_BYTES: Final = (
+    _W.VARCHAR, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB, _W.VAR_STRING, _W.STRING,
+)  # fmt: skip
+# Sent as text that is the decoder's own: JSON in UTF-8, the others in ASCII.
+_PRINTED: Final = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
+_NUMBERED: Final = {Kind.ENUM: _W.ENUM, Kind.SET: _W.SET}
+_LENGTH_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDefinition:
+    """What a server announces of one column of a result.
+
+    Attributes:
+        name: as it was asked for, or the expression's text.
+        collation: id of the collation; 63 for bytes and numbers.
+        wire_type: MYSQL_TYPE_*.
+        unsigned: the unsigned flag.
+        decimals: digits behind the point.
+    """
+
+    name: str
+    collation: int
+    wire_type: int
+    unsigned: bool
+    decimals: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultPlan:
+    """A table's columns as a result of the binary protocol.
+
+    Attributes:
+        schema: the table as it is.
+        rewritten: the same table as the rewritten rows hold it: other wire types, same Arrow types and values.
+        rules: width rules of `rewritten`.
+        program: int64 (columns, FIELDS) of `kernels.result_rows`, for `checked`.
+        expressions: what to select, one a column.
+    """
+
+    schema: TableSchema
+    rewritten: TableSchema
+    rules: NDArray[np.int32]
+    program: NDArray[np.int64]
+    expressions: tuple[str, ...]
+
+    def checked(self, definitions: list[ColumnDefinition]) -> NDArray[np.int64]:
+        """The program for the columns as the server announces them: MariaDB's numbers of ENUM and SET are of 4 or 8
+        bytes.
+
+        Raises:
+            TableChangedError: the server announces other columns than the schema has.
+        """
+        if len(definitions) != len(self.schema.columns):
+            raise _changed(self.schema, "count of columns", len(self.schema.columns), len(definitions))
+        program = self.program.copy()
+        for column, found, line in zip(self.schema.columns, definitions, program, strict=True):
+            _check_column(self.schema, column, found)
+            if column.kind in _NUMBERED:
+                line[rows.WIDTH] = width_bytes = _PROTOCOL_BYTES[_W(found.wire_type)]
+                if width_bytes < line[rows.SIZE]:
+                    raise _changed(self.schema, f"column {column.name!r}", f"{line[rows.SIZE]} bytes", width_bytes)
+        return program
+
+
+def quoted(name: str) -> str:
+    """A name of SQL in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+@lru_cache(maxsize=256)
+def result_plan(schema: TableSchema) -> ResultPlan:
+    """How a table is selected and rewritten.
+
+    Raises:
+        UnknownColumnTypeError: a column that the decoder does not know, or whose fraction digits are not known.
+    """
+    lines, columns, expressions = [], [], []
+    for column in schema.columns:
+        made, line = _rewritten(column)
+        columns.append(made)
+        lines.append(line)
+        name = quoted(column.name)
+        expressions.append(f"CAST({name} AS UNSIGNED)" if column.kind in _NUMBERED else name)
+    rewritten = replace(schema, columns=tuple(columns))
+    program = np.array(lines, np.int64).reshape(-1, rows.FIELDS)
+    return ResultPlan(schema, rewritten, width_rules(rewritten), program, tuple(expressions))
+
+
+def _rewritten(column: Column) -> tuple[Column, tuple[int, int, int]]:
+    """The column as it is rewritten, and its line of the program. Its own wire type does not count: a schema that was
+    read from DDL or the catalog has none."""
+    kind = column.kind
+    if kind in _INTEGERS:
+        column = replace(column, wire_type=int(_INTEGERS[kind]), wire_meta=0)
+        return column, (rows.FIXED, _PROTOCOL_BYTES[_INTEGERS[kind]], width_rule(column))
+    if kind in _REALS:
+        column = replace(column, wire_type=int(_REALS[kind]), wire_meta=0)
+        return column, (rows.FIXED, width_rule(column), width_rule(column))
+    if kind in _NUMBERED:
+        size_bytes = _number_bytes(column)
+        return replace(column, wire_type=int(_NUMBERED[kind]), wire_meta=size_bytes), (rows.FIXED, 8, size_bytes)
+    if kind is Kind.YEAR:
+        return replace(column, wire_type=int(_W.YEAR), wire_meta=0), (rows.YEAR, 0, 0)
+    if kind is Kind.BIT:
+        column = replace(column, wire_type=int(_W.BIT), wire_meta=0)
+        return column, (rows.BITS, 0, width_rule(column))
+    if kind is Kind.DECIMAL:
+        column = replace(column, wire_type=int(_W.NEWDECIMAL), wire_meta=column.precision << 8 | column.scale)
+        return column, (rows.DECIMAL, column.precision, column.scale)
+    if kind is Kind.DATE:
+        return replace(column, wire_type=int(_W.DATE), wire_meta=0), (rows.DATE, 0, 0)
+    if kind in _MOMENTS:
+        op, wire_type = _MOMENTS[kind]
+        column = replace(column, wire_type=int(wire_type), wire_meta=column.fraction_digits)
+        return column, (op, fraction_bytes(column.fraction_digits), 0)
+    if kind in _PRINTED:
+        column = replace(column, kind=Kind.TEXT, charset="utf8mb4", pad_bytes=0)
+    return replace(column, wire_type=int(_W.LONG_BLOB), wire_meta=_LENGTH_BYTES), (rows.COUNTED, _LENGTH_BYTES, 0)
+
+
+def _number_bytes(column: Column) -> int:
+    """Bytes that the log has for an ENUM or SET."""
+    if column.kind is Kind.ENUM:
+        return 1 if len(column.labels) < 256 else 2
+    size_bytes = (len(column.labels) + 7) // 8
+    return size_bytes if size_bytes <= 4 else 8
+
+
+def _check_column(schema: TableSchema, column: Column, found: ColumnDefinition) -> None:
+    kind = column.kind
+    where = f"column {column.name!r}"
+    wanted: tuple[int, ...]
+    if kind in _INTEGERS:
+        wanted = (_INTEGERS[kind],)
+    elif kind in _NUMBERED:
+        wanted = (_W.LONGLONG, _W.LONG)
+    elif kind in _TEMPORAL:
+        wanted = _TEMPORAL[kind]
+    elif kind is Kind.JSON:
+        wanted = (_W.JSON, *_BYTES)
+    elif kind is Kind.VECTOR:
+        wanted = (_W.VECTOR, *_BYTES)
+    else:
+        wanted = {
+            Kind.FLOAT: (_W.FLOAT,),
+            Kind.DOUBLE: (_W.DOUBLE,),
+            Kind.YEAR: (_W.YEAR,),
+            Kind.BIT: (_W.BIT,),
+            Kind.DECIMAL: (_W.NEWDECIMAL,),
+            Kind.GEOMETRY: (_W.GEOMETRY,),
+        }.get(kind, _BYTES)
+    if found.wire_type not in wanted:
+        raise _changed(schema, where, " or ".join(type_name(one) for one in wanted), type_name(found.wire_type))
+    if kind in _INTEGERS and found.unsigned != column.unsigned:
+        raise _changed(schema, where, *("unsigned" if one else "signed" for one in (column.unsigned, found.unsigned)))
+    if kind is Kind.DECIMAL and found.decimals != column.scale:
+        raise _changed(schema, where, f"{column.scale} decimals", f"{found.decimals} decimals")
+    if kind in (Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME) and found.decimals != column.fraction_digits:
+        raise _changed(schema, where, f"{column.fraction_digits} fraction digits", f"{found.decimals}")
+    charset = CHARSET_BY_COLLATION.get(found.collation, "")
+    wanted_charset = {Kind.TEXT: column.charset, Kind.BINARY: "binary"}.get(kind, "")
+    if wanted_charset and charset and charset != wanted_charset:
+        raise _changed(schema, where, f"text in {wanted_charset}", f"text in {charset}")
+
+
+def _changed(schema: TableSchema, where: str, expected: object, got: object) -> TableChangedError:
+    return TableChangedError(
+        f"the table is not what its schema says: {where}",
+        table=schema.full_name,
+        expected=expected,
+        got=got,
+        next_step="capture the source past the DDL, then read the table by its new columns",
+    )
+
+
+def column_count(payload: bytes) -> int:
+    """Count of columns in the first packet of a result."""
+    return _length_at(payload, 0)[0]
+
+
+def column_definition(payload: bytes) -> ColumnDefinition:
+    """The column that a "Column Definition" packet announces.
+
+    Raises:
+        BinlogError: the packet is cut.
+    """
+    try:
+        at = 0
+        texts = []
+        for _ in range(6):  # catalog, schema, table, table's own name, name, own name
+            length, at = _length_at(payload, at)
+            texts.append(payload[at : at + length])
+            at += length
+        at += 1  # length of what follows
+        fixed = payload[at : at + 10]
+        if len(fixed) < 10:
+            raise IndexError
+    except IndexError:
+        raise BinlogError(
+            "a packet of the server is no column definition",
+            expected="six names and ten bytes",
+            got=f"{len(payload)} bytes",
+            next_step="start the run again",
+        ) from None
+    flags = int.from_bytes(fixed[7:9], "little")
+    return ColumnDefinition(
+        name=texts[4].decode("utf-8", "replace"),
+        collation=int.from_bytes(fixed[0:2], "little"),
+        wire_type=fixed[6],
+        unsigned=bool(flags & _UNSIGNED_FLAG),
+        decimals=fixed[9],
+    )
+
+
+def _length_at(payload: bytes, at: int) -> tuple[int, int]:
+    """A packed length, and the index after it."""
+    width = {252: 2, 253: 3, 254: 8}.get(payload[at], 0)
+    if not width:
+        return payload[at], at + 1
+    return int.from_bytes(payload[at + 1 : at + 1 + width], "little"), at + 1 + width

@@ -1,0 +1,281 @@
+"""A result set of the binary protocol: the bytes of its packets in, batches of rows out. No I/O.
+
+Rules:
+- The columns that the server announces are checked before the first row is read.
+- A batch ends at a count of rows or at a count of bytes, whichever comes first; only a row that is longer than the
+  latter makes the memory grow, for as long as it is there.
+- A row larger than the limit is refused when a header says so, and columns that no table can have are (K25).
+- Rows are rewritten once (`kernels.result_rows`) and then built by the decoder of the log (`columns.build_columns`).
+
+Source: MySQL client/server protocol, "COM_STMT_EXECUTE Response", "MySQL Packets".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.arrow_types import arrow_schema
+from cdc_pipeline.binlog.decoded import InvalidValue
+from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX
+from cdc_pipeline.binlog.framing.packets import PacketEnd, packet_too_large, parse_end
+from cdc_pipeline.binlog.kernels import result_rows as kernel
+from cdc_pipeline.binlog.rows.columns import Block, build_columns
+from cdc_pipeline.binlog.rows.result_columns import ColumnDefinition, ResultPlan, column_count, column_definition
+from cdc_pipeline.binlog.selected import SelectedRows
+from cdc_pipeline.binlog.tables.table_map import COLUMNS_MAX
+from cdc_pipeline.errors import BinlogError, TableChangedError
+
+INPUT_BYTES: Final = 4 << 20
+READ_BYTES_MIN: Final = 1 << 20
+KEPT_BYTES: Final = 32 << 20  # of input: what rows of one packet may make of it
+BATCH_BYTES: Final = 32 << 20
+BATCH_ROWS: Final = 65_536
+_CELLS_MAX: Final = 4 << 20  # of the matrix of places
+
+_ERROR: Final = 0xFF
+_NO_PLACES: Final = np.zeros(0, np.int64)
+
+
+class ResultSet:
+    """One result set as it arrives.
+
+    Args:
+        plan: the columns that are expected.
+        is_mariadb: which kind of server sends.
+        batch_rows, batch_bytes: where a batch ends.
+        packet_bytes_max: the longest row that is taken, as the server sends it.
+
+    Attributes:
+        end: how it ended, once it did; `code` 0 for a whole result.
+    """
+
+    def __init__(
+        self,
+        plan: ResultPlan,
+        *,
+        is_mariadb: bool,
+        batch_rows: int = BATCH_ROWS,
+        batch_bytes: int = BATCH_BYTES,
+        packet_bytes_max: int = EVENT_BYTES_MAX,
+    ) -> None:
+        columns = len(plan.schema.columns)
+        self.end: PacketEnd | None = None
+        self._plan = plan
+        self._program = plan.program
+        self._is_mariadb = is_mariadb
+        self._packet_bytes_max = packet_bytes_max
+        self._data: NDArray[np.uint8] = np.empty(INPUT_BYTES, np.uint8)
+        self._stop = 0
+        self._state = np.zeros(kernel.STATE_WORDS, np.int64)
+        self._state[kernel.S_SEQUENCE] = 1
+        self._announced = -1  # columns, once their count has come
+        self._definitions: list[ColumnDefinition] | None = []
+        self._batch_bytes = batch_bytes
+        self._batch_rows = max(1, min(batch_rows, _CELLS_MAX // columns))
+        self._out: NDArray[np.uint8] = np.empty(batch_bytes, np.uint8)
+        self._base = np.empty(self._batch_rows, np.int64)
+        self._relative = np.empty((columns, self._batch_rows), np.int32)
+        self._value_bytes = np.zeros(columns, np.int64)
+        self._nulls = np.zeros(columns, np.int64)
+
+    def room(self) -> NDArray[np.uint8]:
+        """Where the next bytes of the stream go, READ_BYTES_MIN at least; `commit` says how many were written."""
+        first = int(self._state[kernel.S_POSITION])
+        left = self._stop - first
+        if len(self._data) - self._stop < READ_BYTES_MIN or (len(self._data) > KEPT_BYTES and left < INPUT_BYTES // 2):
+            size = len(self._data)
+            if size > KEPT_BYTES and left < INPUT_BYTES // 2:  # the longest row has gone
+                size = INPUT_BYTES
+            elif size - left < READ_BYTES_MIN:  # one row fills it
+                size *= 2
+            target = self._data if size == len(self._data) else np.empty(size, np.uint8)
+            target[:left] = self._data[first : self._stop].copy()
+            self._data, self._stop = target, left
+            self._state[kernel.S_POSITION] = 0
+        return self._data[self._stop : self._stop + INPUT_BYTES]
+
+    def commit(self, count: int) -> None:
+        """Count the first `count` bytes of the last `room` as come."""
+        self._stop += count
+
+    def take(self) -> SelectedRows | None:
+        """The next batch: a full one, or at the result's end what is left; None where more bytes are needed or where
+        nothing is left.
+
+        Raises:
+            TableChangedError: columns or values that are not the schema's.
+            BinlogError: packets that are none.
+            SizeLimitError: a row larger than the limit.
+        """
+        while self._definitions is not None and self.end is None:
+            payload = self._next_packet()
+            if payload is None:
+                return None
+            self._read_head(payload)
+        while self.end is None:
+            status = kernel.rewrite_rows(
+                self._data, self._stop, False, self._batch_rows, self._program, self._state, self._out,
+                self._base, self._relative, self._value_bytes, self._nulls,
+            )  # fmt: skip
+            if status == kernel.NEED:
+                return None
+            if status == kernel.FULL:
+                return self._batch()
+            if status == kernel.ROOM:
+                if self._state[kernel.S_ROWS]:
+                    return self._batch()
+                self._out = np.empty(int(self._state[kernel.S_ROOM]), np.uint8)
+            elif status == kernel.LONG:
+                long = self._long_packet()
+                if long is None:
+                    return None
+                batch = self._long_row(long)
+                if batch is not None:
+                    return batch
+            elif status == kernel.END:
+                ended = self._next_packet()
+                assert ended is not None  # the kernel saw all of it
+                self.end = parse_end(ended)
+            else:
+                raise self._error(int(status))
+        return self._batch() if self._state[kernel.S_ROWS] else None
+
+    # -- packets ------------------------------------------------------------------------------------------------------
+
+    def _next_packet(self) -> bytes | None:
+        """Payload of the next packet, which is taken; None where it has not come."""
+        at = int(self._state[kernel.S_POSITION])
+        if at + kernel.HEADER_BYTES > self._stop:
+            return None
+        end = at + kernel.HEADER_BYTES + int.from_bytes(self._data[at : at + 3].tobytes(), "little")
+        if end > self._stop:
+            return None
+        if self._data[at + 3] != self._state[kernel.S_SEQUENCE]:
+            self._state[kernel.S_GOT] = self._data[at + 3]
+            raise self._error(kernel.SEQUENCE)
+        self._state[kernel.S_POSITION] = end
+        self._state[kernel.S_SEQUENCE] = (self._state[kernel.S_SEQUENCE] + 1) & 0xFF
+        return self._data[at + kernel.HEADER_BYTES : end].tobytes()
+
+    def _read_head(self, payload: bytes) -> None:
+        """A packet before the rows: the count of columns, each column, an end."""
+        assert self._definitions is not None
+        if payload[:1] == bytes([_ERROR]):
+            self.end = parse_end(payload)
+        elif self._announced < 0:
+            self._announced = column_count(payload)
+            if not 1 <= self._announced <= COLUMNS_MAX:
+                raise BinlogError(
+                    "a result of the server has columns that no table can have",
+                    table=self._plan.schema.full_name,
+                    expected=f"1 to {COLUMNS_MAX} columns",
+                    got=self._announced,
+                    next_step="check that the address leads to your server",
+                )
+        elif len(self._definitions) < self._announced:
+            self._definitions.append(column_definition(payload))
+        else:
+            parse_end(payload)
+            self._program = self._plan.checked(self._definitions)
+            self._definitions = None
+
+    def _long_packet(self) -> NDArray[np.uint8] | None:
+        """Payload of a row in more than one packet; None where not all of it has come."""
+        at = int(self._state[kernel.S_POSITION])
+        sequence = int(self._state[kernel.S_SEQUENCE])
+        pieces = []
+        total_bytes = 0
+        while True:
+            if at + kernel.HEADER_BYTES > self._stop:
+                return None
+            length = int.from_bytes(self._data[at : at + 3].tobytes(), "little")
+            if self._data[at + 3] != sequence:
+                self._state[kernel.S_SEQUENCE], self._state[kernel.S_GOT] = sequence, self._data[at + 3]
+                raise self._error(kernel.SEQUENCE)
+            total_bytes += length
+            if total_bytes > self._packet_bytes_max:
+                raise packet_too_large("a row", self._packet_bytes_max, total_bytes, table=self._plan.schema.full_name)
+            sequence = (sequence + 1) & 0xFF
+            at += kernel.HEADER_BYTES + length
+            if at > self._stop:
+                return None
+            pieces.append(self._data[at - length : at])
+            if length < kernel.PACKET_BYTES_MAX:
+                break
+        payload = np.concatenate(pieces)
+        self._state[kernel.S_POSITION], self._state[kernel.S_SEQUENCE] = at, sequence
+        return payload
+
+    def _long_row(self, payload: NDArray[np.uint8]) -> SelectedRows | None:
+        """Rewrite one long row; a batch where the rows before it had to make room."""
+        position, sequence = self._state[kernel.S_POSITION], self._state[kernel.S_SEQUENCE]
+        ready: SelectedRows | None = None
+        while True:
+            self._state[kernel.S_POSITION] = 0
+            status = kernel.rewrite_rows(
+                payload, len(payload), True, self._batch_rows, self._program, self._state, self._out,
+                self._base, self._relative, self._value_bytes, self._nulls,
+            )  # fmt: skip
+            if status not in (kernel.FULL, kernel.ROOM):
+                break
+            if self._state[kernel.S_ROWS]:
+                ready = self._batch()
+            else:
+                self._out = np.empty(int(self._state[kernel.S_ROOM]), np.uint8)
+        self._state[kernel.S_POSITION], self._state[kernel.S_SEQUENCE] = position, sequence
+        if status != kernel.NEED:
+            raise self._error(int(status))
+        return ready
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def _batch(self) -> SelectedRows:
+        """The rows that were rewritten, as Arrow."""
+        plan, count = self._plan, int(self._state[kernel.S_ROWS])
+        block = Block(
+            self._out, self._base[:count], _NO_PLACES, _NO_PLACES, self._relative[:, :0], self._relative, 0, count
+        )
+        invalid: list[InvalidValue] = []
+        arrays = build_columns(
+            plan.rewritten, [block], image="after", rows=count, present=True, value_bytes=self._value_bytes,
+            nulls=self._nulls, rules=plan.rules, is_mariadb=self._is_mariadb, invalid=invalid,
+        )  # fmt: skip
+        self._state[kernel.S_ROWS] = self._state[kernel.S_OUT] = 0
+        self._value_bytes[:] = 0
+        self._nulls[:] = 0
+        if len(self._out) > self._batch_bytes:
+            self._out = np.empty(self._batch_bytes, np.uint8)
+        return SelectedRows(plan.schema, pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(plan.schema)), invalid)
+
+    def _error(self, status: int) -> BinlogError | TableChangedError:
+        table = self._plan.schema.full_name
+        if status == kernel.SEQUENCE:
+            return BinlogError(
+                "a packet of the server is out of order: bytes were lost",
+                table=table,
+                expected=f"sequence id {int(self._state[kernel.S_SEQUENCE])}",
+                got=int(self._state[kernel.S_GOT]),
+                next_step="start the run again; it goes on after the last rows that were kept",
+            )
+        index = int(self._state[kernel.S_COLUMN])
+        if index >= 0:
+            name = self._plan.schema.columns[index].name
+            what = "does not fit it" if status == kernel.UNFIT else "runs over the row's end"
+            return TableChangedError(
+                f"a value of column {name!r} {what}",
+                table=table,
+                expected="values of the type that the schema tells",
+                got=f"another value in row {int(self._state[kernel.S_ROWS])} of the batch",
+                next_step="capture the source past the table's last DDL, then read it by its new columns",
+            )
+        return BinlogError(
+            "a row of the server is not what its columns say",
+            table=table,
+            expected="values that fill the row's packet exactly",
+            got="a packet of another length",
+            next_step="start the run again",
+        )

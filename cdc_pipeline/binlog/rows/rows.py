@@ -1,0 +1,418 @@
+"""Rows events of one table to Arrow, column by column.
+
+Rules:
+- Nothing here loops over rows or events in Python: `kernels.walk` places every value, then each column is gathered.
+- Every value is proved to lie inside its event before it is read. Bytes that do not fit stop the decode with the
+  journal, the offset, the table and the column; nothing of the call is returned.
+- What the schema says decides; the event is only asked for its column count, which must agree.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NoReturn
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.arrow_types import arrow_schema
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType, event_name
+from cdc_pipeline.binlog.kernels import partial_rows, places, walk
+from cdc_pipeline.binlog.native.scratch import Scratch
+from cdc_pipeline.binlog.rows.columns import Block, build_columns
+from cdc_pipeline.binlog.rows.partial_rows import plain_bodies
+from cdc_pipeline.binlog.seq import SEQ_TYPE, check_places, epoch_and_journal, journal_number
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.binlog.tables.columns_wire import type_name, width_rules
+from cdc_pipeline.errors import BinlogError, CdcError, DamagedJournalError, SchemaError, UnsupportedEventError
+
+BLOCK_ROWS_MAX: Final = 1 << 17
+BLOCK_CELLS_MAX: Final = 1 << 20
+
+_OPS: Final = np.zeros(256, np.uint8)
+_OPS[[EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS_V2]] = INSERT
+_OPS[[EventType.UPDATE_ROWS_V1, EventType.UPDATE_ROWS_V2, EventType.PARTIAL_UPDATE_ROWS]] = UPDATE
+_OPS[[EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS_V2]] = DELETE
+
+_scratch = Scratch()
+
+
+@dataclass(frozen=True, slots=True)
+class RowsSelection:
+    """Rows events of one table in one chunk.
+
+    Attributes:
+        chunk: the chunk.
+        rows: int64 (n,): indexes into `chunk.events`, ascending, all of a type in ROWS_TYPES.
+    """
+
+    chunk: Chunk
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """Bodies of the events of one selection: see `places.place_events`."""
+
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+    types: NDArray[np.uint8]
+    ops: NDArray[np.uint8]
+    id_bytes: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Walked:
+    """One selection after the walk: its blocks, and per event its op and presence bitmaps."""
+
+    blocks: list[Block]
+    ops: NDArray[np.uint8]
+    before_bits: NDArray[np.uint8]
+    after_bits: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Per column, over all selections: bytes of the variable-width values, and count of NULLs in the images."""
+
+    before_bytes: NDArray[np.int64]
+    after_bytes: NDArray[np.int64]
+    before_nulls: NDArray[np.int64]
+    after_nulls: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRows:
+    """What is known of some rows events without their values.
+
+    Attributes:
+        inserted, updated, deleted: changes of each kind.
+        all_present: True where every image that an op has holds every column.
+        has_invalid: a column that was looked at holds a value that its Arrow type cannot hold.
+    """
+
+    inserted: int
+    updated: int
+    deleted: int
+    all_present: bool
+    has_invalid: bool
+
+
+def count_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, look_at: Sequence[int] = ()) -> CountedRows:
+    """The changes that rows events of one table hold, counted: the walk of `decode_rows` alone.
+
+    Args:
+        look_at: indexes of columns whose values are looked at; of all others no value is gathered.
+
+    Raises:
+        as `decode_rows`.
+    """
+    _scratch.reset()
+    rules = width_rules(schema)
+    pieces = _joined_pieces(pieces)
+    columns = len(rules)
+    sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
+    counts = np.zeros(256, np.int64)
+    blocks: list[Block] = []
+    all_present = True
+    rows = 0
+    placed = [_place(piece, schema) for piece in pieces]
+    has_before = any(bool((one.ops != INSERT).any()) for one in placed)
+    has_after = any(bool((one.ops != DELETE).any()) for one in placed)
+    for piece, place in zip(pieces, placed, strict=True):
+        one = _walk(piece, place, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
+        for block in one.blocks:
+            counts += np.bincount(one.ops[block.events], minlength=256)
+        rows += sum(block.rows for block in one.blocks)
+        blocks += one.blocks
+        befores, afters = one.before_bits[one.ops != INSERT], one.after_bits[one.ops != DELETE]
+        all_present &= _is_full(befores, columns) and _is_full(afters, columns)
+    invalid: list[InvalidValue] = []
+    chosen = list(look_at)
+    if rows and chosen:
+        part = replace(schema, columns=tuple(schema.columns[index] for index in chosen), primary_key=())
+        of_part = [replace(block, before=block.before[chosen], after=block.after[chosen]) for block in blocks]
+        for image, present, value_bytes, nulls in (
+            ("before", has_before, sums.before_bytes, sums.before_nulls),
+            ("after", has_after, sums.after_bytes, sums.after_nulls),
+        ):
+            build_columns(
+                part, of_part, image=image, rows=rows, present=present, value_bytes=value_bytes[chosen],
+                nulls=nulls[chosen], rules=rules[chosen], is_mariadb=pieces[0].chunk.journal_format.is_mariadb,
+                invalid=invalid,
+            )  # fmt: skip
+    inserted, updated, deleted = (int(counts[op]) for op in (INSERT, UPDATE, DELETE))
+    return CountedRows(inserted, updated, deleted, all_present, bool(invalid))
+
+
+def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: int) -> DecodedRows:
+    """The changes that rows events of one table hold.
+
+    Args:
+        pieces: the events, in order, possibly of several chunks and journals.
+        schema: the table's columns as they were when the events were written.
+        epoch: numbering epoch of the source (K1).
+
+    Returns:
+        One row per change. `event_row` counts through all pieces.
+
+    Raises:
+        SchemaError: an event has another count of columns than the schema.
+        DamagedJournalError: bytes run over an event's end.
+        UnknownColumnTypeError: a column of an unknown type, or one that cannot be decoded.
+        UnsupportedEventError: an event of another type.
+        BinlogError: an event stands outside a transaction, or a column holds more than 2 GiB.
+        All with table, journal and offset; where no single event is meant, that of the first.
+    """
+    try:
+        return _decode(pieces, schema, epoch)
+    except CdcError as error:
+        if error.offset is None and any(len(piece.rows) for piece in pieces):
+            first = next(piece for piece in pieces if len(piece.rows))
+            error.journal, error.offset = first.chunk.journal, int(first.chunk.events["offset"][first.rows[0]])
+        raise
+
+
+def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) -> DecodedRows:
+    _scratch.reset()
+    rules = width_rules(schema)
+    pieces = _joined_pieces(pieces)
+    columns = len(rules)
+    sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
+    placed = [_place(piece, schema) for piece in pieces]
+    has_before = any(bool((one.ops != INSERT).any()) for one in placed)
+    has_after = any(bool((one.ops != DELETE).any()) for one in placed)
+    walked: list[_Walked] = []
+    rows = 0
+    for piece, place in zip(pieces, placed, strict=True):
+        one = _walk(piece, place, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
+        walked.append(one)
+        rows += sum(block.rows for block in one.blocks)
+
+    op = np.empty(rows, np.uint8)
+    commit_ts_us = np.empty(rows, np.int64)
+    event_row = np.empty(rows, np.int64)
+    words = np.empty((rows, 2), np.uint64)
+    event_base = 0
+    for piece, one in zip(pieces, walked, strict=True):
+        high = np.uint64(epoch_and_journal(epoch, journal_number(piece.chunk.journal)))
+        for block in one.blocks:
+            part = slice(block.first_row, block.first_row + block.rows)
+            largest = places.fill_rows(
+                piece.chunk.events, piece.rows, one.ops, block.events, block.ordinals, event_base, high,
+                op[part], commit_ts_us[part], event_row[part], words[part],
+            )  # fmt: skip
+            check_places(*largest)
+        event_base += len(piece.rows)
+
+    ops = _joined([one.ops for one in walked], (0,))
+    before_bits = _joined([one.before_bits for one in walked], (0, (columns + 7) // 8))
+    after_bits = _joined([one.after_bits for one in walked], (0, (columns + 7) // 8))
+    blocks = [block for one in walked for block in one.blocks]
+    is_mariadb = bool(pieces) and pieces[0].chunk.journal_format.is_mariadb
+    invalid: list[InvalidValue] = []
+    images = []
+    for image, present, value_bytes, nulls in (
+        ("before", has_before, sums.before_bytes, sums.before_nulls),
+        ("after", has_after, sums.after_bytes, sums.after_nulls),
+    ):
+        arrays = build_columns(
+            schema, blocks, image=image, rows=rows, present=present, value_bytes=value_bytes, nulls=nulls,
+            rules=rules, is_mariadb=is_mariadb, invalid=invalid,
+        )  # fmt: skip
+        images.append(pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(schema)))
+    all_present = _is_full(before_bits[ops != INSERT], columns) and _is_full(after_bits[ops != DELETE], columns)
+    after_present = _of_rows(after_bits, event_row)
+    for block in blocks:
+        if block.partial is not None:
+            block.partial.clear_unchanged(after_present)
+    return DecodedRows(
+        schema=schema,
+        op=op,
+        seq=pa.Array.from_buffers(SEQ_TYPE, rows, [None, pa.py_buffer(words)]),
+        commit_ts_us=commit_ts_us,
+        event_row=event_row,
+        before=images[0],
+        after=images[1],
+        before_present=_of_rows(before_bits, event_row),
+        after_present=after_present,
+        all_present=all_present,
+        invalid=invalid,
+    )
+
+
+def _joined_pieces(pieces: Sequence[RowsSelection]) -> list[RowsSelection]:
+    """The same events in fewer selections: neighbours of one chunk become one."""
+    joined: list[RowsSelection] = []
+    for _, group in itertools.groupby(pieces, key=lambda piece: id(piece.chunk)):
+        parts = list(group)
+        rows = np.concatenate([part.rows for part in parts]) if len(parts) > 1 else parts[0].rows
+        if len(rows):
+            joined.append(RowsSelection(parts[0].chunk, rows))
+    return joined
+
+
+def _joined(parts: list[NDArray[np.uint8]], empty_shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    return np.concatenate(parts) if parts else np.zeros(empty_shape, np.uint8)
+
+
+def _of_rows(bits: NDArray[np.uint8], event_row: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The bitmap of each row's event. No event is without a row: as many rows as events are one of each, in order."""
+    return bits if len(bits) == len(event_row) else bits.take(event_row, axis=0)
+
+
+def _is_full(bits: NDArray[np.uint8], columns: int) -> bool:
+    full = np.packbits(np.ones(columns, np.uint8), bitorder="little")
+    return bool((bits == full).all())
+
+
+def _place(piece: RowsSelection, schema: TableSchema) -> _Placed:
+    """Types, transactions and places of the selected events; the walk relies on all three."""
+    chunk, count = piece.chunk, len(piece.rows)
+    lengths = np.zeros(256, np.uint8)
+    post_headers = chunk.journal_format.post_header_lengths[:255]
+    lengths[1 : len(post_headers) + 1] = post_headers
+    first, last = (np.empty(count, np.int64) for _ in range(2))
+    types, ops, id_bytes = (np.empty(count, np.uint8) for _ in range(3))
+    placed = _Placed(first, last, types, ops, id_bytes)
+    bad = places.place_events(
+        chunk.data, chunk.events, piece.rows, chunk.journal_format.checksum_bytes, _OPS,
+        np.where(lengths == 6, 4, 6).astype(np.uint8), first, last, types, ops, id_bytes,
+    )  # fmt: skip
+    if bad >= 0:
+        _raise_bad_event(chunk, chunk.events[piece.rows[bad]], schema)
+    return placed
+
+
+def _walk(
+    piece: RowsSelection,
+    placed: _Placed,
+    schema: TableSchema,
+    rules: NDArray[np.int32],
+    sums: _Sums,
+    *,
+    has_before: bool,
+    has_after: bool,
+    first_row: int,
+) -> _Walked:
+    """Place every value of one selection."""
+    chunk, events = piece.chunk, piece.rows
+    first, last, types, ops, id_bytes = placed.first, placed.last, placed.types, placed.ops, placed.id_bytes
+    version = np.where(types >= EventType.WRITE_ROWS_V2, 2, 1).astype(np.uint8)
+
+    columns = len(rules)
+    state = np.zeros(walk.STATE_WORDS, np.int64)
+    bodies = plain_bodies(chunk.data, first, last, types, id_bytes, rules, schema, state)
+    if bodies.status != walk.DONE:
+        raise _walk_error(bodies.status, state, piece, schema)
+    data, first, last = bodies.data, bodies.first, bodies.last
+    before_bits = np.zeros((len(events), (columns + 7) // 8), np.uint8)
+    after_bits = np.zeros_like(before_bits)
+    scratch = np.empty((2, columns), np.int32)
+    row_bytes_min = max(int(np.abs(rules).sum()) + (columns + 7) // 8, 1)
+    left_bytes = int((last - first).sum())
+    blocks: list[Block] = []
+    status = walk.FULL
+    while status == walk.FULL:
+        # An estimate: rows of NULLs are shorter, and the walk then asks for another block.
+        capacity = max(min(left_bytes // row_bytes_min + len(events), BLOCK_ROWS_MAX, BLOCK_CELLS_MAX // columns), 16)
+        base, event, ordinal = (_scratch.empty((capacity,), np.int64) for _ in range(3))
+        before = _scratch.empty((columns, capacity if has_before else 0), np.int32)
+        after = _scratch.empty((columns, capacity if has_after else 0), np.int32)
+        status = walk.walk_rows(
+            data, first, last, ops, id_bytes, version, rules, state, base, event, ordinal, before, after,
+            sums.before_bytes, sums.after_bytes, sums.before_nulls, sums.after_nulls, before_bits, after_bits,
+            scratch,
+        )  # fmt: skip
+        if status not in (walk.DONE, walk.FULL):
+            raise _walk_error(status, state, piece, schema)
+        count = int(state[walk.S_ROWS])
+        if count:
+            partial = bodies.partial
+            blocks.append(
+                Block(data, base[:count], event[:count], ordinal[:count], before, after, first_row, count, partial)
+            )
+            first_row += count
+    return _Walked(blocks, ops, before_bits, after_bits)
+
+
+def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoReturn:
+    """Say why an event cannot be decoded."""
+    offset = int(event["offset"])
+    if event["event_type"] not in ROWS_TYPES:
+        raise UnsupportedEventError(
+            "the row decoder was given an event that is no rows event",
+            journal=chunk.journal,
+            offset=offset,
+            table=schema.full_name,
+            expected=", ".join(event_name(kind) for kind in sorted(ROWS_TYPES)),
+            got=event_name(int(event["event_type"])),
+            next_step="select rows events only",
+        )
+    if event["tx_offset"] < 0 or event["tx_ordinal"] < 0:
+        raise BinlogError(
+            "a rows event stands outside a transaction",
+            journal=chunk.journal,
+            offset=offset,
+            table=schema.full_name,
+            expected="a GTID event or BEGIN before it",
+            next_step="start at the beginning of a transaction",
+        )
+    raise DamagedJournalError(
+        "a rows event does not lie inside its chunk",
+        journal=chunk.journal,
+        offset=offset,
+        table=schema.full_name,
+        expected=f"{places.EVENT_BYTES_MIN} to {len(chunk.data)} bytes",
+        got=int(event["event_length"]),
+        next_step="compare the journal's size and checksum with the server's file",
+    )
+
+
+def _walk_error(
+    status: int, state: NDArray[np.int64], piece: RowsSelection, schema: TableSchema
+) -> DamagedJournalError | SchemaError:
+    event = piece.chunk.events[piece.rows[int(state[walk.S_EVENT])]]
+    journal, offset = piece.chunk.journal, int(event["offset"])
+    if status == walk.COLUMN_COUNT:
+        return SchemaError(
+            "a rows event has another count of columns than its table",
+            journal=journal,
+            offset=offset,
+            table=schema.full_name,
+            expected=f"{len(schema.columns)} columns",
+            got=f"{int(state[walk.S_COUNT])} columns",
+            next_step="the schema belongs to another version of the table: load the table anew",
+        )
+    if status == partial_rows.UNKNOWN_OPTIONS:
+        return DamagedJournalError(
+            "a rows event has options that no known server writes",
+            journal=journal,
+            offset=offset,
+            table=schema.full_name,
+            expected="option 1 (JSON differences) or none",
+            got=f"options {int(state[walk.S_COUNT]):#x}",
+            next_step="the journal is damaged, or the server is newer: SET GLOBAL binlog_row_value_options = ''",
+        )
+    index = int(state[walk.S_COLUMN])
+    if index == walk.NO_ROWS:
+        where = "its header: it holds no row"
+    elif index < 0:
+        where = "its bitmaps"
+    else:
+        column = schema.columns[index]
+        where = f"column {column.name!r}, {type_name(column.wire_type)}"
+    return DamagedJournalError(
+        f"a rows event ends inside {where}",
+        journal=journal,
+        offset=offset,
+        table=schema.full_name,
+        expected="values that fill the event exactly",
+        got=f"an event of {int(event['event_length'])} bytes that is too short for them",
+        next_step="the journal is damaged, or the schema belongs to another version of the table",
+    )

@@ -1,0 +1,1 @@
+"""Table maps: wire types, charsets, names."""

@@ -1,0 +1,115 @@
+"""What a transaction does, as 128 bits: equal on a server and on its replica (K7).
+
+Rules:
+- Hashed are the rows with their table maps and bitmaps, the texts of statements with their default database, and XA
+  names. Not hashed are ids, times, offsets, flags, extra data, status variables, XID, GTID and rows-query events, and
+  LOAD DATA in statement format (its text names a file of its own on each server).
+- The same rows hash the same however they are cut into events. Row image and row metadata must be the same on both.
+- A transaction that was rolled back has no hash: a replica need not have it.
+- One compiled pass for each chunk; an open transaction is carried from chunk to chunk.
+
+Source: TABLE_MAP_EVENT, ROWS_EVENT and QUERY_EVENT of the MySQL binlog format.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.event_types import EventType, event_name
+from cdc_pipeline.binlog.transactions import content_hash_kernel as kernel
+from cdc_pipeline.errors import DamagedJournalError, TransactionError
+
+_MAPS_FIRST: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class HashedTransactions:
+    """Transactions that ended in a chunk, in order; n of them.
+
+    Attributes:
+        rows: int64 (n,): row of the last event of each.
+        hashes: uint64 (n, 2).
+    """
+
+    rows: NDArray[np.int64]
+    hashes: NDArray[np.uint64]
+
+
+class ContentHasher:
+    """Hashes the transactions of consecutive chunks, or of consecutive parts of chunks."""
+
+    def __init__(self) -> None:
+        self._state: NDArray[np.uint64] = np.zeros(kernel.STATE_SIZE, dtype=np.uint64)
+        self._map_ids: NDArray[np.int64] = np.zeros(_MAPS_FIRST, dtype=np.int64)
+        self._map_hashes: NDArray[np.uint64] = np.zeros((_MAPS_FIRST, 2), dtype=np.uint64)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the open transaction: it never ended."""
+        kernel.reset(self._state)
+
+    def feed(self, chunk: Chunk, first: int, stop: int, ends: NDArray[np.int64]) -> HashedTransactions:
+        """Hash the events [first, stop) of a chunk that went through the transaction pass.
+
+        Args:
+            ends: rows of the last events of the transactions that end among them, counted from the chunk's first row.
+
+        Raises:
+            DamagedJournalError: an event is shorter than its own fields.
+            TransactionError: rows without a table map.
+        """
+        events = chunk.events[first:stop]
+        count = len(events)
+        marks = np.zeros(count, dtype=np.uint8)
+        marks[ends - first] = 1
+        hashes = np.empty((count, 2), dtype=np.uint64)
+        rows = np.empty(count, dtype=np.int64)
+        lengths = chunk.journal_format.post_header_lengths
+        post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else 13
+        done = found = 0
+        while done < count:
+            done, code, more = kernel.hash_events(
+                chunk.data,
+                events,
+                marks,
+                chunk.journal_format.checksum_bytes,
+                post_header,
+                done,
+                self._state,
+                self._map_ids,
+                self._map_hashes,
+                hashes[found:],
+                rows[found:],
+            )
+            found += more
+            if code == kernel.MAPS_FULL:
+                self._map_ids = np.concatenate([self._map_ids, np.zeros_like(self._map_ids)])
+                self._map_hashes = np.concatenate([self._map_hashes, np.zeros_like(self._map_hashes)])
+            elif code != kernel.OK:
+                raise _refused(chunk, first + done, code)
+        return HashedTransactions(rows[:found] + first, hashes[:found])
+
+
+def _refused(chunk: Chunk, row: int, code: int) -> DamagedJournalError | TransactionError:
+    name, offset = event_name(int(chunk.events["event_type"][row])), int(chunk.events["offset"][row])
+    if code == kernel.MAP_MISSING:
+        return TransactionError(
+            "rows have no table map in their transaction",
+            journal=chunk.journal,
+            offset=offset,
+            expected=f"a table map with id {int(chunk.events['table_id'][row])} before them",
+            got=name,
+            next_step="read the transaction from its begin",
+        )
+    return DamagedJournalError(
+        "an event is shorter than its own fields",
+        journal=chunk.journal,
+        offset=offset,
+        got=f"{name} of {int(chunk.events['event_length'][row])} bytes",
+        next_step="compare the journal with the server's own copy",
+    )

@@ -1,0 +1,215 @@
+"""Compiled part of the content hash: one loop over the events of a chunk, with the open transaction's state carried.
+
+Rules:
+- Two lanes of 64 bits take the content byte by byte, so that it does not matter where events are cut: rows of one table
+  and kind that follow each other are one stream of bytes, however many events they came in.
+- Before rows stands their head (kind, content of the table map, column bitmaps), only where it differs from the head of
+  the rows before.
+- What is not content is not read: ids, times, offsets, flags, XID, GTID and rows-query events.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cdc_pipeline.binlog.native.compiling import njit
+
+# Indexes of the state, a uint64 array of STATE_SIZE.
+LANE_A: Final = 0
+LANE_B: Final = 1
+HEAD_A: Final = 2  # head of the rows before; 0 where there are none
+HEAD_B: Final = 3
+MAPS: Final = 4  # number of table maps of the transaction
+STATE_SIZE: Final = 5
+
+OK: Final = 0
+SHORT: Final = 1  # an event is shorter than its own fields
+MAPS_FULL: Final = 2  # more tables in a transaction than there is room for
+MAP_MISSING: Final = 3  # rows of a table without a table map
+
+# Marks before what is not rows.
+MARK_STATEMENT: Final = 0xE1
+MARK_XA: Final = 0xE2
+MARK_ROWS: Final = 0xE3
+
+_ROLE_ROLLBACK: Final = 4
+_ROLE_STATEMENT: Final = 5
+_HEADER: Final = 19
+_PRIME_A: Final = np.uint64(0x100000001B3)
+_PRIME_B: Final = np.uint64(0x9E3779B97F4A7C15)
+_SEED_A: Final = np.uint64(0xCBF29CE484222325)
+_SEED_B: Final = np.uint64(0x6A09E667F3BCC909)
+
+
+@njit(cache=True, nogil=True)
+def _absorb(data, first, stop, a, b):  # type: ignore[no-untyped-def]
+    """Both lanes after the bytes data[first:stop]."""
+    for at in range(first, stop):
+        byte = np.uint64(data[at])
+        a = (a ^ byte) * _PRIME_A
+        b = ((b << np.uint64(7)) | (b >> np.uint64(57))) + byte
+        b = b * _PRIME_B
+    return a, b
+
+
+@njit(cache=True, nogil=True)
+def _absorb_word(word, a, b):  # type: ignore[no-untyped-def]
+    """Both lanes after the eight bytes of a number, the lowest first."""
+    for k in range(8):
+        byte = (word >> np.uint64(8 * k)) & np.uint64(0xFF)
+        a = (a ^ byte) * _PRIME_A
+        b = ((b << np.uint64(7)) | (b >> np.uint64(57))) + byte
+        b = b * _PRIME_B
+    return a, b
+
+
+@njit(cache=True, nogil=True)
+def _finish(value):  # type: ignore[no-untyped-def]
+    """A lane's last mixing: its high bits reach the low ones."""
+    value ^= value >> np.uint64(33)
+    value = value * np.uint64(0xFF51AFD7ED558CCD)
+    value ^= value >> np.uint64(33)
+    return value
+
+
+@njit(cache=True, nogil=True)
+def reset(state):  # type: ignore[no-untyped-def]
+    """A new transaction begins."""
+    state[LANE_A] = _SEED_A
+    state[LANE_B] = _SEED_B
+    state[HEAD_A] = np.uint64(0)
+    state[HEAD_B] = np.uint64(0)
+    state[MAPS] = np.uint64(0)
+
+
+@njit(cache=True, nogil=True)
+def _kind_of(event_type):  # type: ignore[no-untyped-def]
+    """1 write, 2 update, 3 delete, 4 partial update; 0 for all others."""
+    if event_type == 23 or event_type == 30:
+        return 1
+    if event_type == 24 or event_type == 31:
+        return 2
+    if event_type == 25 or event_type == 32:
+        return 3
+    if event_type == 39:
+        return 4
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _packed(data, at, stop):  # type: ignore[no-untyped-def]
+    """(value, index behind it) of a length-encoded number; value -1 where it is not whole."""
+    if at >= stop:
+        return np.int64(-1), at
+    first = np.int64(data[at])
+    if first < 0xFB:
+        return first, at + 1
+    size = 2 if first == 0xFC else 3 if first == 0xFD else 8
+    if at + 1 + size > stop:
+        return np.int64(-1), at
+    value = np.int64(0)
+    for k in range(size):
+        value |= np.int64(data[at + 1 + k]) << (8 * k)
+    return value, at + 1 + size
+
+
+@njit(cache=True, nogil=True)
+def _slot(map_ids, state, table_id):  # type: ignore[no-untyped-def]
+    """Index of a table's map among those of the transaction; their number where it has none."""
+    count = np.int64(state[MAPS])
+    for slot in range(count):
+        if map_ids[slot] == table_id:
+            return np.int64(slot)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def hash_events(  # type: ignore[no-untyped-def]
+    data, events, ends, checksum_bytes, query_post_header, first_row, state, map_ids, map_hashes, hashes, counts
+):
+    """Hash the content of the transactions of a chunk's events.
+
+    Args:
+        data: uint8 (bytes,), events: EVENT_DTYPE (n,), after the transaction pass.
+        ends: uint8 (n,): 1 at the last event of each ended transaction.
+        first_row: row to go on with.
+        state: uint64 (STATE_SIZE,); map_ids: int64 (m,) and map_hashes: uint64 (m, 2): table maps of the transaction.
+        hashes: uint64 (n, 2), written: one row for each transaction that ended by COMMIT, XID or as a statement.
+        counts: int64 (n,), written: the row of that transaction's last event.
+
+    Returns:
+        (row, code, transactions): the row after the last done, OK or why it stopped there, rows of `hashes` written.
+    """
+    found = 0
+    for row in range(first_row, len(events)):
+        event = events[row]
+        kind = np.int64(event["event_type"])
+        body = np.int64(event["start"]) + _HEADER
+        stop = np.int64(event["start"]) + np.int64(event["event_length"])
+        if event["parent"] < 0:
+            stop -= checksum_bytes
+        rows_kind = _kind_of(kind)
+        a, b = state[LANE_A], state[LANE_B]
+        if kind == 19:
+            if stop - body < 8:
+                return row, SHORT, found
+            slot = _slot(map_ids, state, event["table_id"])
+            if slot == len(map_ids):
+                return row, MAPS_FULL, found
+            if slot == np.int64(state[MAPS]):
+                state[MAPS] += np.uint64(1)
+            map_a, map_b = _absorb(data, body + 8, stop, _SEED_A, _SEED_B)
+            map_ids[slot] = event["table_id"]
+            map_hashes[slot, 0] = map_a
+            map_hashes[slot, 1] = map_b
+        elif rows_kind > 0:
+            at = body + 8
+            if kind >= 30:
+                if at + 2 > stop:
+                    return row, SHORT, found
+                at += np.int64(data[at]) | np.int64(data[at + 1]) << 8
+            head = at
+            width, at = _packed(data, at, stop)
+            if width < 0 or width > 8 * (stop - at):  # before it is added to anything: it has up to 63 bits
+                return row, SHORT, found
+            at += (width + 7) // 8 * (2 if rows_kind == 2 or rows_kind == 4 else 1)
+            if at > stop:
+                return row, SHORT, found
+            slot = _slot(map_ids, state, event["table_id"])
+            if slot == np.int64(state[MAPS]):
+                return row, MAP_MISSING, found
+            head_a, head_b = _absorb_word(np.uint64(rows_kind), _SEED_A, _SEED_B)
+            head_a, head_b = _absorb_word(map_hashes[slot, 0], head_a, head_b)
+            head_a, head_b = _absorb_word(map_hashes[slot, 1], head_a, head_b)
+            head_a, head_b = _absorb(data, head, at, head_a, head_b)
+            if head_a != state[HEAD_A] or head_b != state[HEAD_B]:
+                state[HEAD_A], state[HEAD_B] = head_a, head_b
+                a, b = _absorb_word(np.uint64(MARK_ROWS), a, b)
+                a, b = _absorb_word(head_a, a, b)
+                a, b = _absorb_word(head_b, a, b)
+            a, b = _absorb(data, at, stop, a, b)
+        elif kind == 2 and event["role"] == _ROLE_STATEMENT:
+            if body + query_post_header > stop or query_post_header < 13:
+                return row, SHORT, found
+            status = np.int64(data[body + 11]) | np.int64(data[body + 12]) << 8
+            text = body + query_post_header + status
+            if text > stop:
+                return row, SHORT, found
+            a, b = _absorb_word(np.uint64(MARK_STATEMENT), a, b)
+            a, b = _absorb_word(np.uint64(stop - text), a, b)
+            a, b = _absorb(data, text, stop, a, b)
+            state[HEAD_A], state[HEAD_B] = np.uint64(0), np.uint64(0)
+        elif kind == 38:
+            a, b = _absorb_word(np.uint64(MARK_XA), a, b)
+            a, b = _absorb(data, body, stop, a, b)
+        state[LANE_A], state[LANE_B] = a, b
+        if ends[row]:
+            if event["role"] != _ROLE_ROLLBACK:
+                hashes[found, 0] = _finish(a)
+                hashes[found, 1] = _finish(b)
+                counts[found] = row
+                found += 1
+            reset(state)
+    return len(events), OK, found

@@ -1,0 +1,228 @@
+"""The transaction pass: it tells of every event which transaction it belongs to (SPEC T1, K1, K5).
+
+Rules:
+- A transaction begins at its GTID event, or at BEGIN where there is none. A BEGIN after the GTID event belongs to the
+  same transaction and has role OTHER. MariaDB writes no BEGIN: its GTID event without the standalone flag is one.
+- It ends at XID, COMMIT, ROLLBACK or XA PREPARE. A statement that stands where a transaction's body would begin (after
+  the GTID event without BEGIN, after MariaDB's standalone GTID event, or alone in a log without GTIDs) is a transaction
+  by itself and ends it. Any other statement (SAVEPOINT, the CREATE TABLE of CREATE ... SELECT, XA START) stays inside.
+- A group that XA PREPARE ends is prepared, not committed: XA COMMIT or XA ROLLBACK, a transaction by itself and
+  possibly journals later, decides on it (K8). XA COMMIT ... ONE PHASE is written as a prepare with a flag: a commit.
+- A two-phase ALTER (MariaDB, binlog_alter_two_phase) is two transactions with the same text. What START ALTER begins,
+  COMMIT ALTER does: that one is the statement. START ALTER and ROLLBACK ALTER change nothing and end their transaction
+  like a commit without rows; nobody reads their text.
+- `commit_ts_us` of all its events is the commit timestamp of the GTID event where it has one (MySQL 8.0 and later),
+  otherwise the header timestamp of the transaction's first event: MariaDB's GTID event, BEGIN, or the statement.
+- A transaction that is open when its journal ends (ROTATE, STOP, or the next journal's format description) was never
+  committed; its events do not count. It is counted in `abandoned` and marked, so that nobody drops it unseen.
+- Rows, XID or COMMIT outside a transaction, a GTID event or BEGIN inside one: the log is not whole, and the pass stops.
+
+Each pass carries state from chunk to chunk; passing the same chunks through a second pass writes the same values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import Chunk, Role
+from cdc_pipeline.binlog.event_types import EventType, event_name
+from cdc_pipeline.binlog.transactions import grouping_kernel as kernel
+from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError
+
+_LOST = "events before this one are missing: read the journal from an earlier position, or check it for damage"
+_CONTRADICTIONS: Final[dict[int, tuple[str, str, str]]] = {
+    kernel.ROWS_OUTSIDE: ("a row event stands outside a transaction", "a GTID event or BEGIN before it", _LOST),
+    kernel.END_OUTSIDE: ("a transaction ends that did not begin", "a GTID event or BEGIN before it", _LOST),
+    kernel.GTID_INSIDE: (
+        "a transaction begins before the one before it has ended",
+        "XID, COMMIT, ROLLBACK or XA PREPARE before the next GTID event",
+        "the end of the transaction is missing in the journal: compare it with the server's own copy",
+    ),
+    kernel.BEGIN_INSIDE: (
+        "BEGIN stands inside a transaction",
+        "XID, COMMIT, ROLLBACK or XA PREPARE before the next BEGIN",
+        "the end of the transaction is missing in the journal: compare it with the server's own copy",
+    ),
+    kernel.MARK_INSIDE: (
+        "a list of GTIDs stands inside a transaction",
+        "lists of GTIDs at the head of a journal only",
+        "the journal is damaged: compare it with the server's own copy",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBounds:
+    """Where the transactions of one chunk begin and end.
+
+    Attributes:
+        events: the chunk's, as far as they were written.
+        marks: uint8 (n,): MARK_... of `grouping_kernel` for each event.
+        inside: uint8 (n,): 1 where a transaction is open after the event.
+        ends: int64: rows of the last events of ended transactions, single statements included.
+        statements: int64: rows with role STATEMENT, inside a transaction or not.
+        boundaries: int64: every row count k after which no transaction is open: events[:k] tears none.
+        begins_inside: True where a transaction of an earlier chunk is open before the first event.
+    """
+
+    events: np.ndarray
+    marks: NDArray[np.uint8]
+    inside: NDArray[np.uint8]
+    ends: NDArray[np.int64]
+    statements: NDArray[np.int64]
+    boundaries: NDArray[np.int64]
+    begins_inside: bool
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Rows of the first events of transactions."""
+        return np.flatnonzero((self.events["tx_offset"] >= 0) & (self.events["tx_ordinal"] == 0))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupedChunk:
+    """What one step of the pass gave.
+
+    Attributes:
+        rows: events of the chunk that were written; all of them where `error` is None.
+        bounds: arrays over those rows.
+        error: the contradiction at event `rows`, where there is one.
+    """
+
+    rows: int
+    bounds: TransactionBounds
+    error: CdcError | None
+
+
+class TransactionPass:
+    """Fills role, tx_offset, tx_ordinal and commit_ts_us of the events of consecutive chunks."""
+
+    def __init__(self) -> None:
+        self._state: NDArray[np.int64] = np.zeros(kernel.STATE_SIZE, dtype=np.int64)
+        self._journal = ""
+
+    @property
+    def is_open(self) -> bool:
+        """True while a transaction has begun and not ended."""
+        return bool(self._state[kernel.OPEN])
+
+    @property
+    def open_offset(self) -> int:
+        """Offset of the first event of the open transaction; -1 outside one."""
+        return int(self._state[kernel.TX_OFFSET]) if self.is_open else -1
+
+    @property
+    def is_body_open(self) -> bool:
+        """True while the open transaction goes on until XID, COMMIT or ROLLBACK; False while one statement may be all
+        of it."""
+        return self.is_open and bool(self._state[kernel.BODY])
+
+    @property
+    def mariadb_flags(self) -> int:
+        """flags2 of the latest MariaDB GTID event: 0x01 standalone, 0x40 prepared XA, 0x80 completed XA."""
+        return int(self._state[kernel.MARIADB_FLAGS]) & 0xFF
+
+    @property
+    def transactions(self) -> int:
+        """Transactions that ended by XID, COMMIT or as a single statement."""
+        return int(self._state[kernel.TRANSACTIONS])
+
+    @property
+    def rolled_back(self) -> int:
+        """Transactions that ended by ROLLBACK."""
+        return int(self._state[kernel.ROLLED_BACK])
+
+    @property
+    def prepared(self) -> int:
+        """Transactions that ended by XA PREPARE (K8)."""
+        return int(self._state[kernel.PREPARED])
+
+    @property
+    def abandoned(self) -> int:
+        """Transactions whose journal ended before they did (K5)."""
+        return int(self._state[kernel.ABANDONED])
+
+    def apply(self, chunk: Chunk) -> TransactionBounds:
+        """Write the transaction fields of `chunk.events` in place.
+
+        Raises:
+            TransactionError: an event contradicts the protocol.
+            DamagedJournalError: a query, GTID or XA PREPARE event is shorter than its own fields.
+            In each case the events before it are written.
+        """
+        grouped = self.step(chunk)
+        if grouped.error is not None:
+            raise grouped.error
+        return grouped.bounds
+
+    def step(self, chunk: Chunk) -> GroupedChunk:
+        """As `apply`, but a contradiction is returned, so that what stands before it can be delivered."""
+        count = len(chunk.events)
+        marks = np.zeros(count, dtype=np.uint8)
+        inside = np.zeros(count, dtype=np.uint8)
+        begins_inside = self.is_open
+        if begins_inside and count and chunk.journal != self._journal:
+            first_type = int(chunk.events["event_type"][0])
+            if first_type != EventType.FORMAT_DESCRIPTION:
+                error = TransactionError(
+                    "the journal changes inside a transaction",
+                    journal=chunk.journal,
+                    offset=int(chunk.events["offset"][0]),
+                    expected=f"the end of the transaction that began in {self._journal} at offset {self.open_offset}, "
+                    "or a format description event",
+                    got=event_name(first_type),
+                    next_step=_LOST,
+                )
+                return GroupedChunk(0, _transaction_bounds(chunk.events[:0], marks[:0], inside[:0], True), error)
+        self._journal = chunk.journal
+        lengths = chunk.journal_format.post_header_lengths
+        query_post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else 13
+        rows, code = kernel.group_events(
+            chunk.data,
+            chunk.events,
+            chunk.journal_format.checksum_bytes,
+            query_post_header,
+            self._state,
+            marks,
+            inside,
+        )
+        bounds = _transaction_bounds(chunk.events[:rows], marks[:rows], inside[:rows], begins_inside)
+        return GroupedChunk(rows, bounds, None if code == kernel.OK else self._error(chunk, rows, code))
+
+    def _error(self, chunk: Chunk, row: int, code: int) -> CdcError:
+        offset = int(chunk.events["offset"][row])
+        event_type = int(chunk.events["event_type"][row])
+        if code == kernel.SHORT_BODY:
+            return DamagedJournalError(
+                "an event is shorter than its own fields, or they cannot be",
+                journal=chunk.journal,
+                offset=offset,
+                got=f"{event_name(event_type)} of {int(chunk.events['event_length'][row])} bytes",
+                next_step="compare the journal with the server's own copy",
+            )
+        what, expected, next_step = _CONTRADICTIONS[code]
+        got = event_name(event_type)
+        if self.is_open:
+            got += f" inside the transaction that began at offset {self.open_offset}"
+        return TransactionError(
+            what, journal=chunk.journal, offset=offset, expected=expected, got=got, next_step=next_step
+        )
+
+
+def _transaction_bounds(
+    events: np.ndarray, marks: NDArray[np.uint8], inside: NDArray[np.uint8], begins_inside: bool
+) -> TransactionBounds:
+    """Bounds of events that went through the pass; `marks` and `inside` are what the kernel wrote for them."""
+    return TransactionBounds(
+        events=events,
+        marks=marks,
+        inside=inside,
+        ends=((marks != kernel.MARK_NONE) & (marks != kernel.MARK_ABANDON)).nonzero()[0],
+        statements=(events["role"] == Role.STATEMENT).nonzero()[0],
+        boundaries=(inside == 0).nonzero()[0] + 1,
+        begins_inside=begins_inside,
+    )

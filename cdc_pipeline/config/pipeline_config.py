@@ -1,0 +1,497 @@
+"""Configuration of one pipeline: `jobs/<source>.yaml` as plain, validated values.
+
+Rules:
+- Every mistake of a file is reported at once, each with its path in the file (`validate_file`).
+- ``${NAME}`` in any text is replaced from the environment; secrets come only that way and are never printed
+  (`SecretStr`). A missing variable is a mistake like any other.
+- Relative paths are relative to the YAML file's own directory.
+- Defaults need no thought: a source and a lake path are enough.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_args
+
+import yaml
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from cdc_pipeline.config.schema_policy import SHADOW_TABLES, SchemaChangePolicy, checked_shadows
+from cdc_pipeline.config.sink_config import READER_FEATURES as READER_FEATURES
+from cdc_pipeline.config.sink_config import READER_PRESETS as READER_PRESETS
+from cdc_pipeline.config.sink_config import CatalogConfig as CatalogConfig
+from cdc_pipeline.config.sink_config import MaintenanceConfig as MaintenanceConfig
+from cdc_pipeline.config.sink_config import SinkConfig as SinkConfig
+from cdc_pipeline.config.sink_config import SparkConfig as SparkConfig
+from cdc_pipeline.config.snapshot_config import SnapshotConfig as SnapshotConfig
+from cdc_pipeline.config.storage_config import LakeUri, check_lake_path
+from cdc_pipeline.config.target_config import Section, TargetRule, checked_patterns
+from cdc_pipeline.errors import ConfigError
+
+SOURCE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")  # it becomes a folder's name, with suffixes
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class TlsConfig(Section):
+    """TLS to the server. `verify` checks certificate and host name; the default as soon as TLS is asked for.
+
+    `verify_ca` needs a `ca_file`: the system's authorities sign anybody's certificate, and the name is not checked.
+    """
+
+    mode: Literal["off", "preferred", "required", "verify_ca", "verify"] = "verify"
+    ca_file: Path | None = None
+    certificate_file: Path | None = None
+    key_file: Path | None = None
+
+    @model_validator(mode="after")
+    def _authority(self) -> TlsConfig:
+        if self.mode == "verify_ca" and self.ca_file is None:
+            raise ValueError("verify_ca needs ca_file, the certificate of the server's own authority; or use verify")
+        return self
+
+
+class PositionConfig(Section):
+    """A journal and an offset at an event boundary."""
+
+    journal: str
+    offset: int = Field(default=4, ge=4)
+
+
+class TimeConfig(Section):
+    """A moment, with its zone: the first transaction that was committed at or after it. With a journal, in that journal
+    only (SPEC P4, P8)."""
+
+    time: AwareDatetime
+    journal: str | None = None
+
+
+class GtidConfig(Section):
+    """The set of transactions that count as executed."""
+
+    gtid_set: str = Field(min_length=1)
+
+
+class TransactionsBoundConfig(Section):
+    """Stop after this many transactions."""
+
+    transactions: int = Field(ge=1)
+
+
+class GtidBoundConfig(Section):
+    """Stop after the transaction with this GTID."""
+
+    gtid: str = Field(min_length=1)
+
+
+class TimeBoundConfig(Section):
+    """Stop before the first transaction that was committed after this moment."""
+
+    time: AwareDatetime
+
+
+class BytesBoundConfig(Section):
+    """Stop at the end of the transaction with which this many bytes of the log were read."""
+
+    bytes: int = Field(ge=1)
+
+
+# The largest max_allowed_packet, with room for headers: no server sends more at once.
+PACKET_BYTES_MAX: Final = (1 << 30) + (16 << 20)
+UNPACKED_BYTES_MAX: Final = 4 << 30
+
+
+class SecondsBoundConfig(Section):
+    """Stop at the first end of a transaction after reading for this long."""
+
+    seconds: float = Field(gt=0)
+
+
+Start = Literal["earliest", "latest"] | PositionConfig | TimeConfig | GtidConfig
+Bound = (
+    Literal["end_of_log"]
+    | PositionConfig
+    | TransactionsBoundConfig
+    | GtidBoundConfig
+    | TimeBoundConfig
+    | BytesBoundConfig
+    | SecondsBoundConfig
+)
+
+
+class StandbyConfig(Section):
+    """The server to turn to when the primary does not answer. Account and TLS are the primary's.
+
+    `start` is the standby's own configured position (SPEC P4): journals and offsets of the primary mean nothing there.
+    """
+
+    host: str
+    port: int = Field(default=3306, ge=1, le=65535)
+    start: Start | None = None
+
+
+class LiveSourceConfig(Section):
+    """A running server.
+
+    `fallback_interval_s` is how far before the last position a search by time begins (SPEC P5, P6); `dump_errors_max`
+    how many dumps in a row may fail before the address is taken to lead to another server (P5); `archive_directory`
+    holds copies of journals that the server may have purged.
+
+    `connect_timeout_s` bounds each answer while a connection is made, `read_timeout_s` each answer to a question about
+    the server and the time in which a dump brings nothing new, `row_timeout_s` how long a SELECT of a table may compute
+    before its next row. `packet_bytes_max` is the largest event or row that is taken from the server, and
+    `unpacked_bytes_max` what one compressed event may unpack to.
+    """
+
+    kind: Literal["live"]
+    host: str
+    port: int = Field(default=3306, ge=1, le=65535)
+    user: str
+    password: SecretStr
+    flavor: Literal["auto", "mysql", "mariadb"] = "auto"
+    tls: TlsConfig = TlsConfig(mode="preferred")
+    replica_server_id: int | None = Field(default=None, ge=1, le=2**32 - 1)
+    connect_timeout_s: float = Field(default=10, gt=0)
+    read_timeout_s: float = Field(default=60, gt=0)
+    row_timeout_s: float = Field(default=6 * 3600, gt=0)
+    packet_bytes_max: int = Field(default=PACKET_BYTES_MAX, ge=1 << 24, le=1 << 31)
+    unpacked_bytes_max: int = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
+    standby: StandbyConfig | None = None
+    fallback_interval_s: float = Field(default=60, ge=0)
+    dump_errors_max: int = Field(default=2, ge=0)
+    archive_directory: Path | None = None
+
+
+class ArchiveSourceConfig(Section):
+    """A directory of journals.
+
+    `unpacked_bytes_max` is what one compressed event may unpack to.
+    """
+
+    kind: Literal["archive"]
+    directory: Path
+    unpacked_bytes_max: int = Field(default=UNPACKED_BYTES_MAX, ge=1 << 20)
+
+
+class AcceptConfig(Section):
+    """What a run would stop at, accepted by name. Each acceptance that is used is recorded in the run and its cut.
+
+    `unproved_journal_ends` names journals without ROTATE or STOP whose end no GTIDs prove (K5); `unknown_xa` the xids,
+    as the log writes them, of XA transactions that were prepared before the start, whose rows will be missing (K8).
+    `overlap` names targets that keep every change and may keep those around a switch of servers twice (K7).
+    """
+
+    unproved_journal_ends: tuple[str, ...] = ()
+    unknown_xa: tuple[str, ...] = ()
+    overlap: tuple[str, ...] = ()
+
+
+class TablesConfig(Section):
+    """Shell patterns over ``schema.table``; system schemas are never captured.
+
+    A pattern of `include` that has never matched a table fails the run, unless `allow_empty` says that it may.
+    """
+
+    include: tuple[str, ...] = ("*.*",)
+    exclude: tuple[str, ...] = ()
+    allow_empty: bool = False
+
+    shadow_tables: tuple[str, ...] = SHADOW_TABLES
+
+    @field_validator("shadow_tables")
+    @classmethod
+    def _shadows(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_shadows(value)
+
+    @field_validator("include", "exclude")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_patterns(value)
+
+
+class StoreConfig(Section):
+    """The event store between reader and drain.
+
+    `mixed` keeps `ring_events * memory_unit_bytes` (the events' rows included) in memory and spills to files when they
+    are used up, so that the reader goes on while tables are merged; `memory` lets the reader wait then; `file` keeps
+    everything in files. Files are local, readable by their owner alone, bounded by `disk_bytes_max`, and gone when the
+    run ends or at the next start; they stand in a folder of the source's own in `directory`, by default among the
+    system's temporary files.
+    """
+
+    kind: Literal["memory", "file", "mixed"] = "mixed"
+    ring_events: int = Field(default=65536, ge=2)
+    batch_mode: Literal["memsize", "itemsize"] = "memsize"
+    memory_unit_bytes: int = Field(default=1024, ge=1)
+    directory: Path | None = None
+    disk_bytes_max: int = Field(default=16 << 30, ge=64 << 20)
+
+    @field_validator("ring_events")
+    @classmethod
+    def _power_of_two(cls, value: int) -> int:
+        if value & (value - 1):
+            raise ValueError(f"{value} is not a power of two, such as 16384 or 65536")
+        return value
+
+
+class BatchConfig(Section):
+    """How much one get takes from the store, and how much one merge batch holds.
+
+    `decode` says where rows are decoded: in the `driver`, on Spark's `executors`, or (`auto`) on the executors where
+    the Spark master is no local one, the run has at least `executors_bytes_min` of the log to read, and they can.
+    """
+
+    get_bytes: int = Field(default=16 << 20, ge=1)
+    merge_staged_bytes: int = Field(default=256 << 20, ge=1)
+    merge_rows: int = Field(default=5_000_000, ge=1)
+    decode: Literal["auto", "driver", "executors"] = "auto"
+    executors_bytes_min: int = Field(default=4 << 30, ge=0)
+
+
+class ScheduleConfig(Section):
+    """When Dagster starts a capture by itself."""
+
+    cron: str
+    timezone: str = "UTC"
+    enabled: bool = False
+
+
+class PipelineConfig(Section):
+    """One pipeline: a source, its tables, and the lake that they are kept in.
+
+    `start` is used only while there is no cursor; afterwards the cursor decides. `bound` is where a run stops; the
+    end of the log at the time of planning is the default.
+    """
+
+    name: str
+    source: Annotated[LiveSourceConfig | ArchiveSourceConfig, Field(discriminator="kind")]
+    tables: TablesConfig = TablesConfig()
+    targets: tuple[TargetRule, ...] = ()
+    schema_changes: SchemaChangePolicy = SchemaChangePolicy()
+    start: Start = "earliest"
+    bound: Bound = "end_of_log"
+    accept: AcceptConfig = AcceptConfig()
+    store: StoreConfig = StoreConfig()
+    batch: BatchConfig = BatchConfig()
+    sink: SinkConfig
+    snapshot: SnapshotConfig = SnapshotConfig()
+    schedule: ScheduleConfig | None = None
+    maintenance: MaintenanceConfig | None = None
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        if not SOURCE_NAME.fullmatch(value):
+            raise ValueError(
+                f"{value!r} is not a source name: at most 100 letters, digits and _, starting with a letter"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> PipelineConfig:
+        if self.source.kind == "archive" and self.start == "latest":
+            raise ValueError(
+                "start: 'latest' means the end of a live log; an archive starts at 'earliest' or a position"
+            )
+        return self
+
+
+class Mistake(Section):
+    """One mistake in a file: where, what, and the right form."""
+
+    path: str
+    message: str
+
+
+class ConfigMistakes(ConfigError):
+    """A configuration file with one or more mistakes."""
+
+    def __init__(self, file: Path, mistakes: list[Mistake]) -> None:
+        listing = "\n".join(f"  {m.path}: {m.message}" for m in mistakes)
+        count = f"{len(mistakes)} mistake" + ("s" if len(mistakes) != 1 else "")
+        super().__init__(
+            f"{count} in {file}:\n{listing}",
+            next_step=f"mend the file and run `cdc-pipeline validate {file.stem}`",
+        )
+        self.file = file
+        self.mistakes = mistakes
+
+
+def load_config(file: Path) -> PipelineConfig:
+    """The configuration in `file`; its stem is the source's name.
+
+    Raises:
+        ConfigMistakes: everything that is wrong with it, at once.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigMistakes(file, [Mistake(path="(file)", message=f"cannot be read: {error.strerror}")]) from None
+    except UnicodeDecodeError:
+        raise ConfigMistakes(file, [Mistake(path="(file)", message="is not UTF-8 text")]) from None
+    try:
+        document = _Loader(text).get_single_data()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f"line {mark.line + 1}, column {mark.column + 1}" if mark is not None else "(file)"
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise ConfigMistakes(file, [Mistake(path=at, message=f"not valid YAML: {problem}")]) from None
+    if not isinstance(document, dict):
+        raise ConfigMistakes(file, [Mistake(path="(file)", message="expected a mapping with source, tables, sink ...")])
+    mistakes: list[Mistake] = []
+    used: dict[str, str] = {}
+    document = _substitute(document, (), mistakes, used)
+    document["name"] = file.stem
+    try:
+        config = PipelineConfig.model_validate(document)
+    except ValidationError as error:
+        mistakes.extend(_mistakes(error, {m.path for m in mistakes}))
+        raise ConfigMistakes(file, [_without(used, mistake) for mistake in mistakes]) from None
+    if mistakes:
+        raise ConfigMistakes(file, mistakes)
+    config = _absolute_paths(config, file.resolve().parent)
+    try:
+        check_lake_path(str(config.sink.lake_path))
+    except ValueError as error:
+        raise ConfigMistakes(file, [Mistake(path="sink.lake_path", message=str(error))]) from None
+    return config
+
+
+def list_config_files(jobs_directory: Path) -> list[Path]:
+    """All ``*.yaml`` files of a jobs directory, by name."""
+    return sorted(jobs_directory.glob("*.yaml"))
+
+
+def _substitute(node: Any, path: tuple[str, ...], mistakes: list[Mistake], used: dict[str, str]) -> Any:
+    """The document with the variables' values in it; `used` gets each value with its variable's name."""
+    if isinstance(node, dict):
+        return {key: _substitute(value, (*path, str(key)), mistakes, used) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_substitute(value, (*path, str(index)), mistakes, used) for index, value in enumerate(node)]
+    if isinstance(node, str):
+        if path and path[0] == "targets" and path[-1] in _RECORDED and _VARIABLE.search(node):
+            message = "an expression is recorded with every batch: nothing of the environment may be in it"
+            mistakes.append(Mistake(path=".".join(path), message=message))
+            return "true"
+
+        def value_of(match: re.Match[str]) -> str:
+            value = os.environ.get(match[1])
+            if value is None:
+                mistakes.append(
+                    Mistake(path=".".join(path), message=f"environment variable {match[1]} is not set; export it first")
+                )
+                return "unset"
+            used[value] = match[1]
+            return value
+
+        return _VARIABLE.sub(value_of, node)
+    return node
+
+
+def _without(used: dict[str, str], mistake: Mistake) -> Mistake:
+    """A mistake whose words hold no value of a variable: any of them may be a secret (K26)."""
+    message = mistake.message
+    for value, name in used.items():
+        if value:
+            message = message.replace(repr(value)[1:-1], f"${{{name}}}").replace(value, f"${{{name}}}")
+    return Mistake(path=mistake.path, message=message)
+
+
+# Settings of earlier versions, by their path in the file: why they are not needed any more, and what to do.
+_REMOVED_SETTINGS: Final = {
+    "store.fsync": "was removed: the store's files are scratch, and a run after a crash reads again from the cursor; "
+    "delete the line",
+    "store.segment_bytes": "was removed: the store chooses the length of its files by disk_bytes_max; delete the line",
+}
+_RECORDED = {"filter", "expression"}
+_UNION_BRANCHES = {
+    "live", "archive", "PositionConfig", "TimeConfig", "GtidConfig", "TransactionsBoundConfig", "GtidBoundConfig",
+    "TimeBoundConfig", "BytesBoundConfig", "SecondsBoundConfig",
+    "literal['earliest','latest']", "literal['end_of_log']", "[key]",
+}  # fmt: skip
+_EITHER = {
+    "start": "expected 'earliest', 'latest', {journal: ..., offset: ...}, {time: ...} with or without a journal, or "
+    "{gtid_set: ...}; a time carries its zone, as in 2026-01-31T08:00:00+00:00",
+    "bound": "expected 'end_of_log', {journal: ..., offset: ...}, {gtid: ...}, {time: ...}, {transactions: ...}, "
+    "{bytes: ...} or {seconds: ...}; a time carries its zone, as in 2026-01-31T08:00:00+00:00",
+}
+
+
+def _mistakes(error: ValidationError, known: set[str]) -> list[Mistake]:
+    found: dict[str, Mistake] = {}
+    for problem in error.errors(include_url=False, include_context=False):
+        location = [str(part) for part in problem["loc"] if str(part) not in _UNION_BRANCHES]
+        if location and location[0] in _EITHER:
+            path, message = location[0], _EITHER[location[0]]
+        else:
+            path, message = ".".join(location) or "(file)", problem["msg"].removeprefix("Value error, ")
+            if problem["type"] == "extra_forbidden":
+                message = _REMOVED_SETTINGS.get(path) or "no such setting" + _meant(location)
+            elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
+                message += f", not {problem['input']!r}"
+        if path not in known:
+            found.setdefault(path, Mistake(path=path, message=message))
+    return list(found.values())
+
+
+def _meant(location: list[str]) -> str:
+    """The setting that an unknown name is likely to mean, as the end of its message."""
+    sections: list[type[BaseModel]] = [PipelineConfig]
+    for part in location[:-1]:
+        fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+        sections = [found for field in fields for found in _sections(field.annotation)] or sections
+    known = {name for section in sections for name in section.model_fields} - {"name"}
+    close = get_close_matches(location[-1], sorted(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _sections(annotation: object) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for inner in get_args(annotation) for found in _sections(inner)]
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a section that is written twice: of two, YAML would take the last without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: dict[Any, int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            name, line = key.value, key.start_mark.line + 1
+            if name in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"{name!r} is written twice, first in line {seen[name]}", problem_mark=key.start_mark
+                )
+            seen[name] = line
+        return super().construct_mapping(node, deep)
+
+
+def _absolute_paths(config: PipelineConfig, base: Path) -> PipelineConfig:
+    def absolute(path: Path | None) -> Path | None:
+        return None if path is None else Path(os.path.normpath(base / path.expanduser()))
+
+    source = config.source
+    if isinstance(source, ArchiveSourceConfig):
+        source = source.model_copy(update={"directory": absolute(source.directory)})
+    else:
+        names = ("ca_file", "certificate_file", "key_file")
+        tls = source.tls.model_copy(update={name: absolute(getattr(source.tls, name)) for name in names})
+        source = source.model_copy(update={"tls": tls, "archive_directory": absolute(source.archive_directory)})
+    lake: object = config.sink.lake_path
+    sink = config.sink
+    if not isinstance(lake, LakeUri):
+        sink = sink.model_copy(update={"lake_path": absolute(config.sink.lake_path)})
+    store = config.store.model_copy(update={"directory": absolute(config.store.directory)})
+    return config.model_copy(update={"source": source, "sink": sink, "store": store})

@@ -1,0 +1,136 @@
+"""The `sink` section of a pipeline's YAML: where the Delta tables live, and what they may use."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
+
+from cdc_pipeline.config.spark_config import SparkConfig as SparkConfig
+from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, check_lake_path, parse_uri
+from cdc_pipeline.config.target_config import Mode, RowPolicies, Section
+
+_DURATION = re.compile(r"(\d{1,6}) *(minute|hour|day|week)s?")
+
+# Features of the Delta protocol that a reader must know to read a table at all.
+READER_FEATURES: Final = frozenset(
+    {"columnMapping", "deletionVectors", "timestampNtz", "typeWidening", "v2Checkpoint", "variantType"}
+)
+# Features that concern writers alone: they may be named, and keep no reader out.
+WRITER_FEATURES: Final = frozenset(
+    {"changeDataFeed", "clustering", "generatedColumns", "identityColumns", "rowTracking"}
+)
+# What readers know for certain (docs/lake.md tells from where and as of when).
+READER_PRESETS: Final = {
+    "delta-rs": frozenset({"timestampNtz"}),
+    "duckdb": frozenset({"columnMapping", "deletionVectors", "timestampNtz"}),
+    "polars": frozenset({"timestampNtz"}),
+    "spark-3.5": frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"}),
+    "spark-4.0": READER_FEATURES - {"variantType"},
+}
+
+
+class CatalogConfig(Section):
+    """Registration of the tables in the catalog of the Spark session, under names made of the target's.
+
+    ``{schema}`` and ``{table}`` stand for the parts of the target's name.
+    """
+
+    database: str = Field(default="{schema}", min_length=1)
+    name: str = Field(default="{table}", min_length=1)
+
+    @field_validator("database", "name")
+    @classmethod
+    def _template(cls, value: str) -> str:
+        if "{" in re.sub(r"\{(schema|table)\}", "", value):
+            raise ValueError(f"{value!r} holds another placeholder than {{schema}} and {{table}}")
+        return value
+
+
+def _lake_path(value: object) -> object:
+    if isinstance(value, Path | LakeUri):
+        check_lake_path(str(value))
+        return value
+    if not isinstance(value, str) or not value:
+        raise ValueError("expected a path, or an address such as s3a://bucket/folder")
+    check_lake_path(value)
+    return parse_uri(value) or Path(value)
+
+
+class SinkConfig(RowPolicies):
+    """Where the Delta tables live, and how they follow the source; `mode` is that of tables without a rule under
+    `targets`.
+
+    `lake_path` is a folder, or an address in an object store whose settings are `storage`. An address is a `LakeUri`,
+    which has of `Path` what does no I/O; the type checker is told that both are paths, as everywhere in the sink.
+
+    `cut_retention` is how long a cut stays readable after the next one (``7 days``, ``36 hours``): the tables' own log
+    and file retention (K15). `reader_features` are the Delta features that may be switched on where a table needs them:
+    ``all``, or a list of features and of readers that must be able to read the tables (see docs/lake.md). The
+    `batch_timeout_s` is how long the Spark jobs of one batch may take before they are cancelled (K25). The
+    `RowPolicies` here hold for all tables whose rules say nothing.
+    """
+
+    lake_path: Annotated[Path, PlainValidator(_lake_path), PlainSerializer(str, when_used="json")]
+    storage: StorageConfig = StorageConfig()
+    mode: Mode = "mirror"
+    merge_threads: int = Field(default=4, ge=1, le=64)
+    batch_timeout_s: float = Field(default=24 * 3600, gt=0)
+    reader_features: Literal["all"] | tuple[str, ...] = "all"
+    cut_retention: timedelta = timedelta(days=7)
+    catalog: CatalogConfig | None = None
+    spark: SparkConfig = SparkConfig()
+
+    @model_validator(mode="after")
+    def _address_with_settings(self) -> SinkConfig:
+        at: object = self.lake_path
+        if isinstance(at, LakeUri):
+            self.__dict__["lake_path"] = replace(at, storage=self.storage)
+        elif self.storage != StorageConfig():
+            raise ValueError("storage is for a lake in an object store; lake_path is a local folder")
+        return self
+
+    @field_validator("cut_retention", mode="before")
+    @classmethod
+    def _retention(cls, value: object) -> object:
+        if isinstance(value, timedelta):
+            return value
+        found = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+        if found is None or int(found[1]) == 0:
+            raise ValueError(f"{value!r} is not a duration such as 7 days, 36 hours or 90 minutes")
+        return timedelta(**{f"{found[2]}s": int(found[1])})
+
+    @field_validator("reader_features", mode="before")
+    @classmethod
+    def _features(cls, value: object) -> object:
+        known = READER_FEATURES | WRITER_FEATURES | READER_PRESETS.keys()
+        if value != "all" and not isinstance(value, list | tuple):
+            raise ValueError(f"expected 'all', or a list of {', '.join(sorted(known))}")
+        for name in () if isinstance(value, str) else value:
+            if name not in known:
+                raise ValueError(f"{name!r} is neither a feature nor a reader: use {', '.join(sorted(known))}")
+        return value
+
+
+class MaintenanceConfig(Section):
+    """When tables are compacted and vacuumed, and when Dagster does it by itself.
+
+    A table is compacted where it has at least `small_files` files below `small_file_bytes`, or where at least
+    `deleted_rows` of its rows (a share) are only marked as deleted. Files are compacted up to `file_bytes`. It is
+    vacuumed at most once in `vacuum_hours`; each `full_vacuum_days` a vacuum lists the whole folder and finds what
+    failed writes left.
+    """
+
+    cron: str | None = None
+    timezone: str = "UTC"
+    enabled: bool = False
+    small_files: int = Field(default=20, ge=2)
+    small_file_bytes: int = Field(default=64 << 20, ge=1)
+    file_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    deleted_rows: float = Field(default=0.2, gt=0, le=1)
+    vacuum_hours: float = Field(default=24, ge=0)
+    full_vacuum_days: float = Field(default=30, ge=0)

@@ -1,0 +1,24 @@
+"""The `snapshot` section of a pipeline's YAML: how tables are read whole (docs/snapshot.md)."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from cdc_pipeline.config.target_config import Section
+
+
+class SnapshotConfig(Section):
+    """How a load reads tables.
+
+    A chunk holds at most `chunk_rows` rows, fewer where the catalog's average row makes them more than `chunk_bytes`.
+    `readers` connections read ahead while Spark writes: so many chunks, and one more, are in memory. A capture of the
+    same source that is under way is waited for up to `lock_wait_s`; so long is also waited for prepared XA transactions
+    to end, and for a view at an exactly known place. A table whose DDL cannot be followed is loaded anew,
+    `attempts_max` times in all.
+    """
+
+    chunk_rows: int = Field(default=500_000, ge=1)
+    chunk_bytes: int = Field(default=128 << 20, ge=1)
+    readers: int = Field(default=2, ge=1, le=32)
+    lock_wait_s: float = Field(default=3600, ge=0)
+    attempts_max: int = Field(default=3, ge=1)

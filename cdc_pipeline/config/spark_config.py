@@ -1,0 +1,112 @@
+"""The `sink.spark` section: the Spark session that merges, and which of Spark's settings a file may name.
+
+Rules:
+- What a SQL text, a name, a literal or a cast means is ours: `SQL_SETTINGS` hold in every session, whatever the file or
+  the machine's `spark-defaults.conf` say (`sink/spark/session.py`), and a file that names one of them is refused (K20).
+- Nothing secret stands in a process's arguments, which every user of the machine can read (K26): a setting that may be
+  a secret, by its name or its value, is given to the running JVM instead. What Java needs in its arguments cannot be.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field, field_validator
+
+from cdc_pipeline.config.target_config import Section
+
+# Spark's own defaults, except for the first and the time zone.
+SQL_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "spark.sql.variable.substitute": "false",  # reads ${env:X} in any text, literals included
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.caseSensitive": "false",
+        "spark.sql.timestampType": "TIMESTAMP_LTZ",
+        "spark.sql.storeAssignmentPolicy": "ANSI",
+        "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+        "spark.sql.groupByOrdinal": "true",
+        "spark.sql.orderByOrdinal": "true",
+        "spark.sql.groupByAliases": "true",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+        "spark.sql.ansi.enforceReservedKeywords": "false",
+        "spark.sql.ansi.relationPrecedence": "false",
+        "spark.sql.parser.escapedStringLiterals": "false",
+        "spark.sql.parser.quotedRegexColumnNames": "false",
+        "spark.sql.function.concatBinaryAsString": "false",
+        "spark.sql.function.eltOutputAsString": "false",
+        "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+        "spark.sql.legacy.literal.pickMinimumPrecision": "true",
+        "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+        "spark.sql.legacy.consecutiveStringLiterals.enabled": "false",
+        "spark.sql.parquet.binaryAsString": "false",
+        "spark.sql.parquet.int96AsTimestamp": "true",
+        "spark.sql.parquet.int96TimestampConversion": "false",
+        "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.outputTimestampType": "INT96",
+        "spark.sql.sources.partitionOverwriteMode": "STATIC",
+        # Rows that are skipped in silence.
+        "spark.sql.files.ignoreCorruptFiles": "false",
+        "spark.sql.files.ignoreMissingFiles": "false",
+    }
+)
+_OURS: Final = re.compile(
+    r"spark\.sql\.(ansi|parser|variable|legacy)\..*"
+    # A transaction id or a note of another's is ours to a table: what follows under it is skipped.
+    r"|spark\.databricks\.delta\.(write\.txn(AppId|Version)(\..*)?|commitInfo\.userMetadata|commitInfo\.enabled)"
+)
+_SECRET_NAME: Final = re.compile(
+    r"secret|passw(or)?d|passphrase|token|credentials?$|access[._-]?key|account\.key|private[._-]?key|sas[._-]|"
+    r"api[._-]?key|encryption[._-]key|\.key$",
+    re.IGNORECASE,
+)
+_SECRET_VALUE: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@|(pwd|passw(or)?d|secret|token|key)\s*=", re.IGNORECASE)
+# What is read before, or as, a JVM starts.
+_OF_START: Final = re.compile(
+    r"spark\.(driver|submit|yarn\.dist)\..*|spark\.(jars|files|archives)(\..*)?|spark\..*(extra|default)JavaOptions"
+)
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Return whether a setting may be a secret: what its name says, or a password in its value."""
+    return _SECRET_NAME.search(name) is not None or _SECRET_VALUE.search(value) is not None
+
+
+def _may_be_named(name: str) -> str:
+    if name in SQL_SETTINGS or _OURS.fullmatch(name):
+        raise ValueError(
+            "cannot be set: it changes what SQL texts and values mean, and cdc_pipeline sets it in every session; "
+            "take it out of the file"
+        )
+    return name
+
+
+class SparkConfig(Section):
+    """The Spark session that merges. Settings are passed as they are and win over the project's own, except for those
+    of `SQL_SETTINGS`."""
+
+    master: str = "local[*]"
+    driver_memory: str = "2g"
+    settings: dict[Annotated[str, AfterValidator(_may_be_named)], str] = Field(default_factory=dict, repr=False)
+
+    @field_validator("settings")
+    @classmethod
+    def _no_secret_in_arguments(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if _OF_START.fullmatch(name) and is_secret(name, text):
+                raise ValueError(
+                    f"{name} holds what may be a password, and stands in the arguments of a process, which every user "
+                    "of the machine can read; put it into a file that the setting can name instead"
+                )
+        return value
+
+    @property
+    def is_local(self) -> bool:
+        """Whether executors are threads of the driver: with `local` and `local[...]`, no other master."""
+        return self.master == "local" or self.master.startswith("local[")

@@ -1,0 +1,338 @@
+"""Which Delta tables a source table is kept as, and with which columns: the rules under `targets` of a pipeline's YAML.
+
+Rules:
+- A captured table has one target for each rule whose patterns match it; without any it has the default target, a mirror
+  of its own name.
+- A target's name is ``schema.table`` in the lake. Two source tables make one target only where their rule says so
+  (`shard_column`).
+- Column names mean the source's columns, in any case: a mask must not miss a column for the way that it is written.
+- A salt comes from the environment, is a secret, and is never shown or recorded.
+- What a rule alone can be wrong in is found here; what needs tables and columns in `pipeline/targets/route_checks.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+
+from cdc_pipeline.config.expressions import read_expression
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
+from cdc_pipeline.text.table_names import TablePattern, split_table_name, table_name
+
+Mode = Literal["mirror", "soft_delete", "history", "changelog"]
+Keyless = Literal["changelog", "row_hash", "stop"]
+
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+_BOTH_NAMES: Final = "{schema}.{table}"
+_DEFAULT_NAMES: Final[dict[str, str]] = {
+    "mirror": _BOTH_NAMES,
+    "soft_delete": _BOTH_NAMES,
+    "history": "{schema}.{table}_history",
+    "changelog": "{schema}.{table}_changelog",
+}
+SALT_CHARACTERS_MIN: Final = 16
+_MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
+_NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
+
+
+class Section(BaseModel):
+    """A section of the YAML: nothing unknown in it, and no value shown in an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class RowPolicies(Section):
+    """What becomes of values and rows that cannot be applied as they are; None: the sink's own, then the default.
+
+    `on_invalid_value`: a value that its Delta type cannot hold. ``rescue`` (default): NULL in its column, the server's
+    text in the row's ``_cdc_rescued``. ``fail``: the table is suspended. ``quarantine``: the row goes there.
+    `zero_dates`: the same for zero and partial dates alone; ``null`` keeps no text of them and counts them.
+    `rescued_column`: ``when_needed`` (default), or ``always`` from the creation of a table.
+    `on_bad_row`: a row that cannot be applied at all. ``fail`` (default): the table is suspended; or ``quarantine``.
+    """
+
+    on_invalid_value: Literal["rescue", "fail", "quarantine"] | None = None
+    zero_dates: Literal["rescue", "null", "fail", "quarantine"] | None = None
+    rescued_column: Literal["when_needed", "always"] | None = None
+    on_bad_row: Literal["fail", "quarantine"] | None = None
+
+
+class Mask(Section):
+    """What stands in the place of a column's values.
+
+    In the YAML: ``drop``, ``{hash: {salt: ${SALT}}}``, ``{truncate: 3}`` or ``{fixed: "x"}``.
+    """
+
+    kind: Literal["drop", "hash", "truncate", "fixed"]
+    salt: SecretStr = SecretStr("")
+    length: int = 0  # characters of a text, bytes of binary values
+    value: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _written(cls, value: Any) -> Any:
+        # Messages name no value: it may be a salt.
+        if isinstance(value, Mask) or (isinstance(value, dict) and "kind" in value):
+            return value
+        if value == "drop":
+            return {"kind": "drop"}
+        if not isinstance(value, dict) or len(value) != 1:
+            raise ValueError(f"expected one of {_MASKS}")
+        (kind, setting), *_ = value.items()
+        if kind == "hash":
+            if not isinstance(setting, dict) or setting.keys() != {"salt"}:
+                raise ValueError("expected {hash: {salt: ${SALT}}}")
+            salt = str(setting["salt"])
+            if len(salt) < SALT_CHARACTERS_MIN:
+                raise ValueError(
+                    f"the salt is shorter than {SALT_CHARACTERS_MIN} characters: whoever guesses it can guess the "
+                    "values; make one with `openssl rand -hex 32`"
+                )
+            return {"kind": "hash", "salt": salt}
+        if kind == "truncate":
+            if not isinstance(setting, int) or isinstance(setting, bool) or setting < 0:
+                raise ValueError("expected {truncate: n}, n characters that are kept")
+            return {"kind": "truncate", "length": setting}
+        if kind == "fixed":
+            if isinstance(setting, dict | list):
+                raise ValueError("expected {fixed: value} with a single value")
+            text = ("true" if setting else "false") if isinstance(setting, bool) else str(setting)
+            return {"kind": "fixed", "value": None if setting is None else text}
+        raise ValueError(f"expected one of {_MASKS}")
+
+
+class ColumnsRule(Section):
+    """Which columns a target takes: shell patterns over their names."""
+
+    include: tuple[str, ...] = ("*",)
+    exclude: tuple[str, ...] = ()
+
+    def takes(self, name: str) -> bool:
+        """Whether the target has a source column."""
+        return _matches(self.include, name) and not _matches(self.exclude, name)
+
+
+class Computed(Section):
+    """A column that Spark computes from a row's own columns."""
+
+    expression: str
+    type: str
+
+    @field_validator("expression")
+    @classmethod
+    def _readable(cls, value: str) -> str:
+        return read_expression(value).text
+
+    @field_validator("type")
+    @classmethod
+    def _type(cls, value: str) -> str:
+        return _checked_type(value)
+
+
+class TargetRule(RowPolicies):
+    """One rule: which source tables, and what their target is like.
+
+    `tables` and `except` are shell patterns over ``schema.table``. `name` may hold ``{schema}`` and ``{table}``; its
+    default is the source table's name, with ``_history`` or ``_changelog`` behind it in these modes.
+
+    `key` names the columns that find a row, where the source's own key shall not; that they are unique is the user's
+    word. `keyless` is what becomes of a table without any key: a changelog, a mirror by all values, or a stop. `track`
+    names the columns whose changes begin a version of a history; all where it is empty. `schema_changes` stands in
+    place of the pipeline's.
+
+    `shard_column` merges tables into one target: the column tells the source table (`shard_value`, a template) and
+    joins the key. The rest shapes the columns: see docs/routing.md.
+    """
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    tables: tuple[str, ...] = ("*.*",)
+    except_: tuple[str, ...] = Field(default=(), alias="except")
+    mode: Mode = "mirror"
+    name: str = ""
+    shard_column: str | None = None
+    shard_value: str = _BOTH_NAMES
+    key: tuple[str, ...] = ()
+    keyless: Keyless = "changelog"
+    track: tuple[str, ...] = ()
+    schema_changes: SchemaChangePolicy | None = None
+    columns: ColumnsRule = ColumnsRule()
+    masks: dict[str, Mask] = Field(default_factory=dict)
+    computed: dict[str, Computed] = Field(default_factory=dict)
+    filter: str = ""
+    types: dict[str, str] = Field(default_factory=dict)
+    partition_by: tuple[str, ...] = ()
+    cluster_by: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _fits_mode(self) -> TargetRule:
+        if self.track and self.mode != "history":
+            raise ValueError("`track` is for mode: history")
+        if self.key and self.mode == "changelog":
+            raise ValueError("a changelog has no key: leave `key` out")
+        if self.filter and self.mode == "soft_delete":
+            raise ValueError("`filter` is not for mode: soft_delete, which keeps every row: use a mirror or a history")
+        if self.computed and self.keyless == "row_hash":
+            raise ValueError("keyless: row_hash finds rows by the source's values alone: leave `computed` out")
+        if self.filter and self.keyless == "row_hash":
+            raise ValueError("keyless: row_hash counts rows, which a `filter` cannot: use changelog or stop")
+        if self.keyless == "row_hash" and self.mode not in ("mirror", "changelog"):
+            raise ValueError(f"keyless: row_hash keeps a mirror, not a {self.mode}: use changelog or stop")
+        return self
+
+    @field_validator("tables", "except_")
+    @classmethod
+    def _patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return checked_patterns(value)
+
+    @field_validator("name")
+    @classmethod
+    def _name(cls, value: str) -> str:
+        unknown = set(_PLACEHOLDER.findall(value)) - {"schema", "table"}
+        if unknown or (value and "." not in value):
+            raise ValueError(f"{value!r} is not a name such as '{{schema}}.{{table}}_copy' or 'shop.all_orders'")
+        return value
+
+    @field_validator("shard_value")
+    @classmethod
+    def _shard_value(cls, value: str) -> str:
+        found = set(_PLACEHOLDER.findall(value))
+        if not found or found - {"schema", "table"}:
+            raise ValueError(f"{value!r} does not tell tables apart: use {{schema}}, {{table}} or both")
+        return value
+
+    @field_validator("shard_column")
+    @classmethod
+    def _shard_column(cls, value: str | None) -> str | None:
+        return value if value is None else _checked_column(value)
+
+    @field_validator("computed")
+    @classmethod
+    def _computed(cls, value: dict[str, Computed]) -> dict[str, Computed]:
+        for name in value:
+            _checked_column(name)
+        return value
+
+    @field_validator("filter")
+    @classmethod
+    def _filter(cls, value: str) -> str:
+        return read_expression(value).text if value else value
+
+    @field_validator("types")
+    @classmethod
+    def _types(cls, value: dict[str, str]) -> dict[str, str]:
+        return {name: _checked_type(text) for name, text in value.items()}
+
+    @field_validator("cluster_by")
+    @classmethod
+    def _few(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) > 4:
+            raise ValueError("Delta clusters by at most four columns")
+        return value
+
+    @model_validator(mode="after")
+    def _fits(self) -> TargetRule:
+        own = [name.lower() for name in self.computed] + ([self.shard_column.lower()] if self.shard_column else [])
+        twice = next((name for name in own if own.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{twice!r} is the name of two new columns")
+        for setting, names in (("masks", self.masks), ("types", self.types)):
+            folded = [name.lower() for name in names]
+            for name in names:
+                if folded.count(name.lower()) > 1:
+                    raise ValueError(f"{setting}: {name!r} is named twice, in another case")
+                if name.lower() in own:
+                    raise ValueError(f"{setting}: {name!r} is a new column of this rule, not one of the source")
+        masked = {name.lower() for name in self.masks}
+        if both := masked & {name.lower() for name in self.types}:
+            raise ValueError(f"types: {min(both)!r} is masked: its mask tells its type")
+        for setting, text in self.expressions:
+            for name in read_expression(text).reads:
+                if name in masked:
+                    raise ValueError(f"{setting}: {name!r} is masked: its values must not be known here (K14)")
+                if name in own:
+                    raise ValueError(f"{setting}: {name!r} is a new column: expressions read the source's columns")
+                if not self.columns.takes(name):
+                    raise ValueError(f"{setting}: {name!r} is excluded: its values are not kept")
+        if self.partition_by and self.cluster_by:
+            raise ValueError("partition_by and cluster_by exclude each other in Delta")
+        for setting, placed in (("partition_by", self.partition_by), ("cluster_by", self.cluster_by)):
+            for name in placed:
+                if name.lower() not in own and not self.takes(name):
+                    raise ValueError(f"{setting}: {name!r} is not a column of the target")
+        return self
+
+    @property
+    def expressions(self) -> list[tuple[str, str]]:
+        """Every expression of the rule, with the path of its setting."""
+        found = [(f"computed.{name}.expression", column.expression) for name, column in self.computed.items()]
+        return [*found, ("filter", self.filter)] if self.filter else found
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the target has the source's columns as they are."""
+        shaping = self.shard_column or self.masks or self.computed or self.filter or self.types
+        placed = self.partition_by or self.cluster_by
+        return not (shaping or placed or self.columns != ColumnsRule())
+
+    def target_name(self, schema: str, table: str) -> str:
+        """Name ``schema.table`` of the target of a source table."""
+        parts = split_table_name(self.name or _DEFAULT_NAMES[self.mode])
+        return table_name(*(_filled(part, schema, table) for part in parts))
+
+    def shard_of(self, schema: str, table: str) -> str:
+        """What the shard column holds in rows of a source table."""
+        if self.shard_value == _BOTH_NAMES:
+            return table_name(schema, table)
+        return _filled(self.shard_value, schema, table)
+
+    def mask_of(self, name: str) -> Mask | None:
+        """The mask of a source column."""
+        return next((mask for masked, mask in self.masks.items() if masked.lower() == name.lower()), None)
+
+    def takes(self, name: str) -> bool:
+        """Whether the target has a source column, masked or not."""
+        mask = self.mask_of(name)
+        return self.columns.takes(name) and (mask is None or mask.kind != "drop")
+
+
+def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
+    """`value`, if each is a pattern over ``schema.table``. Raises ValueError."""
+    for pattern in value:
+        TablePattern.parse(pattern)
+    return value
+
+
+def _checked_column(name: str) -> str:
+    """`name`, if a new column may have it. Raises ValueError."""
+    if not name or _NAME_REFUSED.search(name):
+        raise ValueError(f"{name!r} is not a column name: no blanks and none of ,;{{}}()=")
+    if name.lower().startswith(("_cdc_", "__start_at", "__end_at")):
+        raise ValueError(f"{name!r}: such names belong to the pipeline")
+    return name
+
+
+def _checked_type(text: str) -> str:
+    """A Spark type as DDL text in lower case without blanks, such as ``decimal(10,2)``. Raises ValueError."""
+    found = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
+    if not _TYPE.fullmatch(found):
+        raise ValueError(f"{text!r} is not a type such as string, bigint, decimal(10,2), date, timestamp_ntz")
+    return found
+
+
+_TYPE_NAMES: Final = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint", "real": "float"}
+_TYPE: Final = re.compile(
+    r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(\d{1,2},\d{1,2}\)|string|binary|date|timestamp|timestamp_ntz"
+)
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
+    return any(fnmatchcase(name.lower(), pattern.lower()) for pattern in patterns)
+
+
+def _filled(template: str, schema: str, table: str) -> str:
+    return _PLACEHOLDER.sub(lambda match: schema if match[1] == "schema" else table, template)

@@ -1,0 +1,1 @@
+"""What the lake remembers of a source, without Delta and without a JVM: records, cuts, cursors, suspensions."""

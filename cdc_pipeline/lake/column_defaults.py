@@ -1,0 +1,51 @@
+"""Values that an ADD COLUMN gave to the rows of its table, as a changelog's cut remembers them.
+
+A changelog tells of changes: its rows from before the statement stay as they are, NULL in the new column. What a row is
+now can be told from them only with the value that the server gave (`sink/verify/changes.py`).
+
+Rules:
+- The list follows the columns: renamed, widened and dropped with them.
+- What begins anew (TRUNCATE, a table created anew, a load that restarts it) has no earlier rows to speak of.
+"""
+
+from __future__ import annotations
+
+from cdc_pipeline.lake.records import CutTable, GivenValue, RecordedTarget
+from cdc_pipeline.schema.evolution.steps import DropColumn, FillColumns, RemoveRows, RenameColumn, Step, WidenColumn
+
+
+def given_after(before: CutTable | None, target: RecordedTarget) -> tuple[GivenValue, ...]:
+    """The list after a batch.
+
+    Args:
+        before: the target in the cut before; None where there is none.
+    """
+    if target.mode != "changelog":
+        return ()
+    if target.content is None and (target.create or target.replaces):
+        return ()  # a table created from scratch; what a load replaces may keep its rows
+    given = () if before is None else before.given
+    content = target.content
+    if content is not None:
+        kept = () if content.restarts or not content.keeps_rows else given
+        given = (*kept, *(one for one in content.given if one not in kept))
+    for step in target.schema_steps:
+        given = _after(given, step)
+    return given
+
+
+def _after(given: tuple[GivenValue, ...], step: Step) -> tuple[GivenValue, ...]:
+    if isinstance(step, RemoveRows):
+        return ()
+    if isinstance(step, FillColumns):
+        added = [value for value in step.values if value[0] in step.defaults and step.seq]
+        more = (GivenValue(column=name, delta_type=kind, value=sql, seq=step.seq) for name, kind, sql in added)
+        return (*given, *more)
+    if isinstance(step, DropColumn):
+        return tuple(one for one in given if one.column != step.name)
+    change = {}
+    if isinstance(step, RenameColumn):
+        change = {"column": step.new_name}
+    elif isinstance(step, WidenColumn):
+        change = {"delta_type": step.delta_type}
+    return tuple(one.model_copy(update=change) if change and one.column == step.name else one for one in given)  # type: ignore[union-attr]

@@ -1,0 +1,372 @@
+"""What a load remembers, as plain JSON in its side lake (K17).
+
+A side lake stands in ``<lake>/_cdc/<source>/loads/<load id>/`` and is a lake like any other: records, cuts, Delta
+tables. What is loaded, and the cursor that the side lake begins at, stand beside it in ``<load id>.json``: put if
+absent, and changed once, when the load is given up or over. The side lake's state folder also holds
+
+    load.lock             held by whoever works on the load
+    progress/<n>.json     how far the reading of each table is with batch n, written before the record of n
+
+Rules:
+- Progress n counts from the cut of batch n on: a batch that was never recorded leaves a file that the next one of its
+  number replaces.
+- A load is finished where the last cut of the main lake has its tables; its side lake is only left over then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LakeStateError, LockError
+from cdc_pipeline.lake.paths import (
+    LakePaths,
+    list_numbers,
+    numbered,
+    put_if_absent,
+    read_json,
+    remove_tree,
+    replace_file,
+)
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.storage.lock import lock_holder, writer_lock
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.position.cursor import CursorState
+
+LOADS_FOLDER: Final = "loads"
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class LoadState(_Plain):
+    """What one load is about.
+
+    Attributes:
+        sources: source tables that are read, ``schema.table``.
+        targets: Delta tables that are made of them.
+        exact: source tables that are read in one view, at exactly `cursor`.
+        cursor: where the side lake begins: every transaction before it is in each view, what comes after is replayed.
+        time_us: the rows' ``_cdc_ts``: when the source stood there.
+        rows_estimated: of each source table, by the server's catalog.
+        started_at_us: when the load began.
+        kind: whether the tables are read from the server, or made anew from the log (K18:
+        `pipeline/backfill/rebuild.py`).
+        is_over: nothing of it is needed any more: what is left of its side lake is removed.
+    """
+
+    version: Literal[1] = 1
+    load_id: str
+    source: str
+    sources: tuple[str, ...]
+    targets: tuple[str, ...]
+    exact: tuple[str, ...] = ()
+    cursor: CursorState
+    time_us: int
+    rows_estimated: dict[str, int] = Field(default_factory=dict)
+    started_at_us: int
+    kind: Literal["load", "rebuild"] = "load"
+    is_over: bool = False
+
+    def app_id(self, target: str) -> str:
+        """Delta's transaction application id of a target, once this load has been put in its place."""
+        return f"cdc_pipeline/{self.source}/{target}/{self.load_id}"
+
+
+class TableProgress(_Plain):
+    """How far a source table was read.
+
+    Attributes:
+        after: the last key that was read, as SQL literals (`source.key_ranges`); None before the first chunk.
+    """
+
+    rows: int = 0
+    chunks: int = 0
+    after: tuple[str, ...] | None = None
+    is_done: bool = False
+
+
+class Progress(_Plain):
+    """How far a load was read with the batch of this number.
+
+    Attributes:
+        high_journal, high_offset: the highest end of the log after a view was opened: the tables are whole from there
+            on (K17).
+    """
+
+    version: Literal[1] = 1
+    tables: dict[str, TableProgress] = Field(default_factory=dict)
+    high_journal: str = ""
+    high_offset: int = 4
+
+
+def _side_name(source: str, load_id: str) -> str:
+    """The source's name in a side lake: its dumps have another replica server id than those of the main lake."""
+    return f"{source}__load_{load_id[-8:]}"
+
+
+def new_load_id() -> str:
+    """An id that sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid4().hex[:8]}"
+
+
+_Document = TypeVar("_Document", LoadState, Progress)
+
+
+class LoadFolder:
+    """The files of one load.
+
+    Attributes:
+        lake: root of the side lake.
+        relative: the same, relative to the main lake.
+    """
+
+    def __init__(self, config: PipelineConfig, load_id: str) -> None:
+        self._source = config.name
+        main = LakePaths(config.sink.lake_path.absolute(), config.name)
+        self.load_id = load_id
+        self.lake = main.state / LOADS_FOLDER / load_id
+        self.relative = str(self.lake)[len(str(main.lake)) :].strip("/")
+        self.paths = LakePaths(self.lake, _side_name(config.name, load_id))
+        self._state = main.state / LOADS_FOLDER / f"{load_id}.json"
+        self._progress = self.paths.state / "progress"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only one that works on this load.
+
+        Raises:
+            LockError: somebody else does.
+        """
+        try:
+            with writer_lock(self._lock):
+                yield
+        except LockError as error:
+            error.what = f"the load {self.load_id} is under way in another process"
+            raise
+
+    @property
+    def _lock(self) -> Path:
+        return self.paths.state / "load.lock"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether somebody works on this load now, as far as the system tells; takes nothing."""
+        return bool(lock_holder(self._lock))
+
+    def is_locked(self) -> bool:
+        """Whether somebody works on this load now; takes the lock for a moment."""
+        try:
+            with self.locked():
+                return False
+        except LockError:
+            return True
+
+    def read(self) -> LoadState | None:
+        """What the load is about; None where it was killed before that was written.
+
+        Raises:
+            LakeStateError: the file is damaged.
+        """
+        if not storage_of(self._state).exists(self._state):
+            return None
+        return _parsed(LoadState, self._state, source=self._source)
+
+    def create(self, state: LoadState) -> None:
+        """Begin the load."""
+        if not put_if_absent(self._state, state.model_dump_json(indent=1)):
+            raise LakeStateError(f"there is a load of this id already: {self._state}")
+
+    def write_progress(self, number: int, progress: Progress) -> None:
+        """Say how far the reading is with batch `number`, before that is recorded."""
+        replace_file(numbered(self._progress, number), progress.model_dump_json(indent=1).encode())
+
+    def read_progress(self) -> Progress:
+        """How far the reading is with the side lake's last cut."""
+        cuts = list_numbers(self.paths.cuts)
+        last = cuts[-1] if cuts else 0
+        counted = [number for number in list_numbers(self._progress) if number <= last]
+        if not counted:
+            return Progress()
+        return _parsed(Progress, numbered(self._progress, counted[-1]), source=self._source)
+
+    def tidy_progress(self, number: int) -> None:
+        """Remove progress before that of batch `number`."""
+        for earlier in list_numbers(self._progress):
+            if earlier < number:
+                path = numbered(self._progress, earlier)
+                storage_of(path).remove(path)
+
+    def remove(self) -> None:
+        """Remove the side lake with all that is in it; safe to be killed in between."""
+        state = self.read()
+        if state is not None and not state.is_over:
+            over = state.model_copy(update={"is_over": True})
+            replace_file(self._state, over.model_dump_json(indent=1).encode())
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove the side lake and the file that says what the load is about, whatever that says."""
+        remove_tree(self.lake)
+        storage_of(self._state).remove(self._state)
+
+
+def remove_damaged(config: PipelineConfig) -> list[str]:
+    """Remove the loads whose own file cannot be understood, unless somebody works on one; their ids.
+
+    Only where nobody begins or looks for loads, and where no recorded batch is to be finished.
+    """
+    removed = []
+    for load_id in load_ids(config):
+        folder = LoadFolder(config, load_id)
+        try:
+            folder.read()
+        except LakeStateError:
+            if not folder.is_locked():
+                folder.forget()
+                removed.append(load_id)
+    return removed
+
+
+def _parsed(kind: type[_Document], path: Path, *, source: str) -> _Document:
+    next_step = (
+        f"begin again with `cdc-pipeline snapshot {source} --restart`, or for a rebuild "
+        f"`cdc-pipeline backfill {source} --table SCHEMA.TABLE --rebuild --restart`"
+    )
+    try:
+        text = read_json(path)
+        return kind.model_validate_json(text)
+    except LakeStateError as error:
+        error.next_step = next_step
+        raise
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
+        raise LakeStateError(
+            f"a file of a load cannot be understood: {path}",
+            expected="a load that this version of the program knows",
+            got=problems,
+            next_step=next_step,
+        ) from None
+
+
+def load_ids(config: PipelineConfig) -> list[str]:
+    """Ids of all loads of a pipeline, oldest first; those that are over but not removed included."""
+    folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / LOADS_FOLDER
+    return sorted(name.removesuffix(".json") for name in storage_of(folder).names(folder) if name.endswith(".json"))
+
+
+@contextmanager
+def loads_lock(config: PipelineConfig) -> Iterator[None]:
+    """Be the only one that begins a load of a pipeline, or looks for one to go on with.
+
+    Raises:
+        LockError: somebody else is.
+    """
+    folder = LakePaths(config.sink.lake_path.absolute(), config.name).state / LOADS_FOLDER
+    with writer_lock(folder / "loads.lock"):
+        yield
+
+
+def is_finished(state: LoadState, cut: Cut | None) -> bool:
+    """Whether the main lake's last cut has all tables of a load, or the load was given up."""
+    if state.is_over:
+        return True
+    targets = {} if cut is None else cut.cursor.targets
+    return all(name in targets and targets[name].app_id == state.app_id(name) for name in state.targets)
+
+
+def is_needed(state: LoadState, pending: BatchRecord | None) -> bool:
+    """Whether a recorded batch that is not finished yet takes its rows from the load's side lake."""
+    targets = () if pending is None else pending.targets
+    return any(target.app_id == state.app_id(target.table) for target in targets)
+
+
+class LoadStatus(_Plain):
+    """A load that is under way, or waits to be gone on with.
+
+    Attributes:
+        is_running: a process works on it now.
+        percent: of the rows that the catalog estimates; -1 unknown.
+        damaged: why nobody can go on with it, and what to do; nothing else is known of it then.
+    """
+
+    load_id: str
+    tables: tuple[str, ...]
+    targets: tuple[str, ...]
+    started_at_us: int
+    is_running: bool
+    journal: str
+    offset: int
+    gtid_set: str = ""
+    kind: Literal["load", "rebuild"] = "load"
+    rows: int = 0
+    chunks: int = 0
+    percent: float = -1
+    progress: dict[str, TableProgress] = Field(default_factory=dict)
+    damaged: str = ""
+
+
+def loads_of(config: PipelineConfig, cut: Cut | None) -> list[LoadStatus]:
+    """The loads of a pipeline that are not finished, oldest first; reads the lake alone."""
+    found = []
+    for load_id in load_ids(config):
+        folder = LoadFolder(config, load_id)
+        try:
+            state = folder.read()
+            if state is None or is_finished(state, cut):
+                continue
+            progress = folder.read_progress()
+        except LakeStateError as error:  # it keeps no capture from going on
+            found.append(_damaged(folder, error))
+            continue
+        rows = sum(table.rows for table in progress.tables.values())
+        estimated = sum(
+            max(state.rows_estimated.get(name, 0), progress.tables[name].rows if name in progress.tables else 0)
+            for name in state.sources
+        )
+        done = all(name in progress.tables and progress.tables[name].is_done for name in state.sources)
+        found.append(
+            LoadStatus(
+                load_id=load_id,
+                tables=state.sources,
+                targets=state.targets,
+                started_at_us=state.started_at_us,
+                is_running=folder.is_running,
+                journal=state.cursor.journal,
+                offset=state.cursor.offset,
+                gtid_set=state.cursor.gtid_set,
+                kind=state.kind,
+                rows=rows,
+                chunks=sum(table.chunks for table in progress.tables.values()),
+                percent=100.0 if done else min(99.0, 100.0 * rows / estimated) if estimated else -1,
+                progress=progress.tables,
+            )
+        )
+    return found
+
+
+def _damaged(folder: LoadFolder, error: LakeStateError) -> LoadStatus:
+    return LoadStatus(
+        load_id=folder.load_id,
+        tables=(),
+        targets=(),
+        started_at_us=-1,
+        is_running=folder.is_running,
+        journal="",
+        offset=0,
+        damaged=f"{error.what}; {error.next_step}",
+    )
+
+
+def now_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000

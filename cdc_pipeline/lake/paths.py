@@ -1,0 +1,202 @@
+"""Where everything of a source lies in the lake, and how its small files are written.
+
+Rules:
+- Tables lie at ``lake/<schema>/<table>``; what the pipeline remembers of a source at ``lake/_cdc/<source>/``.
+- A name becomes one folder name: letters, digits, ``$``, ``-`` and ``_`` stay, anything else (a leading ``_`` too, so
+  that no schema is taken for ``_cdc``) is written as ``~`` and two hex digits per UTF-8 byte.
+- A name that is too long for a folder after that keeps its beginning, followed by ``~~`` and a hash of the whole name.
+  No other folder name holds ``~~``, so the two forms never meet. Which table a folder holds is said by the table's own
+  properties and by the cut; nothing reads a name back from a folder.
+- Records and cuts are put if absent: a complete file appears under its name at once, or not at all, and never replaces
+  another (K16).
+- A lake is a folder or lies in an object store: `storage` has the verbs for both, and paths of both behave alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.storage.storage import TEMPORARY_PREFIX, opened, storage_of
+from cdc_pipeline.text.server_messages import said_by
+from cdc_pipeline.text.table_names import split_table_name
+
+__all__ = [
+    "NUMBER_DIGITS",
+    "STATE_FOLDER",
+    "TEMPORARY_PREFIX",
+    "LakePaths",
+    "folder_name",
+    "list_numbers",
+    "numbered",
+    "put_if_absent",
+    "read_json",
+    "remove_tree",
+    "replace_file",
+    "sync_folder",
+]
+
+STATE_FOLDER: Final = "_cdc"
+NUMBER_DIGITS: Final = 20
+
+_FOLDER_NAME_BYTES_MAX: Final = 240
+_SHORTENED: Final = "~~"
+_HASH_HEX_DIGITS: Final = 32
+_ODD = re.compile(r"[^A-Za-z0-9$_-]")
+_NUMBERED = re.compile(rf"(\d{{{NUMBER_DIGITS}}})\.json")
+
+
+def folder_name(name: str) -> str:
+    """Return the folder name of a schema, table or journal name: never empty, at most 240 characters of ASCII, and
+    another one for each name."""
+    escaped = _escaped(name)
+    if escaped and len(escaped) <= _FOLDER_NAME_BYTES_MAX:
+        return escaped
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_HASH_HEX_DIGITS]
+    room = _FOLDER_NAME_BYTES_MAX - len(_SHORTENED) - len(digest)
+    beginnings = (_escaped(name[:length]) for length in range(min(len(name), room), -1, -1))
+    return next(readable for readable in beginnings if len(readable) <= room) + _SHORTENED + digest
+
+
+def _escaped(name: str) -> str:
+    safe = _ODD.sub(lambda match: _escape(match[0]), name)
+    return _escape("_") + safe[1:] if safe.startswith("_") else safe
+
+
+@dataclass(frozen=True, slots=True)
+class LakePaths:
+    """Paths of one source in one lake.
+
+    Attributes:
+        lake: absolute path of the lake, or its address in an object store.
+        source: name of the source.
+    """
+
+    lake: Path
+    source: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lake", opened(self.lake))
+
+    @property
+    def state(self) -> Path:
+        return self.lake / STATE_FOLDER / self.source
+
+    @property
+    def lock(self) -> Path:
+        return self.state / "writer.lock"
+
+    @property
+    def staging_root(self) -> Path:
+        return self.state / "staging"
+
+    @property
+    def xa(self) -> Path:
+        return self.state / "xa"
+
+    @property
+    def batches(self) -> Path:
+        return self.state / "batches"
+
+    @property
+    def cuts(self) -> Path:
+        return self.state / "cuts"
+
+    @property
+    def tables(self) -> Path:
+        """Of what cuts refer to (`table_facts.py`)."""
+        return self.state / "tables"
+
+    @property
+    def cursors(self) -> Path:
+        """Of the Delta table of cursors, where a `DeltaCursorStore` keeps them."""
+        return self.state / "cursors"
+
+    @property
+    def dump_errors(self) -> Path:
+        return self.state / "dump_errors.json"
+
+    @property
+    def quarantine(self) -> Path:
+        return self.state / "quarantine"
+
+    @property
+    def schema_history(self) -> Path:
+        return self.state / "schema_history.json"
+
+    def staging(self, batch_number: int) -> Path:
+        return self.staging_root / f"{batch_number:0{NUMBER_DIGITS}d}"
+
+    def batch(self, batch_number: int) -> Path:
+        return numbered(self.batches, batch_number)
+
+    def cut(self, batch_number: int) -> Path:
+        return numbered(self.cuts, batch_number)
+
+    def table(self, table: str) -> Path:
+        """Folder of the Delta table of a target, by its name (see `table_names`)."""
+        schema, name = split_table_name(table)
+        return self.lake / folder_name(schema) / folder_name(name)
+
+
+def numbered(folder: Path, number: int) -> Path:
+    """Path of the small file `number` in `folder`."""
+    return folder / f"{number:0{NUMBER_DIGITS}d}.json"
+
+
+def list_numbers(folder: Path) -> list[int]:
+    """Numbers of the small files in `folder`, ascending; [] where it does not exist."""
+    return sorted(int(match[1]) for match in map(_NUMBERED.fullmatch, storage_of(folder).names(folder)) if match)
+
+
+def put_if_absent(path: Path, text: str) -> bool:
+    """Write `text` durably as a new file; False, and nothing changed, where there is one already.
+
+    Raises:
+        SinkError: the file system is full, read-only, or has no hard links.
+    """
+    return storage_of(path).put_if_absent(path, text.encode())
+
+
+def read_json(path: Path) -> str:
+    """Text of a small JSON file.
+
+    Raises:
+        LakeStateError: it cannot be read, or is not JSON.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        json.loads(text)
+    except (OSError, ValueError) as error:
+        raise LakeStateError(
+            f"a file of the lake's own records is damaged: {path}",
+            expected="JSON text, as the pipeline wrote it",
+            got=said_by(error),
+            next_step="restore this file from a backup of the lake",
+        ) from None
+    return text
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write `content` durably in place of what is at `path`, as a whole. Only for the holder of the source's lock."""
+    storage_of(path).replace(path, content)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    storage_of(folder).make_durable(folder)
+
+
+def remove_tree(folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+    """Remove a folder with all that is in it; the number of files that were in it. `check` is called before any is."""
+    return storage_of(folder).remove_tree(folder, check=check)
+
+
+def _escape(text: str) -> str:
+    return "".join(f"~{byte:02x}" for byte in text.encode())

@@ -1,0 +1,260 @@
+"""Rows that cannot be applied, kept aside: Parquet files in ``_cdc/<source>/quarantine``. Needs no JVM.
+
+Rules:
+- Rows are staged with their batch and named in its record; before the batch's cut is published they are copied to
+  ``<batch number>-<place>.parquet``, as often as the batch is finished (K2). A file counts from its number's cut on.
+- What became of rows is said by marks, in the record of a later batch, and copied likewise to ``<batch number>.json``.
+  A row without a mark is *open*.
+- A row is known by its source table and its `seq`: a table that is caught up may meet it again, and it is kept once.
+- A row is there in three forms: ``change``, for people, a JSON text; ``row``, its decoded values as an Arrow stream
+  (`prepared_rows`), for the replay; ``raw``, the bytes of its rows event, in the first row of each event and only where
+  nothing of the table is masked (K14). A whole event that could not be decoded is one row, with ``raw`` alone.
+- A cut tells how many rows of which table are open, and how many rows left its targets since the first of them came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import TypeAdapter, ValidationError
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import SEQ_TYPE
+from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
+from cdc_pipeline.lake.paths import NUMBER_DIGITS, LakePaths
+from cdc_pipeline.lake.prepared_rows import decode_stream
+from cdc_pipeline.lake.records import (
+    BatchRecord,
+    Cut,
+    Note,
+    QuarantineCount,
+    QuarantineFile,
+    QuarantineMark,
+    RecordedTarget,
+)
+from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.text.server_messages import said_by
+
+SCHEMA: Final = pa.schema(
+    [
+        ("_op", pa.int8()),  # as `binlog.decoded`; 0 for a whole event
+        ("_seq", SEQ_TYPE),
+        ("ts_us", pa.int64()),
+        ("table", pa.string()),
+        ("journal", pa.string()),
+        ("offset", pa.int64()),  # of the rows event
+        ("gtid", pa.string()),
+        ("error", pa.string()),
+        ("what", pa.string()),
+        ("change", pa.string()),
+        ("schema", pa.string()),
+        ("row", pa.binary()),
+        ("raw", pa.binary()),
+    ]
+)
+LOST_NOTE: Final = "quarantine_lost"
+_FILE: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})-(\d+)\.parquet")
+_MARKS: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})\.json")
+_IDENTITY: Final = ["table", "_seq"]
+_MARK_LIST: Final = TypeAdapter(tuple[QuarantineMark, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One row in quarantine.
+
+    Attributes:
+        id: ``<batch number>.<place>``.
+        seq: decimal text.
+        raw: of the whole rows event; b"" where it is left out, or in another row of the event.
+        mark: what became of it; None while it is open.
+        op: as `binlog.decoded`; 0 for a whole event.
+    """
+
+    id: str
+    table: str
+    seq: str
+    ts_us: int
+    journal: str
+    offset: int
+    gtid: str
+    error: str
+    what: str
+    change: str
+    schema: str
+    row: bytes
+    raw: bytes
+    mark: QuarantineMark | None = None
+    op: int = 0
+
+    def rows(self) -> DecodedRows | None:
+        """The decoded change; None where the event could not be decoded."""
+        return decode_stream(self.row, commit_ts_us=self.ts_us) if self.row else None
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+def publish_quarantine(
+    paths: LakePaths,
+    record: BatchRecord,
+    previous: Cut | None,
+    *,
+    failing: Collection[str],
+    without: Collection[str] = (),
+) -> dict[str, QuarantineCount]:
+    """Copy what a recorded batch has for the quarantine; the counts of its cut. Safe to call again.
+
+    Args:
+        failing: targets that do not have the batch: their tables' marks do not count.
+        without: paths of files that cannot be read any more (`damaged_files`).
+    """
+    counts = dict(previous.quarantine) if previous is not None else {}
+    if not counts and not record.quarantine and not record.quarantine_marks:
+        return {}
+    rows = Counter({table: count.rows for table, count in counts.items()})
+    gone = Counter({table: count.gone for table, count in counts.items()})
+    if record.quarantine:
+        rows += _publish_rows(paths, record, without=without)
+    left = {name for target in record.targets if target.table in failing for name in _sources(target)}
+    marks = tuple(mark for mark in record.quarantine_marks if mark.table not in left)
+    if marks:
+        place = paths.quarantine / f"{record.batch_number:0{NUMBER_DIGITS}d}.json"
+        storage_of(place).replace(place, _MARK_LIST.dump_json(marks, indent=1))
+        rows -= Counter(mark.table for mark in marks)
+    for target in record.targets:
+        for source in _sources(target):
+            is_other = target.content is not None and target.content.renamed_from
+            gone[source] += target.rows_gone + bool(target.replaces or target.schema_steps or is_other)
+    return {table: QuarantineCount(rows=number, gone=gone[table]) for table, number in sorted(rows.items()) if number}
+
+
+def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[QuarantineFile, StagingError]]:
+    """Return the files with rows for the quarantine that are not as they were recorded, each with its error."""
+    found = []
+    for file in record.quarantine:
+        try:
+            verify(file, lake=paths.lake, table=file.table)
+        except StagingError as error:
+            found.append((file, error))
+    return found
+
+
+def lost_note(file: QuarantineFile, error: CdcError) -> Note:
+    """Return a cut's note of lost rows for the quarantine, of a table without a target that reads them again."""
+    text = f"{file.rows} rows that could not be applied are not in the quarantine: {error.what}"
+    return Note(kind=LOST_NOTE, text=text, table=file.table)
+
+
+def _publish_rows(paths: LakePaths, record: BatchRecord, *, without: Collection[str]) -> Counter[str]:
+    known = _known(paths, before=record.batch_number)
+    added: Counter[str] = Counter()
+    for number, file in enumerate(record.quarantine):
+        if file.path in without:
+            continue
+        staged = verify(file, lake=paths.lake, table=file.table)
+        table = pq.read_table(storage_of(staged).arrow_source(staged))
+        names, seqs = table.column("table").to_pylist(), table.column("_seq").to_pylist()
+        new = [(name, str(seq)) not in known for name, seq in zip(names, seqs, strict=True)]
+        added.update(name for name, is_new in zip(names, new, strict=True) if is_new)
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.filter(pa.array(new)), sink, compression="zstd")
+        place = paths.quarantine / f"{record.batch_number:0{NUMBER_DIGITS}d}-{number:04d}.parquet"
+        storage_of(place).replace(place, sink.getvalue().to_pybytes())
+    return added
+
+
+def _known(paths: LakePaths, *, before: int) -> set[tuple[str, str]]:
+    """Source table and seq of every row that is there."""
+    found: set[tuple[str, str]] = set()
+    for match in map(_FILE.fullmatch, storage_of(paths.quarantine).names(paths.quarantine)):
+        if match and int(match[1]) < before:
+            found.update((line["table"], str(line["_seq"])) for line in _read(paths.quarantine / match[0], _IDENTITY))
+    return found
+
+
+def _sources(target: RecordedTarget) -> list[str]:
+    return list(target.sources) or [target.table]
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_entries(
+    paths: LakePaths, *, before: int, tables: Collection[str] = (), only_open: bool = False
+) -> Iterator[Entry]:
+    """Rows of batches below `before`, oldest first.
+
+    Args:
+        tables: source tables; () for all.
+
+    Raises:
+        LakeStateError: a file is damaged.
+    """
+    folder = paths.quarantine
+    names = storage_of(folder).names(folder)
+    files = [match for match in map(_FILE.fullmatch, names) if match and int(match[1]) < before]
+    marks = _read_marks(paths, names, before=before)
+    place: Counter[int] = Counter()
+    for match in sorted(files, key=lambda found: (int(found[1]), int(found[2]))):
+        number, path = int(match[1]), folder / match[0]
+        for line in _read(path):
+            place[number] += 1
+            name = f"{number}.{place[number]}"
+            mark = marks.get(name)
+            if (tables and line["table"] not in tables) or (only_open and mark is not None):
+                continue
+            yield Entry(
+                id=name,
+                table=str(line["table"]),
+                seq=str(line["_seq"]),
+                ts_us=int(line["ts_us"]),
+                journal=str(line["journal"]),
+                offset=int(line["offset"]),
+                gtid=line["gtid"] or "",
+                error=str(line["error"]),
+                what=str(line["what"]),
+                change=line["change"] or "",
+                schema=line["schema"] or "",
+                row=line["row"] or b"",
+                raw=line["raw"] or b"",
+                mark=mark,
+                op=int(line["_op"]),
+            )
+
+
+def _read(path: Path, columns: list[str] | None = None) -> list[dict[str, Any]]:
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(storage_of(path).arrow_source(path), columns=columns).to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise _damaged(path, error) from None
+    return rows
+
+
+def _read_marks(paths: LakePaths, names: list[str], *, before: int) -> Mapping[str, QuarantineMark]:
+    found: dict[str, QuarantineMark] = {}
+    for match in map(_MARKS.fullmatch, names):
+        if match and int(match[1]) < before:
+            path = paths.quarantine / match[0]
+            try:
+                marks = _MARK_LIST.validate_json(storage_of(path).read(path))
+            except (OSError, ValidationError) as error:
+                raise _damaged(path, error) from None
+            found.update((mark.entry, mark) for mark in marks)
+    return found
+
+
+def _damaged(path: Path, error: Exception) -> LakeStateError:
+    return LakeStateError(
+        f"a file of the quarantine is damaged: {path}",
+        got=said_by(error),
+        next_step="restore this file from a backup of the lake; or move it away and go on: its rows are lost then",
+    )

@@ -1,0 +1,52 @@
+"""The schema history as a small file of the lake, ``_cdc/<source>/schema_history.json``.
+
+Rules:
+- It is replaced as a whole, before the record or cursor that needs what is new in it: it may be ahead of the cursor,
+  never behind. What it holds behind the cursor is ignored when it is read, and made again.
+- Only the holder of the source's lock writes it.
+- A cursor that is set by a person may pass over DDL: then the file goes first, and the next run asks the catalog anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.paths import read_json, replace_file
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.schema.history.history import SchemaHistory
+from cdc_pipeline.text.server_messages import said_by
+
+
+class SchemaHistoryFile:
+    """Reads and writes the history of one source."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> SchemaHistory:
+        """The history as it was written; an empty one where there is none.
+
+        Raises:
+            LakeStateError: the file is damaged.
+        """
+        if not self._path.exists():
+            return SchemaHistory()
+        try:
+            return SchemaHistory.from_json(read_json(self._path))
+        except (KeyError, TypeError, ValueError) as error:
+            raise LakeStateError(
+                f"the schema history cannot be understood: {self._path}",
+                expected="a history that this version of the program knows",
+                got=said_by(error),
+                next_step="remove the file: tables below full row metadata are then known from the catalog again",
+            ) from None
+
+    def write(self, history: SchemaHistory) -> None:
+        """Replace the file durably."""
+        replace_file(self._path, history.to_json().encode())
+
+    def forget(self) -> None:
+        """Remove the file durably."""
+        if self._path.exists():
+            storage_of(self._path).remove(self._path)

@@ -1,0 +1,170 @@
+"""One staged Parquet file: written row group by row group, hashed on the way, durable when closed (K2)."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cdc_pipeline.errors import StagingError
+from cdc_pipeline.lake.records import StagedFile
+from cdc_pipeline.lake.storage.storage import disk_errors, storage_of
+
+_ROW_GROUP_BYTES: Final = 8 << 20
+_ROW_GROUP_ROWS: Final = 128 << 10
+
+
+class StagedFileWriter:
+    """A file under way. `staged_bytes` counts what is written and what waits for its row group."""
+
+    def __init__(self, path: Path, schema: pa.Schema, *, key_columns: list[str]) -> None:
+        self.path = path
+        self.schema = schema
+        self.rows = 0
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self._waiting_rows = 0
+        self._sink = _HashingFile(path)
+        # Only the key's statistics are read again: they narrow the MERGE to the files that can hold the keys.
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._sink, mode="w"),
+            schema,
+            compression="zstd",
+            compression_level=1,
+            write_statistics=key_columns,
+        )
+
+    @property
+    def staged_bytes(self) -> int:
+        return self._sink.size_bytes + self._waiting_bytes
+
+    def write(self, table: pa.Table) -> None:
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        self._waiting_rows += table.num_rows
+        self.rows += table.num_rows
+        if self._waiting_bytes >= _ROW_GROUP_BYTES or self._waiting_rows >= _ROW_GROUP_ROWS:
+            self._flush()
+
+    def close(self, *, lake: Path) -> StagedFile:
+        """Finish the file and make it durable."""
+        self._flush()
+        self._writer.close()
+        self._sink.finish()
+        return StagedFile(
+            path=self.path.relative_to(lake).as_posix(),
+            size_bytes=self._sink.size_bytes,
+            rows=self.rows,
+            sha256=self._sink.hexdigest(),
+        )
+
+    def discard(self) -> None:
+        """Close and remove the file."""
+        self._waiting.clear()
+        self._writer.close()
+        self._sink.finish()
+        self.path.unlink()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=self._waiting_rows)
+        self._waiting, self._waiting_bytes, self._waiting_rows = [], 0, 0
+
+
+class CountedStream(ABC):
+    """What an Arrow writer sees of a new binary file; counts what passes."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+
+    @abstractmethod
+    def _put(self, data: Any) -> None:
+        """Write bytes on."""
+
+    def write(self, data: Any) -> int:
+        count = memoryview(data).nbytes
+        self._put(data)
+        self.size_bytes += count
+        return count
+
+    def tell(self) -> int:
+        return self.size_bytes
+
+    def flush(self) -> None:  # noqa: B027  (nothing to do)
+        """Written through when the file is finished."""
+
+    def writable(self) -> bool:
+        return True
+
+    def close(self) -> None:  # noqa: B027  (nothing to do)
+        """Called by Arrow; the file itself is closed when it is finished."""
+
+
+class HashedStream(CountedStream):
+    """Hashes what passes, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hash = hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self._hash.update(data)
+        return super().write(data)
+
+    def hexdigest(self) -> str:
+        """SHA-256 of all that was written."""
+        return self._hash.hexdigest()
+
+
+class CountingFile(CountedStream):
+    """A new file as an Arrow writer sees it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._storage = storage_of(path)
+        self._stream = self._storage.create(path)
+
+    def _put(self, data: Any) -> None:
+        with disk_errors(self._path):
+            self._stream.write(data)
+
+    def flush(self) -> None:
+        with disk_errors(self._path):
+            self._stream.flush()
+
+    def finish(self) -> None:
+        """The file is whole and durable."""
+        self._storage.finish(self._stream)
+
+
+class _HashingFile(CountingFile, HashedStream):
+    """A new file that is hashed on the way."""
+
+
+def verify(file: StagedFile, *, lake: Path, table: str) -> Path:
+    """Path of a staged file whose size and checksum are as recorded.
+
+    Raises:
+        StagingError: it is missing or differs.
+    """
+    path = lake / file.path
+    try:
+        size_bytes, found = storage_of(path).digest(path)
+    except OSError as error:
+        size_bytes, found = -1, f"{type(error).__name__}: {error.strerror}"
+    if (size_bytes, found) != (file.size_bytes, file.sha256):
+        raise StagingError(
+            f"a staged file of a recorded batch is missing or damaged: {file.path}",
+            table=table,
+            expected=f"{file.size_bytes} bytes, sha256 {file.sha256}",
+            got=f"{size_bytes} bytes, sha256 {found}" if size_bytes >= 0 else found,
+            next_step="start the run again: the batch is finished without this table, which then reads the log again",
+        )
+    return path

@@ -1,0 +1,89 @@
+"""What the lake remembers of a source, read and checked without a JVM (K2, K3).
+
+Rules:
+- The last cut is the state; the record one above it is a batch to finish. A record further ahead contradicts that.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.paths import LakePaths, list_numbers, read_json
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.table_facts import with_facts
+
+_Document = TypeVar("_Document", Cut, BatchRecord)
+
+
+def read_cut(paths: LakePaths, number: int) -> Cut:
+    """Cut `number`.
+
+    Raises:
+        LakeStateError: it is not there or cannot be understood.
+    """
+    return with_facts(paths, _read(Cut, paths.cut(number), paths.source, number))
+
+
+def read_record(paths: LakePaths, number: int) -> BatchRecord:
+    """Record of batch `number`.
+
+    Raises:
+        LakeStateError: it is not there or cannot be understood.
+    """
+    return _read(BatchRecord, paths.batch(number), paths.source, number)
+
+
+def last_cut(paths: LakePaths) -> Cut | None:
+    """The cut with the highest number; None in a new lake."""
+    numbers = list_numbers(paths.cuts)
+    return read_cut(paths, numbers[-1]) if numbers else None
+
+
+def pending_record(paths: LakePaths) -> BatchRecord | None:
+    """The record of the batch after the last cut: it was recorded and not finished.
+
+    Raises:
+        LakeStateError: there is a record further ahead.
+    """
+    cuts, batches = list_numbers(paths.cuts), list_numbers(paths.batches)
+    number = cuts[-1] if cuts else 0
+    ahead = [batch for batch in batches if batch > number + 1]
+    if ahead:
+        raise LakeStateError(
+            f"a batch was recorded whose predecessors have no cut: {paths.batch(ahead[0])}",
+            expected=f"no record above batch {number + 1}: the last cut is {number}",
+            got=f"records of batches {', '.join(map(str, ahead[:5]))}",
+            next_step=f"restore the missing files of {paths.cuts} from a backup of the lake",
+        )
+    return read_record(paths, number + 1) if number + 1 in batches else None
+
+
+def _read(kind: type[_Document], path: Path, source: str, number: int) -> _Document:
+    text = read_json(path)
+    try:
+        document = kind.model_validate_json(text)
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:3])
+        raise LakeStateError(
+            f"a file of the lake's own records cannot be understood: {path}",
+            expected="a record that this version of the program knows",
+            got=problems,
+            next_step="use the program's version that wrote it, or restore the file from a backup of the lake",
+        ) from None
+    if (document.source, document.batch_number) != (source, number):
+        raise LakeStateError(
+            f"a file of the lake's own records is not what its name says: {path}",
+            expected=f"source {source}, batch {number}",
+            got=f"source {document.source}, batch {document.batch_number}",
+            next_step="restore the file from a backup of the lake",
+        )
+    return document
+
+
+def dump(document: BaseModel) -> str:
+    """Return the JSON text of a record; cuts are written by `table_facts.put_cut`."""
+    return document.model_dump_json(indent=1)

@@ -1,0 +1,1 @@
+"""Where files lie: disks, object stores, the lock and the lease."""

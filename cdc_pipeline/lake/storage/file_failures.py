@@ -1,0 +1,77 @@
+"""What the operating system refuses, as an error with a way out (K22).
+
+Rules:
+- The door stands around a whole run, so that it holds for each file at each step, and no step needs one.
+- A full disk or a lost permission is cured from outside: the same run, started again, finishes what is recorded.
+- What a disk refuses without such a reason, it may take the next time: no table is given up for it
+  at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.errors import LakeDiskError, LakeFullError, SinkError
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_IN_THE_WAY: Final = (errno.ENOTDIR, errno.EEXIST, errno.EISDIR)
+_TOO_MANY: Final = (errno.EMFILE, errno.ENFILE)
+
+
+@contextmanager
+def files_failing(lake: Path) -> Iterator[None]:
+    """Raise an `OSError` of the block as the pipeline's own error.
+
+    Raises:
+        SinkError: a file could not be used; it names the file, the reason and what cures it.
+    """
+    try:
+        yield
+    except OSError as error:
+        found = file_failure(error, lake=lake)
+        if found is None:
+            raise
+        raise found from error
+
+
+def file_failure(error: OSError, *, lake: Path | None = None) -> SinkError | None:
+    """Return the error for a file that the operating system refused; None for what is of the network."""
+    if isinstance(error, ConnectionError | TimeoutError | socket.gaierror | ssl.SSLError):
+        return None
+    name = error.filename or lake
+    return kind_of(error)(
+        "a file cannot be used" + (f": {name}" if name else ""),
+        setting="sink.lake_path" if lake is not None else None,
+        got=f"{type(error).__name__}: {error.strerror or error}",
+        next_step=cure_of(error, lake=lake),
+    )
+
+
+def kind_of(error: OSError) -> type[SinkError]:
+    """Return the class of the error for a file that the operating system refused."""
+    if error.errno in _FULL:
+        return LakeFullError
+    return SinkError if error.errno in (*_REFUSED, *_IN_THE_WAY) else LakeDiskError
+
+
+def cure_of(error: OSError, *, lake: Path | None = None) -> str:
+    """Return what a person can do about a file that the operating system refused."""
+    number = error.errno
+    again = "then start the same again: it goes on where this stopped"
+    if number in _FULL:
+        return f"free space on that disk, or raise the quota, {again}"
+    if number in _REFUSED:
+        return f"give this user the right to read and write there, {again}"
+    if number in _IN_THE_WAY:
+        place = f" (sink.lake_path is {lake})" if lake is not None else ""
+        return f"a file stands where a folder should be, or the other way round{place}: move it away, {again}"
+    if number in _TOO_MANY:
+        return f"let this user open more files (ulimit -n), {again}"
+    return f"look at the disk and at the system's log, {again}"

@@ -1,0 +1,269 @@
+"""The writer's lock of a lake in an object store: a lease that expires (K16).
+
+    nothing or released --create/update--> held --update, each third of its time--> held --update--> released
+                                              \\--no update for its whole time--> expired --update by another--> held
+
+Rules:
+- The lease is one object. It changes hands by conditional puts only, so that of several takers one wins; it is never
+  removed, for a delete has no condition.
+- *Expiry is by the store's clock alone*: when the object was written, against a probe that is written now. The clocks
+  of the hosts need not agree. The probe is made only where somebody else is named in the lease.
+- *The holder stops first.* It counts from before the request that renewed the lease, by a clock that goes on while the
+  machine sleeps, and takes the lease for lost at two thirds of its time, or as soon as an update is refused.
+- `check` comes before each step that acts on the lake, and `on_lost` is called as soon as the loss is seen, to stop
+  what runs. A process that is stopped between a check and its step for longer than the last third meets more: records
+  and cuts are put if absent on the batch number, staged files have names of their own writer, and Delta looks whether
+  a commit is there before it makes one (docs/storage.md).
+- A holder whose process is gone from this very machine (same boot, same namespace of processes, nobody under its id
+  that started when it did) has lost the lease at once: a rerun after a crash need not wait.
+- A store that does not keep the conditions is refused before anything else is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from cdc_pipeline.errors import CdcError, LockError, RuntimeSetupError
+from cdc_pipeline.lake.storage.object_path import ObjectPath
+from cdc_pipeline.lake.storage.object_storage import ObjectStorage, Tag
+
+_NEXT_STEP: Final = (
+    "wait for that run to end, or stop it; if it was killed, its lease runs out by itself and the next start takes over"
+)
+
+
+@contextmanager
+def held_lease(path: ObjectPath, *, on_lost: Callable[[], None] | None = None) -> Iterator[Callable[[], None]]:
+    """Hold the lease at `path` while the context lasts; gives `check`, which raises LockError once it is lost.
+
+    `on_lost` is called then as well, once, in another thread.
+
+    Raises:
+        LockError: another run holds it.
+        RuntimeSetupError: the lake cannot be written, or its store does not keep conditions.
+        LakeUnreachableError: the store does not answer.
+    """
+    lease = _Lease(path, on_lost or (lambda: None))
+    lease.take()
+    try:
+        yield lease.check
+    finally:
+        lease.release()
+
+
+def lease_holder(path: ObjectPath) -> str:
+    """Who holds the lease at `path` now, in words; "" for nobody. By this machine's clock: for people only.
+
+    Raises:
+        LakeUnreachableError: the store does not answer.
+    """
+    try:
+        note = _parsed(path.store.read(path.key))
+    except FileNotFoundError:
+        return ""
+    written = path.store.modified_at(path.key)
+    if note.get("released") or is_gone(str(note.get("process", ""))) or written is None:
+        return ""
+    age_s = (datetime.now(UTC) - written).total_seconds()
+    return _told(note) if age_s < _seconds(note, path.storage.lease_s) else ""
+
+
+class _Lease:
+    def __init__(self, path: ObjectPath, on_lost: Callable[[], None]) -> None:
+        self._path = path
+        self._on_lost = on_lost
+        self._time_s = path.storage.lease_s
+        # A renewal that hangs must leave time for another.
+        self._store = ObjectStorage(path.scheme, path.authority, path.storage, retry_s=self._time_s / 6)
+        self._note = {
+            "owner": uuid.uuid4().hex,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "since": datetime.now(UTC).isoformat(),
+            "lease_s": self._time_s,
+            "process": process_mark(os.getpid()),
+        }
+        self._renewals = 0
+        self._tag: Tag = {}
+        self._good_until_s = 0.0
+        self._lost = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+
+    # -- taking and giving back ---------------------------------------------------------------------------------------
+
+    def take(self) -> None:
+        began_s = _now_s()
+        tag = self._store.create(self._path.key, self._content())
+        if tag is None:
+            tag = self._take_over()
+        if tag is None:
+            raise self._held_by_other(*self._read())
+        self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
+        self._see_that_conditions_hold()
+        self._thread.start()
+
+    def _take_over(self) -> Tag | None:
+        """The tag of the lease, taken from who gave it back or lost it; None where another was faster."""
+        try:
+            content, tag = self._read()
+        except FileNotFoundError:  # somebody tidied up by hand, just now
+            return self._store.create(self._path.key, self._content())
+        note = _parsed(content)
+        if not note.get("released") and not is_gone(str(note.get("process", ""))):
+            age_s = self._age_s()
+            if age_s < _seconds(note, self._time_s):
+                raise self._held_by_other(content, tag, age_s=age_s)
+        return self._store.update(self._path.key, self._content(), tag=tag)
+
+    def _see_that_conditions_hold(self) -> None:
+        stale = {name: "0" if value.isdecimal() else '"0"' for name, value in self._tag.items()}
+        if (
+            self._store.create(self._path.key, self._content()) is not None
+            or self._store.update(self._path.key, self._content(), tag=stale) is not None
+        ):
+            raise RuntimeSetupError(
+                f"the object store does not keep conditions of a write: {self._path}",
+                setting="sink.storage.endpoint",
+                expected="If-None-Match and If-Match refused with 412 where they do not hold",
+                next_step="use a store, or a version of it, with conditional writes; without them two runs could write",
+            )
+
+    def release(self) -> None:
+        """Give it back, so that the next run need not wait; where that fails it expires."""
+        self._ended.set()
+        self._thread.join()
+        if not self._lost:
+            try:
+                self._store.update(self._path.key, self._content(released=True), tag=self._tag)
+            except CdcError:
+                return
+
+    # -- keeping ------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises:
+        LockError: the lease is lost; nothing may be written any more.
+        """
+        if self._is_lost():
+            raise LockError(
+                "this run has lost the lease of its source and stops before it writes",
+                expected=f"{self._path} renewed every {self._time_s / 3:g} s",
+                got=self._lost,
+                next_step="start the run again: it takes up the lake's own state first",
+            )
+
+    def _is_lost(self) -> bool:
+        if not self._lost and _now_s() >= self._good_until_s:
+            self._lost = "it could not be renewed in time"
+        return bool(self._lost)
+
+    def _keep(self) -> None:
+        # Looked at more often than renewed: a machine that wakes up learns at once that its time is over.
+        steps = 0
+        while not self._ended.wait(self._time_s / 12):
+            steps += 1
+            if not self._is_lost() and steps % 4 == 0:
+                self._renew()
+            if self._is_lost():
+                self._on_lost()
+                return
+
+    def _renew(self) -> None:
+        began_s = _now_s()
+        self._renewals += 1
+        content = self._content()
+        try:
+            tag = self._store.update(self._path.key, content, tag=self._tag)
+            if tag is None:
+                there, tag = self._read()
+                if there != content:  # else the answer to an earlier try of this very update was lost
+                    self._lost = f"taken over: {_told(_parsed(there))}"
+                    return
+        except FileNotFoundError:
+            self._lost = "its object was removed"
+        except CdcError:
+            return  # the next renewal tries again while there is time; `check` counts
+        else:
+            self._tag, self._good_until_s = tag, began_s + self._time_s * 2 / 3
+
+    # -- what the object says -----------------------------------------------------------------------------------------
+
+    def _content(self, *, released: bool = False) -> bytes:
+        return json.dumps({**self._note, "renewals": self._renewals, "released": released}).encode()
+
+    def _read(self) -> tuple[bytes, Tag]:
+        return self._store.read_with_tag(self._path.key)
+
+    def _age_s(self) -> float:
+        """Seconds since the lease was written, by the store's clock; the finest step of that clock is a second."""
+        written = self._store.modified_at(self._path.key)
+        probe = self._path.with_name(f"writer.probe-{self._note['owner']}").key
+        self._store.replace(probe, b"")
+        now = self._store.modified_at(probe)
+        self._store.delete([probe])
+        return 0.0 if written is None or now is None else max(0.0, (now - written).total_seconds() - 1)
+
+    def _held_by_other(self, content: bytes, _tag: Tag, *, age_s: float = 0.0) -> LockError:
+        note = _parsed(content)
+        left_s = max(0.0, _seconds(note, self._time_s) - age_s)
+        return LockError(
+            "another run is writing for this source",
+            expected=f"nobody holds {self._path}",
+            got=f"{_told(note)}; if it is dead, the lease expires in {left_s:.0f} s",
+            next_step=_NEXT_STEP,
+        )
+
+
+def process_mark(pid: int) -> str:
+    """Tells a process from all others: boot of the machine, namespace, id and start; "" where there is none, or the
+    system does not say."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        is_dead = fields[0] in "ZX"  # ended, and not collected by its parent yet
+        return "" if is_dead else f"{boot} {os.readlink('/proc/self/ns/pid')} {pid} {fields[19]}"
+    except (OSError, IndexError):
+        return ""
+
+
+def is_gone(mark: str) -> bool:
+    """Whether the process of a mark ran on this machine, in this namespace, and does so no more."""
+    parts, own = mark.split(), process_mark(os.getpid()).split()
+    if len(parts) != 4 or parts[:2] != own[:2] or not parts[2].isdecimal():
+        return False
+    return process_mark(int(parts[2])) != mark
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _seconds(note: dict[str, Any], default_s: float) -> float:
+    found = note.get("lease_s")
+    return float(found) if isinstance(found, int | float) else default_s
+
+
+def _told(note: dict[str, Any]) -> str:
+    if not note:
+        return "held by somebody whose note cannot be read"
+    return f"held by process {note.get('pid')} on {note.get('host')} since {note.get('since')}"
+
+
+def _now_s() -> float:
+    """A clock that goes on while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()

@@ -1,0 +1,103 @@
+"""One writer per source (K16): a lock that the system itself releases when the process dies.
+
+Rules:
+- In an object store it is a lease instead (`lease`): nothing there ends with a process.
+- The lock is the kernel's `flock` on ``writer.lock``. The file is never removed: a removed file could be locked by two.
+- What the file says (pid, host, since) is for people and messages only; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cdc_pipeline.errors import LockError, RuntimeSetupError
+from cdc_pipeline.lake.storage.file_failures import cure_of
+from cdc_pipeline.lake.storage.lease import held_lease, lease_holder
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.private_folder import make_private
+
+
+@contextmanager
+def writer_lock(path: Path, *, on_lost: Callable[[], None] | None = None) -> Iterator[Callable[[], None]]:
+    """Hold the lock of a source while the context lasts; gives a function that raises LockError once it is lost (only a
+    lease can be); `on_lost` is called then as well, in another thread.
+
+    Raises:
+        LockError: another process (or another sink of this one) holds it.
+        RuntimeSetupError: the folder cannot be written.
+    """
+    if is_object(path):
+        with held_lease(path, on_lost=on_lost) as check:
+            path.store.forget_seen(path.parent.key)
+            yield check
+        return
+    try:
+        storage_of(path).make_folder(path.parent.parent)
+        make_private(path.parent)  # rows in staging, quarantine and prepared transactions are below it (K26)
+        storage_of(path).make_durable(path.parent.parent)
+        # O_CLOEXEC (Python's default) keeps the lock from living on in a JVM that this process started.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise RuntimeSetupError(
+            f"the lake cannot be written: {path.parent}",
+            setting="sink.lake_path",
+            got=f"{type(error).__name__}: {error.strerror}",
+            next_step=f"{cure_of(error)}; or choose another sink.lake_path",
+        ) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise LockError(
+                "another run is writing for this source",
+                expected=f"nobody holds {path}",
+                got=_holder(descriptor),
+                next_step="wait for that run to end, or stop it; the lock goes with its process",
+            ) from None
+        note = {"pid": os.getpid(), "host": socket.gethostname(), "since": datetime.now(UTC).isoformat()}
+        with suppress(OSError):  # it decides nothing
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(note).encode(), 0)
+        yield lambda: None
+    finally:
+        os.close(descriptor)
+
+
+def lock_holder(path: Path) -> str:
+    """Who holds the lock of a source now, in words; "" for nobody, or where the system does not tell. Takes nothing.
+
+    Raises:
+        LakeUnreachableError: the object store does not answer.
+    """
+    if is_object(path):
+        return lease_holder(path)
+    try:
+        found = os.stat(path)
+        locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return ""
+    # "1: FLOCK  ADVISORY  WRITE 4711 08:01:1234 0 EOF"; one that waits has "->" in the second place.
+    place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"
+    if not any(fields[1] == "FLOCK" and fields[5] == place for fields in map(str.split, locks) if len(fields) > 5):
+        return ""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return _holder(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _holder(descriptor: int) -> str:
+    try:
+        note = json.loads(os.pread(descriptor, 4096, 0))
+        return f"held by process {note['pid']} on {note['host']} since {note['since']}"
+    except (ValueError, KeyError, TypeError):
+        return "held by a process that has not named itself yet"

@@ -1,0 +1,426 @@
+"""Objects of one bucket (S3, ADLS, GCS), through `obstore`: without a JVM.
+
+Rules:
+- A file that is replaced is put on the condition that it is as this process has read it (`replace_seen`): a process
+  that was paused and has lost the lock meanwhile sets nothing back.
+- Put-if-absent and replace-if-unchanged are conditions of the store itself (If-None-Match, If-Match, a generation), so
+  that of several writers on any machines exactly one wins (K16).
+- A put whose answer was lost is tried again by the library and then finds its own object: what is there is compared,
+  and equal content counts as written. Every record names its writer or its moment.
+- Hadoop makes objects for folders, empty ones named after the folder and a slash. They are no file of that folder; the
+  library sees them without the slash and cannot delete them (`markers.remove_markers` can).
+- `FileNotFoundError` and `FileExistsError` tell of objects. All else (bucket, credentials, rights, network) raises a
+  `CdcError` with the setting; secrets are taken out of what the store said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import IO, Any, Final
+
+from cdc_pipeline.config.storage_config import StorageConfig
+from cdc_pipeline.errors import CdcError, LakeUnreachableError, LockError, RuntimeSetupError
+from cdc_pipeline.lake.storage.storage_settings import library_settings
+
+_BUFFER_BYTES: Final = 1 << 20
+_PART_BYTES: Final = 8 << 20
+_SAID_MAX: Final = 300
+# The addresses that are asked for a machine's own identity, when no credentials are set.
+_NO_CREDENTIALS: Final = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
+_REFUSALS: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
+
+STATE_FOLDER: Final = "_cdc"
+_NUMBERED: Final = re.compile(r"\d{20}")
+
+Tag = Mapping[str, str]  # tells a version of an object; what is in it is the store's own
+
+
+class ObjectStorage:
+    """One bucket. Safe for threads.
+
+    Args:
+        scheme, authority: as in a `LakeUri`.
+        config: settings of the store.
+        retry_s: how long a failing request is tried again; that of the settings by default.
+    """
+
+    def __init__(self, scheme: str, authority: str, config: StorageConfig, *, retry_s: float | None = None) -> None:
+        self.config = config
+        self._root = f"{scheme}://{authority}"
+        self._store: Any = _open(scheme, authority, config, retry_s or config.retry_s)
+        self._seen: dict[str, Tag | None] = {}  # of files that are replaced: few; None: there was none
+
+    # -- whole objects ------------------------------------------------------------------------------------------------
+
+    def read(self, key: str) -> bytes:
+        """Raises FileNotFoundError."""
+        return self.read_with_tag(key)[0]
+
+    def read_with_tag(self, key: str) -> tuple[bytes, Tag]:
+        """Content of an object and the tag of this version of it. Raises FileNotFoundError."""
+        import obstore
+
+        try:
+            with self._errors(key):
+                found = obstore.get(self._store, key)
+                content, tag = bytes(found.bytes()), _tag(found.meta)
+        except FileNotFoundError:
+            self._see(key, None)
+            raise
+        self._see(key, tag)
+        return content, tag
+
+    def _see(self, key: str, tag: Tag | None) -> None:
+        if _is_replaced(key):
+            self._seen[key] = tag
+
+    def size(self, key: str) -> int | None:
+        """Bytes of an object; None where there is none."""
+        found = self._head(key)
+        return None if found is None else int(found["size"])
+
+    def modified_at(self, key: str) -> datetime | None:
+        """When an object was written, by the store's clock; None where there is none."""
+        found = self._head(key)
+        return None if found is None else found["last_modified"]
+
+    def _head(self, key: str) -> Any:
+        import obstore
+
+        try:
+            with self._errors(key):
+                return obstore.head(self._store, key)
+        except FileNotFoundError:
+            self._see(key, None)
+            return None
+
+    def put_if_absent(self, key: str, content: bytes) -> bool:
+        """Write a new object; False where there is one with other content."""
+        import obstore
+
+        try:
+            with self._errors(key):
+                obstore.put(self._store, key, content, mode="create", use_multipart=False)
+        except FileExistsError:
+            return self.read(key) == content
+        return True
+
+    def create(self, key: str, content: bytes) -> Tag | None:
+        """Write a new object; its tag, or None where there is one."""
+        import obstore
+
+        try:
+            with self._errors(key):
+                return _tag(obstore.put(self._store, key, content, mode="create", use_multipart=False))
+        except FileExistsError:
+            return None
+
+    def update(self, key: str, content: bytes, *, tag: Tag) -> Tag | None:
+        """Replace the version of an object that has `tag`; the new tag, or None where it is another version."""
+        import obstore
+
+        version: Any = dict(tag)
+        try:
+            with self._errors(key):
+                return _tag(obstore.put(self._store, key, content, mode=version, use_multipart=False))
+        except (FileExistsError, FileNotFoundError):
+            return None
+
+    def replace(self, key: str, content: bytes) -> None:
+        import obstore
+
+        with self._errors(key):
+            obstore.put(self._store, key, content)
+
+    def replace_seen(self, key: str, content: bytes) -> None:
+        """Replace the version of an object that this process has read or written last; the present one if it has seen
+        none since `forget_seen`.
+
+        Raises:
+            LockError: another process has written the object since.
+        """
+        seen = self._seen[key] if key in self._seen else self._present_tag(key)
+        tag = self.create(key, content) if seen is None else self.update(key, content, tag=seen)
+        if tag is None:
+            try:
+                there, tag = self.read_with_tag(key)
+            except FileNotFoundError:
+                there = b""
+            if tag is None or there != content:
+                raise LockError(
+                    f"another process has written a file that only the holder of the lock writes: {self._root}/{key}",
+                    expected="the version that this process has read",
+                    next_step="see that one run at a time writes for this source, then start the run again",
+                )
+        if _is_replaced(key):
+            self._seen[key] = tag
+
+    def forget_seen(self, folder: str) -> None:
+        """The lock of a folder has changed hands: what was seen there before tells nothing."""
+        for key in [key for key in self._seen if key.startswith(f"{folder}/")]:
+            self._seen.pop(key, None)
+
+    def _present_tag(self, key: str) -> Tag | None:
+        found = self._head(key)
+        return None if found is None else _tag(found)
+
+    def rename(self, key: str, target: str) -> None:
+        """Copy in the store, then delete. Raises FileNotFoundError."""
+        import obstore
+
+        with self._errors(key):
+            obstore.rename(self._store, key, target)
+
+    def copy(self, key: str, target: str) -> None:
+        """Copy in the store, over what is there. Raises FileNotFoundError."""
+        import obstore
+
+        with self._errors(key):
+            obstore.copy(self._store, key, target)
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects; those that are absent count as deleted."""
+        import obstore
+
+        if not keys:
+            return
+        for key in keys:
+            self._see(key, None)
+        try:
+            with self._errors(keys[0]):
+                obstore.delete(self._store, list(keys))
+        except FileNotFoundError:
+            return
+
+    def digest(self, key: str) -> tuple[int, str]:
+        """Bytes and sha256 of an object, read in one request. Raises FileNotFoundError."""
+        import obstore
+
+        found, size = hashlib.sha256(), 0
+        with self._errors(key):
+            for piece in obstore.get(self._store, key).stream(min_chunk_size=_BUFFER_BYTES):
+                found.update(piece)
+                size += len(piece)
+        return size, found.hexdigest()
+
+    # -- listings -----------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises: RuntimeSetupError, LakeUnreachableError: the bucket cannot be listed."""
+        self.has_any("")
+
+    def has_any(self, folder: str) -> bool:
+        """Whether an object lies below a folder."""
+        import obstore
+
+        with self._errors(folder, is_listing=True):
+            return any(True for _ in self._listed(obstore.list(self._store, _prefix(folder), chunk_size=1)))
+
+    def names(self, folder: str) -> list[str]:
+        """Names right below a folder, of objects and of folders, sorted."""
+        import obstore
+
+        with self._errors(folder, is_listing=True):
+            found = obstore.list_with_delimiter(self._store, _prefix(folder))
+            keys = [str(key) for key in found["common_prefixes"]] + [str(item["path"]) for item in found["objects"]]
+        return sorted({key.rstrip("/").rpartition("/")[2] for key in keys if key != folder})
+
+    def keys(self, folder: str) -> list[str]:
+        """Every object below a folder."""
+        return list(self.sizes(folder))
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """Every object below a folder, with its bytes."""
+        import obstore
+
+        with self._errors(folder, is_listing=True):
+            listed = self._listed(obstore.list(self._store, _prefix(folder)))
+            return {str(item["path"]): int(item["size"]) for item in listed}
+
+    @staticmethod
+    def _listed(pieces: Any) -> Iterator[Any]:
+        for piece in pieces:
+            yield from piece
+
+    # -- streams ------------------------------------------------------------------------------------------------------
+
+    def open_input(self, key: str) -> IO[bytes]:
+        """A stream that can seek; for footers and row groups. Raises FileNotFoundError."""
+        import obstore
+
+        with self._errors(key):
+            opened = obstore.open_reader(self._store, key, buffer_size=_BUFFER_BYTES)
+        return io.BufferedReader(_Input(opened, lambda: self._errors(key)), _BUFFER_BYTES)
+
+    def open_output(self, key: str, *, is_new: bool) -> IO[bytes]:
+        """A stream whose object appears when it is closed. Raises FileExistsError where `is_new` and one is there."""
+        import obstore
+
+        if is_new and self.size(key) is not None:
+            raise FileExistsError(17, "the object is there", f"{self._root}/{key}")
+        with self._errors(key):
+            opened = obstore.open_writer(self._store, key, buffer_size=_PART_BYTES, max_concurrency=2)
+        return _Output(opened, lambda: self._errors(key))  # type: ignore[return-value]
+
+    @contextmanager
+    def _errors(self, key: str, *, is_listing: bool = False) -> Iterator[None]:
+        from obstore import exceptions as said
+
+        at = f"{self._root}/{key}"
+        try:
+            yield
+        except (said.AlreadyExistsError, said.PreconditionError):
+            raise FileExistsError(17, "the object is there in another version", at) from None
+        except (said.NotFoundError, FileNotFoundError) as error:
+            if is_listing or "NoSuchBucket" in str(error) or "ContainerNotFound" in str(error):
+                raise self._no_bucket() from None
+            raise FileNotFoundError(2, "no such object", at) from None
+        except (said.PermissionDeniedError, said.UnauthenticatedError) as error:
+            raise self._refused(at, error) from None
+        except said.BaseError as error:
+            text = str(error)
+            if "NoSuchBucket" in text or "specified bucket does not exist" in text:
+                raise self._no_bucket() from None
+            if any(
+                sign in text for sign in ("InvalidAccessKeyId", "SignatureDoesNotMatch", "AccessDenied", "redential")
+            ):
+                raise self._refused(at, error) from None
+            if any(sign in text for sign in _NO_CREDENTIALS):
+                raise RuntimeSetupError(
+                    f"no credentials for the object store were found: {at}",
+                    setting="sink.storage",
+                    expected="credentials under sink.storage, in the environment, or of the machine's own identity",
+                    got=self._scrubbed(error),
+                    next_step="set them under sink.storage from the environment (docs/storage.md), or give the machine "
+                    "an identity that may use the bucket",
+                ) from None
+            raise LakeUnreachableError(
+                f"the object store does not answer as it should: {at}",
+                setting="sink.lake_path",
+                got=self._scrubbed(error),
+                next_step="look at the network and at sink.storage.endpoint, then start the run again",
+            ) from None
+
+    def _no_bucket(self) -> CdcError:
+        return RuntimeSetupError(
+            f"the bucket of the lake is not there: {self._root}",
+            setting="sink.lake_path",
+            next_step="create it, or mend the address; sink.storage.endpoint and region say where it is looked for",
+        )
+
+    def _refused(self, at: str, error: Exception) -> CdcError:
+        return RuntimeSetupError(
+            f"the object store refuses access: {at}",
+            setting="sink.storage",
+            expected="credentials that may list, read, write and delete below the lake",
+            got=self._scrubbed(error),
+            next_step="mend the credentials or their rights (docs/storage.md lists what is needed)",
+        )
+
+    def _scrubbed(self, error: Exception) -> str:
+        text = " ".join(str(error).split("Debug source:")[0].split())
+        for secret in self.config.secrets:
+            text = text.replace(secret, "***")
+        return f"{type(error).__name__}: {text[:_SAID_MAX]}"
+
+
+class _Input(io.RawIOBase):
+    """A reader of the library as Python's own kind of stream."""
+
+    def __init__(self, opened: Any, errors: Callable[[], Any]) -> None:
+        self._opened = opened
+        self._errors = errors
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        return int(self._opened.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._opened.tell())
+
+    def readinto(self, buffer: Any, /) -> int:
+        with self._errors():
+            piece = self._opened.read(len(buffer))
+        buffer[: len(piece)] = memoryview(piece)
+        return len(piece)
+
+
+class _Output(io.RawIOBase):
+    """A writer of the library as Python's own kind of stream. Only `close` makes an object: one that is forgotten, or
+    whose process dies, leaves none."""
+
+    def __init__(self, opened: Any, errors: Callable[[], Any]) -> None:
+        self._opened = opened
+        self._errors = errors
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        count = memoryview(data).nbytes
+        with self._errors():
+            self._opened.write(bytes(data))
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                with self._errors():
+                    self._opened.close()
+            finally:
+                super().close()
+
+    def __del__(self) -> None:
+        """Unlike Python's own streams it is not closed by being forgotten."""
+
+
+@lru_cache(maxsize=64)
+def storage_for(scheme: str, authority: str, config: StorageConfig) -> ObjectStorage:
+    """The storage of a bucket, shared within the process by all who name the same settings."""
+    return ObjectStorage(scheme, authority, config)
+
+
+def _is_replaced(key: str) -> bool:
+    """Whether a key may be that of a file which is replaced under its name: what the lake remembers, and no number."""
+    return f"/{STATE_FOLDER}/" in f"/{key}" and not _NUMBERED.match(key.rpartition("/")[2])
+
+
+def _tag(told: Any) -> Tag:
+    return {name: str(told[name]) for name in ("e_tag", "version") if told.get(name) is not None}
+
+
+def _prefix(folder: str) -> str | None:
+    return f"{folder}/" if folder else None
+
+
+def _open(scheme: str, authority: str, config: StorageConfig, retry_s: float) -> Any:
+    from obstore import store
+
+    kind: Any = {"s3a": store.S3Store, "abfss": store.AzureStore, "gs": store.GCSStore}[scheme]
+    options = {"timeout": "30s", "connect_timeout": "5s"}
+    settings = library_settings(scheme, authority, config)
+    is_plain = (config.endpoint or "").startswith("http://")
+    return kind(
+        config=settings,
+        client_options={**options, "allow_http": True} if is_plain else options,
+        retry_config={
+            "max_retries": 10,
+            "retry_timeout": timedelta(seconds=retry_s),
+            "backoff": {
+                "init_backoff": timedelta(milliseconds=100),
+                "max_backoff": timedelta(seconds=min(5.0, retry_s / 3)),
+                "base": 2,
+            },
+        },
+    )

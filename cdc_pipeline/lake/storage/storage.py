@@ -1,0 +1,370 @@
+"""Reading and writing a lake's own files: one set of verbs for the local disk and for object stores.
+
+Rules:
+- A new file appears whole under its name or not at all, and is durable when the verb returns: on a disk by a temporary
+  name, fsync and a link or rename; in an object store by its own conditional put.
+- `put_if_absent` lets exactly one of several writers win, on whatever machines an object store's writers are (K16).
+- `unique` names: two writers that both believe to hold the source (one has lost its lease unseen) must not write the
+  same object. On a disk the lock makes that impossible.
+
+`storage_of` gives the verbs for a path; `LakePaths` gives the paths.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Final, Protocol
+
+from cdc_pipeline.config.storage_config import LakeUri, parse_uri
+from cdc_pipeline.errors import SinkError
+from cdc_pipeline.lake.storage.file_failures import cure_of, kind_of
+from cdc_pipeline.lake.storage.markers import remove_markers
+from cdc_pipeline.lake.storage.object_path import ObjectPath, is_object
+
+TEMPORARY_PREFIX: Final = ".put-"
+
+# Why a disk gives a file no second name: other file systems, and file systems without hard links.
+_NO_LINKS: Final = (errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS)
+_WRITER: Final = uuid.uuid4().hex[:12]
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Raise SinkError if the disk refuses what is done to a file or folder; FileExistsError and FileNotFoundError
+    pass."""
+    try:
+        yield
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError as error:
+        raise refused(error, path) from error
+
+
+def refused(error: OSError, path: Path) -> SinkError:
+    """The error for a file or folder of the lake that the disk does not take or give."""
+    return kind_of(error)(
+        f"the lake's disk refuses: {path}",
+        expected="a file system with free space and hard links (they make a file appear whole or not at all)",
+        got=f"{type(error).__name__}: {error.strerror or error}",
+        next_step=cure_of(error),
+    )
+
+
+class Storage(Protocol):
+    """See the module. A folder that a new file needs is made."""
+
+    def read(self, path: Path) -> bytes:
+        """Raises FileNotFoundError."""
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is a file, or a folder that holds one."""
+
+    def put_if_absent(self, path: Path, content: bytes) -> bool:
+        """Write a new file; False, and nothing changed, where there is another one already."""
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Write a file in place of what is there. Only for the holder of the source's lock."""
+
+    def names(self, folder: Path) -> list[str]:
+        """Names right below a folder; [] where it does not exist."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, durably."""
+
+    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+        """Remove a folder with all that is in it; the number of files that were in it.
+
+        Args:
+            check: called once it is known what is in it. A process that has lost the lock by then must not remove what
+                the new holder has put there.
+        """
+
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it, durably; nothing where it is there."""
+
+    def create(self, path: Path) -> IO[bytes]:
+        """A stream into a new file, to be ended by `finish`. Raises FileExistsError."""
+
+    def finish(self, stream: IO[bytes]) -> None:
+        """Close the stream; the file is there, whole and durable but for its name (`make_durable`)."""
+
+    def make_readable(self, stream: IO[bytes]) -> None:
+        """What was written can be read by the file's name; in an object store that ends the stream."""
+
+    def make_durable(self, *folders: Path) -> None:
+        """Make the names in folders durable."""
+
+    def move(self, path: Path, target: Path) -> None:
+        """Give a file another name."""
+
+    def share(self, path: Path, target: Path) -> None:
+        """Let the whole content of a file stand at `target` too, as if written now; nothing where that is there. The
+        name is durable after `make_durable`. Raises FileNotFoundError."""
+
+    def digest(self, path: Path) -> tuple[int, str]:
+        """Bytes and sha256. Raises FileNotFoundError."""
+
+    def arrow_source(self, path: Path) -> Any:
+        """What Arrow's Parquet reader opens."""
+
+    def unique(self, name: str) -> str:
+        """`name`, made this writer's own where another could write the same."""
+
+
+class LocalStorage:
+    """The local disk. What writes raises SinkError where the disk refuses it: full, read-only, broken."""
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def put_if_absent(self, path: Path, content: bytes) -> bool:
+        temporary = path.parent / f"{TEMPORARY_PREFIX}{os.getpid()}-{uuid.uuid4().hex}"
+        with disk_errors(path):
+            self.make_folder(path.parent)
+            try:
+                _write(temporary, content)
+                try:
+                    os.link(temporary, path)
+                except FileExistsError:
+                    # A link over NFS that was sent twice, because its first answer was lost, meets its own success.
+                    if not os.path.samefile(temporary, path):
+                        self.make_durable(path.parent)  # whoever put it may have been killed before it did this
+                        return False
+            finally:
+                temporary.unlink(missing_ok=True)
+            self.make_durable(path.parent)
+        return True
+
+    def replace(self, path: Path, content: bytes) -> None:
+        temporary = path.parent / f"{TEMPORARY_PREFIX}{path.name}"  # one name: a crash leaves at most one
+        with disk_errors(path):
+            self.make_folder(path.parent)
+            try:
+                _write(temporary, content)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            self.make_durable(path.parent)
+
+    def names(self, folder: Path) -> list[str]:
+        try:
+            return os.listdir(folder)
+        except FileNotFoundError:
+            return []
+
+    def remove(self, path: Path) -> None:
+        with disk_errors(path):
+            path.unlink(missing_ok=True)
+        self.make_durable(path.parent)
+
+    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+        check()  # a lock on a disk is not lost
+        removed = 0
+        with disk_errors(folder):
+            for parent, folders, files in os.walk(folder, topdown=False):
+                for name in files:
+                    os.unlink(os.path.join(parent, name))
+                for name in folders:
+                    os.rmdir(os.path.join(parent, name))
+                removed += len(files)
+            if folder.is_dir():
+                folder.rmdir()
+        return removed
+
+    def make_folder(self, folder: Path) -> None:
+        made = []
+        at = folder
+        while not at.is_dir():
+            made.append(at)
+            at = at.parent
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.make_durable(*(one.parent for one in reversed(made)))
+
+    def create(self, path: Path) -> IO[bytes]:
+        self.make_folder(path.parent)
+        with disk_errors(path):
+            return path.open("xb")
+
+    def finish(self, stream: IO[bytes]) -> None:
+        if not stream.closed:
+            with disk_errors(Path(stream.name)):
+                stream.flush()
+                os.fsync(stream.fileno())
+                stream.close()
+
+    def make_readable(self, stream: IO[bytes]) -> None:
+        if not stream.closed:
+            with disk_errors(Path(stream.name)):
+                stream.flush()
+
+    def make_durable(self, *folders: Path) -> None:
+        for folder in folders:
+            with disk_errors(folder):
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+    def move(self, path: Path, target: Path) -> None:
+        with disk_errors(target):
+            os.replace(path, target)
+
+    def share(self, path: Path, target: Path) -> None:
+        self.make_folder(target.parent)
+        with disk_errors(target):
+            os.utime(path)  # before it has the name: a vacuum goes by this time
+            with suppress(FileExistsError):
+                try:
+                    os.link(path, target)
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    self._copy(path, target)
+            os.utime(target)
+
+    def _copy(self, path: Path, target: Path) -> None:
+        if target.exists():
+            return
+        temporary = target.parent / f"{TEMPORARY_PREFIX}{target.name}"  # one name: a crash leaves at most one
+        shutil.copyfile(path, temporary)
+        with temporary.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        temporary.replace(target)
+
+    def digest(self, path: Path) -> tuple[int, str]:
+        with path.open("rb") as stream:
+            return os.fstat(stream.fileno()).st_size, hashlib.file_digest(stream, "sha256").hexdigest()
+
+    def arrow_source(self, path: Path) -> Any:
+        return path
+
+    def unique(self, name: str) -> str:
+        return name
+
+
+class _ObjectFiles:
+    """Any bucket, through the `ObjectStorage` of each path. Every object is whole and durable as it appears."""
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def put_if_absent(self, path: Path, content: bytes) -> bool:
+        """Content that equals what is there counts as written: see `object_storage`."""
+        at = _object(path)
+        return at.store.put_if_absent(at.key, content)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Raises:
+        LockError: another process has written it since this one has read it: the lock is lost.
+        """
+        at = _object(path)
+        at.store.replace_seen(at.key, content)
+
+    def names(self, folder: Path) -> list[str]:
+        at = _object(folder)
+        return at.store.names(at.key)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_tree(self, folder: Path, *, check: Callable[[], None] = lambda: None) -> int:
+        at = _object(folder)
+        sizes = at.store.sizes(at.key)
+        check()
+        at.store.delete(list(sizes))
+        if 0 in sizes.values() and at.store.has_any(at.key):
+            remove_markers(at)
+        return len(sizes)
+
+    def make_folder(self, folder: Path) -> None:
+        """There are none."""
+
+    def create(self, path: Path) -> IO[bytes]:
+        return path.open("xb")
+
+    def finish(self, stream: IO[bytes]) -> None:
+        stream.close()
+
+    def make_readable(self, stream: IO[bytes]) -> None:
+        stream.close()
+
+    def make_durable(self, *folders: Path) -> None:
+        """An object is."""
+
+    def move(self, path: Path, target: Path) -> None:
+        path.rename(target)
+
+    def share(self, path: Path, target: Path) -> None:
+        """A copy made by the store itself."""
+        at, to = _object(path), _object(target)
+        at.store.copy(at.key, to.key)
+
+    def digest(self, path: Path) -> tuple[int, str]:
+        at = _object(path)
+        return at.store.digest(at.key)
+
+    def arrow_source(self, path: Path) -> Any:
+        return path.open("rb")
+
+    def unique(self, name: str) -> str:
+        return f"{_WRITER}-{name}"
+
+
+_LOCAL: Final = LocalStorage()
+_OBJECTS: Final = _ObjectFiles()
+
+
+def storage_of(path: Path) -> Storage:
+    """The verbs for a path of a lake."""
+    return _OBJECTS if is_object(path) else _LOCAL
+
+
+def opened(lake: str | Path) -> Path:
+    """The path of a lake, ready to be read and written: an address becomes an `ObjectPath`.
+
+    One that comes as text has no settings: credentials are then those of the environment.
+    """
+    at: object = (parse_uri(lake) or Path(lake)) if isinstance(lake, str) else lake
+    if isinstance(at, LakeUri) and not isinstance(at, ObjectPath):
+        at = ObjectPath(at.scheme, at.authority, at.parts, at.storage)
+    found: Any = at
+    path: Path = found.absolute()
+    return path
+
+
+def check_reachable(lake: Path) -> None:
+    """See that a lake can be read at all: an absent bucket must not pass for a new lake.
+
+    Raises:
+        RuntimeSetupError: no such bucket, or no right to list it.
+        LakeUnreachableError: the store does not answer.
+    """
+    if is_object(lake):
+        lake.store.check()
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _object(path: Path) -> ObjectPath:
+    assert is_object(path)
+    return path

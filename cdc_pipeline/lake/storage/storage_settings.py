@@ -1,0 +1,138 @@
+"""One set of settings of an object store, as its three users want it: `obstore`, `deltalake`, and Hadoop in Spark.
+
+Rules:
+- What is not set is not passed: each then looks where its cloud's tools look (environment, machine, workload).
+- Secrets go to Spark apart from its other settings: those stand in the JVM's command line, which others can see.
+
+- `fs.s3a.performance.flags` must stay without "create": with it Hadoop 3.5 makes every new file without looking whether
+  one is there, and Delta's log store relies on that look.
+
+Sources: obstore's configuration keys (those of Rust's object_store), Hadoop 3.5 "hadoop-aws" (S3AFileSystem.create),
+"hadoop-azure" and "hadoop-gcp".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pydantic import SecretStr
+
+from cdc_pipeline.config.storage_config import LakeUri, StorageConfig
+
+_S3A = "spark.hadoop.fs.s3a."
+_PROVIDERS = "org.apache.hadoop.fs.s3a."
+
+
+@dataclass(frozen=True, slots=True)
+class SparkStorage:
+    """What a Spark session needs for a lake in an object store.
+
+    Attributes:
+        jar_set: name of the jars (see `jars.JAR_SETS`).
+        settings: of the session.
+        secrets: Hadoop's, to be set in the running JVM.
+    """
+
+    jar_set: str
+    settings: dict[str, str]
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+
+
+def library_settings(scheme: str, authority: str, config: StorageConfig) -> dict[str, str]:
+    """Of `obstore` for one bucket; the same keys with a prefix are `deltalake`'s."""
+    if scheme == "s3a":
+        found = {
+            "bucket": authority,
+            "region": _region(config),
+            "endpoint": config.endpoint,
+            "access_key_id": _text(config.access_key_id),
+            "secret_access_key": _text(config.secret_access_key),
+            "session_token": _text(config.session_token),
+            "virtual_hosted_style_request": {None: None, True: "false", False: "true"}[_path_style(config)],
+            "conditional_put": "etag",
+        }
+    elif scheme == "abfss":
+        container, _, host = authority.partition("@")
+        found = {
+            "container_name": container,
+            "account_name": host.partition(".")[0],
+            "endpoint": config.endpoint,
+            "account_key": _text(config.account_key),
+            "sas_key": _text(config.sas_token),
+        }
+    else:
+        found = {"bucket": authority, "service_account": config.service_account_file, "base_url": config.endpoint}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def delta_options(path: LakeUri) -> dict[str, str]:
+    """`storage_options` of `deltalake` for a table in an object store."""
+    config = path.storage
+    prefix = {"s3a": "aws_", "abfss": "azure_", "gs": "google_"}[path.scheme]
+    left_out = {"bucket", "container_name"}
+    found = library_settings(path.scheme, path.authority, config)
+    options = {prefix + name: value for name, value in found.items() if name not in left_out}
+    if (config.endpoint or "").startswith("http://"):
+        options["allow_http"] = "true"
+    return options
+
+
+def spark_storage(path: LakeUri) -> SparkStorage:
+    """What Spark needs for the lake at `path`."""
+    config = path.storage
+    if path.scheme == "s3a":
+        return SparkStorage("s3", _s3a_settings(config), _s3a_secrets(config))
+    if path.scheme == "abfss":
+        account = path.authority.partition("@")[2]
+        secrets = {f"fs.azure.account.key.{account}": _text(config.account_key)}
+        settings = {}
+        if config.sas_token is not None:
+            settings[f"spark.hadoop.fs.azure.account.auth.type.{account}"] = "SAS"
+            secrets[f"fs.azure.sas.fixed.token.{account}"] = _text(config.sas_token)
+        return SparkStorage("azure", settings, {name: value for name, value in secrets.items() if value is not None})
+    settings = {"spark.hadoop.fs.gs.impl": "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem"}
+    if config.service_account_file:
+        settings["spark.hadoop.fs.gs.auth.type"] = "SERVICE_ACCOUNT_JSON_KEYFILE"
+        settings["spark.hadoop.fs.gs.auth.service.account.json.keyfile"] = config.service_account_file
+    return SparkStorage("gcs", settings)
+
+
+def _s3a_settings(config: StorageConfig) -> dict[str, str]:
+    found = {
+        "endpoint": config.endpoint,
+        "endpoint.region": _region(config),
+        "path.style.access": None if _path_style(config) is None else str(_path_style(config)).lower(),
+        # The other kinds of stream need a library that this set leaves out.
+        "input.stream.type": "classic",
+        "fast.upload.buffer": "bytebuffer",
+        "retry.limit": "5",
+        "attempts.maximum": "3",
+        "connection.establish.timeout": "10s",
+    }
+    if config.access_key_id is not None:
+        provider = "Temporary" if config.session_token is not None else "Simple"
+        found["aws.credentials.provider"] = f"{_PROVIDERS}{provider}AWSCredentialsProvider"
+    return {_S3A + name: value for name, value in found.items() if value is not None}
+
+
+def _s3a_secrets(config: StorageConfig) -> dict[str, str]:
+    found = {
+        "access.key": _text(config.access_key_id),
+        "secret.key": _text(config.secret_access_key),
+        "session.token": _text(config.session_token),
+    }
+    return {f"fs.s3a.{name}": value for name, value in found.items() if value is not None}
+
+
+def _region(config: StorageConfig) -> str | None:
+    return config.region or ("us-east-1" if config.endpoint else None)
+
+
+def _path_style(config: StorageConfig) -> bool | None:
+    if config.path_style is not None:
+        return config.path_style
+    return True if config.endpoint else None
+
+
+def _text(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

@@ -1,0 +1,100 @@
+"""Targets that stand still while the others go on, in the records and in words (K4).
+
+Rules:
+- A suspension holds the position that the target stands at, and its cause as the error tells it.
+- Whoever suspends a target leaves a note of it in the batch's cut.
+"""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import Final
+
+from cdc_pipeline import errors
+from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.lake.records import BatchRecord, Note
+from cdc_pipeline.position.cursor import Suspension
+from cdc_pipeline.position.position import Position
+
+SUSPENDED_NOTE: Final = "suspended"
+LOAD_FAILED_NOTE: Final = "load_failed"  # of a loaded table that could not take its target's place: that is as it was
+UNREGISTERED_NOTE: Final = "not_registered"  # of a loaded table that the session's catalog does not take
+
+
+def suspension(
+    error: CdcError, *, batch_number: int, at: Position, epoch: int, needs_reload: bool = False
+) -> Suspension:
+    """The suspension of a target that `error` stopped and that stands at `at`."""
+    return Suspension(
+        batch_number=batch_number,
+        error=type(error).__name__,
+        what=cause_of(error),
+        journal=at.journal,
+        offset=at.offset,
+        gtid_set=at.gtid_set,
+        journal_created_s=at.journal_created_s,
+        epoch=epoch,
+        needs_reload=needs_reload or error.needs_reload,
+        next_step=error.next_step or "",
+    )
+
+
+def left_behind(record: BatchRecord, error: CdcError, *, held: Suspension | None) -> Suspension:
+    """The suspension of a target that a recorded batch leaves behind: it stands at the record's start, or, if
+    it was being caught up, where it was `held` before."""
+    at = Position(
+        journal=record.start_journal,
+        offset=record.start_offset,
+        gtid_set=record.start_gtid_set,
+        journal_created_s=record.start_journal_created_s,
+    )
+    # A table that is not what the pipeline left there stays so: only its old state, put back, makes it fit again.
+    made = suspension(
+        error,
+        batch_number=record.batch_number,
+        at=at,
+        epoch=record.cursor_after.epoch,
+        needs_reload=isinstance(error, LakeStateError),
+    )
+    return made if held is None else restated(held, made)
+
+
+def restated(before: Suspension, made: Suspension) -> Suspension:
+    """A suspension that goes on where it stood, for another reason."""
+    return before.model_copy(
+        update={name: getattr(made, name) for name in ("error", "what", "needs_reload", "next_step")}
+    )
+
+
+def cause_of(error: CdcError) -> str:
+    """What went wrong, on one line: with its place, without the next step."""
+    where = f" ({error.journal} at {error.offset})" if error.journal is not None and error.offset is not None else ""
+    got = "" if error.got is None else f"; got: {error.got}"
+    return " ".join(f"{error.what}{where}{got}".split())
+
+
+def is_retryable(suspended: Suspension) -> bool:
+    """Whether the error that suspended the target can be gone by itself."""
+    kind = getattr(errors, suspended.error, None)
+    return isinstance(kind, type) and issubclass(kind, CdcError) and kind.retryable and not suspended.needs_reload
+
+
+def way_out(table: str, suspended: Suspension, *, source: str = "SOURCE") -> str:
+    """What a person can do, on one line."""
+    anew = f"to load it again: `cdc-pipeline snapshot {source} --table {quote(table)}`"
+    anew += f", or from an archive `cdc-pipeline backfill {source} --table {quote(table)} --rebuild`"
+    own = f"{suspended.next_step.rstrip('.')}; " if suspended.next_step else ""
+    if suspended.needs_reload:
+        return f"{own}catching up cannot repair it; {anew}"
+    return f"{own}each run tries to catch it up from {suspended.position}; {anew}"
+
+
+def note_of(table: str, suspended: Suspension) -> Note:
+    """The note of a cut that suspends a target."""
+    return Note(
+        kind=SUSPENDED_NOTE,
+        text=f"{suspended.error}: {suspended.what}; it stands at {suspended.position}",
+        journal=suspended.journal,
+        offset=suspended.offset,
+        table=table,
+    )

@@ -1,0 +1,301 @@
+"""Backfill (K18): a range of old journals is replayed for chosen tables, into a lake of its own.
+
+Rules:
+- Old rows never meet a living table: a mirror would drop them, or raise deleted keys from the dead. They go into a side
+  lake (`lake.py`), by the captures that fill any lake.
+- The main cursor, the main lock and the main lake are not touched, so that a backfill runs beside the schedule.
+- The range is fixed before the first event is read; a killed backfill goes on where it was, and one that is done is
+  done: the next run of it reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdc_pipeline.config.pipeline_config import (
+    ArchiveSourceConfig,
+    Bound,
+    GtidBoundConfig,
+    PipelineConfig,
+    PositionConfig,
+    Start,
+)
+from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
+from cdc_pipeline.errors import ConfigError, PositionError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillRecord, SideLake, as_text, now_us
+from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.capture.summary import RunSummary, batches_text
+from cdc_pipeline.pipeline.plan.limits import executed_before
+from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, LogPlace, SilentObserver, TableReport
+from cdc_pipeline.pipeline.wiring import build_source
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.search import search_by_time
+from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.source.protocol import Source
+
+
+class BackfillReport(BaseModel):
+    """What a backfill did.
+
+    Attributes:
+        lake: the side lake.
+        start, end: the range; `end` is where reading ended.
+        partial: targets that hold the changes of the range alone: their tables were there before it (K19).
+        tables_changed: counts by target, and batches, of this run.
+        capture: of the capture that filled the lake, or came behind the parallel part; None where it was done before.
+        parallel: what was decoded in parallel; None where that was not asked for.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    outcome: Literal["applied", "nothing_new"]
+    reason: str
+    lake: str
+    tables: tuple[str, ...]
+    start: LogPlace
+    end: LogPlace
+    partial: tuple[str, ...] = ()
+    tables_changed: dict[str, TableReport] = Field(default_factory=dict)
+    batches: int = 0
+    capture: CaptureReport | None = None
+    parallel: ParallelReport | None = None
+
+
+def backfill(
+    config: PipelineConfig,
+    *,
+    tables: Sequence[str],
+    into: str | Path,
+    start: Start = "earliest",
+    end: Bound = "end_of_log",
+    archive: Path | None = None,
+    parallel: Parallel | None = None,
+    observer: CaptureObserver | None = None,
+    run_id: str = "",
+) -> BackfillReport:
+    """Replay a range of the log for chosen tables into a side lake.
+
+    Args:
+        config: the pipeline; its rules, masks and policies hold in the side lake.
+        tables: source tables, ``schema.table``.
+        into: the side lake, a folder or an address in an object store.
+        start: where the range begins.
+        end: where it ends: a position, the last transaction's GTID, a time, or where the log ends now.
+        archive: a directory of journals to read in place of the pipeline's source.
+        parallel: decode journals of an archive in parallel, where that can be done (`parallel.py`).
+        observer: is told of the progress.
+        run_id: of the orchestrator's run, kept in the records.
+
+    Raises:
+        ConfigError: tables that are not captured, or a side lake that was begun with another range or other tables.
+        CdcError: what a capture raises; the side lake then stands at the last whole transaction, and the same call goes
+            on there.
+    """
+    side = SideLake(config, path=into, tables=tables, archive=archive)
+    record = begin(side, start=start, end=end, purpose="into")
+    done = side.done()
+    if done is not None:
+        return _already_done(side, record, done)
+    filled = fill(side, record, parallel=parallel, observer=observer or SilentObserver(), run_id=run_id)
+    return finish(side, record, filled)
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """How a side lake came to the end of its range.
+
+    Attributes:
+        last: of the last capture.
+        done: what all captures published.
+        parallel: as in `BackfillReport`.
+    """
+
+    last: CaptureReport
+    done: RunSummary
+    parallel: ParallelReport | None
+
+
+def fill(
+    side: SideLake, record: BackfillRecord, *, parallel: Parallel | None, observer: CaptureObserver, run_id: str
+) -> Filled:
+    """Bring a side lake to the end of its range.
+
+    Raises:
+        CdcError: what a capture raises.
+    """
+    run, cursors, in_parallel, counting = side.run_config(record), side.cursors(), None, _CountingObserver(observer)
+    if parallel is not None:
+        in_parallel = fill_in_parallel(
+            run, tables=side.tables, cursors=cursors, observer=counting, run_id=run_id, parallel=parallel
+        )
+    last = capture(run, cursors=cursors, observer=counting, run_id=run_id)
+    return Filled(last, counting.done, in_parallel)
+
+
+class _CountingObserver:
+    """Pass on what it is told, and count the cuts."""
+
+    def __init__(self, observer: CaptureObserver) -> None:
+        self.done = RunSummary()
+        self.planned = observer.planned
+        self.progressed = observer.progressed
+        self.reached = observer.reached
+        self._published = observer.published
+
+    def published(self, cut: Cut) -> None:
+        """See `CaptureObserver`."""
+        self.done.add(cut)
+        self._published(cut)
+
+
+def begin(
+    side: SideLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int = 1
+) -> BackfillRecord:
+    """The record of a side lake; made now where the lake is new.
+
+    Raises:
+        ConfigError: the lake was begun with something else, or a bound that fixes no end.
+        SourceError: the range is not in the log.
+    """
+    if not isinstance(end, PositionConfig | GtidBoundConfig | TimeBound) and end != "end_of_log":
+        raise ConfigError(
+            "the end of a backfill must be a place of the log",
+            setting="to",
+            expected="a journal and an offset, a GTID, or a time",
+            got=as_text(end),
+            next_step="give such an end, or none for the end of the log",
+        )
+    record = side.record()
+    if record is None:
+        made = _resolved(side, start=start, end=end, purpose=purpose, epoch=epoch)
+        record = side.begin(made)
+    side.check_same(record, asked_from=start, asked_to=end, purpose=purpose)
+    return record
+
+
+def _already_done(side: SideLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
+    """The report of a backfill that was done before."""
+    return BackfillReport(
+        source=side.main.name,
+        outcome="nothing_new",
+        reason=f"the backfill was done before: its lake stands at the end of its range, {done.at}",
+        lake=side.path,
+        tables=record.tables,
+        start=record.start,
+        end=done.at,
+        partial=done.partial,
+    )
+
+
+def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillReport:
+    """The range was read: record it."""
+    report = filled.last
+    cursor = report.cursor
+    assert cursor is not None  # a capture that ends well leaves one
+    at = LogPlace.of(cursor.position)
+    partial = tuple(sorted(name for name, target in cursor.targets.items() if target.partial))
+    done = filled.done
+    reason = f"{done.rows:,} row changes in {batches_text(done.batches)}" if done.batches else report.reason
+    seen = {name for target in cursor.targets.values() for name in (*target.source_names, *(target.origin or ()))}
+    unseen = [name for name in record.tables if name not in seen]
+    side.finish(BackfillDone(at=at, batches=cursor.batch_number, partial=partial, done_at_us=now_us()))
+    return BackfillReport(
+        source=side.main.name,
+        outcome="applied" if done.batches else report.outcome,
+        reason=f"{reason}; no change of {', '.join(unseen)} is in the range" if unseen else reason,
+        lake=side.path,
+        tables=record.tables,
+        start=record.start,
+        end=at,
+        partial=partial,
+        tables_changed=done.tables(),
+        batches=done.batches,
+        capture=report,
+        parallel=filled.parallel,
+    )
+
+
+def _resolved(
+    side: SideLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int
+) -> BackfillRecord:
+    """The range as the log has it now."""
+    source = build_source(side.config)
+    try:
+        source.check()
+        log_end = source.end_position()
+        first = resolve_start(cursor=None, start=start, source=source).position
+        last = last_of(side.config, end, first=first, log_end=log_end, source=source)
+    finally:
+        source.close()
+    return BackfillRecord(
+        source=side.main.name,
+        purpose=purpose,
+        tables=side.tables,
+        asked_from=as_text(start),
+        asked_to=as_text(end),
+        start=LogPlace.of(first),
+        end=None if last is None else LogPlace(journal=last.journal, offset=last.offset),
+        epoch=epoch,
+        begun_at_us=now_us(),
+    )
+
+
+def last_of(
+    config: PipelineConfig, end: Bound, *, first: Position, log_end: Position, source: Source
+) -> Position | None:
+    """Where the range ends; None where a transaction's name says it, or only reading can tell.
+
+    Raises:
+        PositionError: before the start, behind the log's end, or a transaction that is not in the range.
+    """
+    if isinstance(end, GtidBoundConfig):
+        if executed_before(end, start=first, log_end=log_end, flavor=source.identity.flavor):
+            raise PositionError(
+                "the last transaction of the range was executed before its start",
+                journal=first.journal,
+                offset=first.offset,
+                setting="to",
+                expected=f"a transaction after {first}",
+                got=end.gtid,
+                next_step="give an earlier --from, or a later --to",
+            )
+        return None
+    found = log_end
+    if isinstance(end, PositionConfig):
+        found = Position(end.journal, end.offset)
+        if found.order > log_end.order:
+            raise PositionError(
+                "the end lies beyond the end of the log",
+                journal=end.journal,
+                offset=end.offset,
+                setting="to",
+                expected=f"at most {log_end}",
+                next_step="leave --to out: a backfill ends where the log ends when it is begun",
+            )
+        source.validate_position(found)
+    elif not isinstance(end, str) and isinstance(end, TimeBound):
+        # Before the first transaction that was committed after the moment.
+        after_us = round(end.time.timestamp() * 1_000_000) + 1
+        found = search_by_time(source, t_us=after_us, end=log_end) or log_end
+    elif isinstance(config.source, ArchiveSourceConfig):
+        try:
+            source.validate_position(found)
+        except PositionError:
+            return None  # the last journal is damaged: the capture meets it and says so
+    if found.order < first.order:
+        raise PositionError(
+            "the range would end before it begins",
+            setting="to",
+            expected=f"an end at or after {first}",
+            got=str(found),
+            next_step="give an earlier --from, or a later --to",
+        )
+    return found

@@ -1,0 +1,335 @@
+"""Changes of a range that a changelog lacks, appended to it once (K18).
+
+Rules:
+- Only into a changelog that holds no change of the range at all: there old rows stand in nobody's way, and nothing
+  comes twice. Into a mirror or a history they never go.
+- One recorded batch under the source's lock, in which the cursor stands still: its rows have the seq of their place in
+  the log, and a note tells of them.
+- What is filled is written down in ``_cdc/<source>/gaps/`` with the number of its batch, before that is recorded: it
+  counts once the cut of that number tells of it. The same range again is nothing new.
+- A range over a DDL of the table, or with prepared XA transactions, is refused: rows of other columns have no place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
+from cdc_pipeline.errors import ConfigError, LoadError, TransactionError
+from cdc_pipeline.lake.paths import put_if_absent, read_json, replace_file
+from cdc_pipeline.lake.records import BatchRecord, Note
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.pipeline.backfill.backfill import last_of
+from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables, chosen_only, now_us
+from cdc_pipeline.pipeline.backfill.rebuild import with_archive
+from cdc_pipeline.pipeline.backfill.segment import SegmentCommitter, SegmentResult
+from cdc_pipeline.pipeline.capture.stages import Stages
+from cdc_pipeline.pipeline.capture.suspension import finish_standing, standing
+from cdc_pipeline.pipeline.load.main import DirectRuns, Locked, MainLake, MainRuns
+from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
+from cdc_pipeline.pipeline.report import CapturePlan, LogPlace, SilentObserver
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.pipeline.wiring import build_source
+from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.start import resolve_start
+from cdc_pipeline.sink.verify.seq_range import rows_between
+from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.text.table_names import split_table_name
+
+GAP_FILLED_NOTE: Final = "gap_filled"
+
+
+class _Filled(BaseModel):
+    """What is written down of a range; `is_done` once the batch is known to be finished."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    table: str
+    start: LogPlace
+    end: LogPlace
+    batch_number: int
+    at_us: int
+    is_done: bool = False
+
+
+class GapReport(BaseModel):
+    """What was appended.
+
+    Attributes:
+        rows: changes, by changelog.
+        cut: in which they are there; -1 where nothing was new.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    outcome: Literal["applied", "nothing_new"]
+    reason: str
+    table: str
+    start: LogPlace
+    end: LogPlace
+    rows: dict[str, int]
+    cut: int = -1
+
+
+def fill_gap(
+    config: PipelineConfig,
+    *,
+    table: str,
+    cursors: CursorStore,
+    start: Start,
+    end: Bound,
+    archive: Path | None = None,
+    observer: LoadObserver | None = None,
+    run_id: str = "",
+    runs: MainRuns | None = None,
+) -> GapReport:
+    """Append the changes of a range to the changelogs of a table, which have none of it.
+
+    Args:
+        table: source table, ``schema.table``.
+        start, end: the range; the end is a position or a time.
+        archive: a directory of journals that the server may have purged; they are read before the server's own.
+
+    Raises:
+        ConfigError: no changelog of such a table, or a range that is not between two places.
+        LoadError: the changelog has changes of the range, or does not fit them.
+        CdcError: everything else; nothing was appended, or the next run of the source finishes it.
+    """
+    observer = observer or SilentLoadObserver()
+    main = MainLake(config, cursors=cursors, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
+    return main.locked(lambda locked: _Gap(config, table, locked, archive=archive, observer=observer).fill(start, end))
+
+
+class _Gap:
+    def __init__(
+        self, config: PipelineConfig, table: str, locked: Locked, *, archive: Path | None, observer: LoadObserver
+    ) -> None:
+        self._config = chosen_only(with_archive(config, archive), checked_tables(config, [table]))
+        self._table = table
+        self._locked = locked
+        self._observer = observer
+        self._sink = locked.sink
+
+    def fill(self, start: Start, end: Bound) -> GapReport:
+        names = self._changelogs()
+        source = build_source(self._config)
+        try:
+            source.check()
+            first = resolve_start(cursor=None, start=start, source=source).position
+            last = last_of(self._config, end, first=first, log_end=source.end_position(), source=source)
+            cursor = self._locked.cursor.position
+            if last is None or last.order > cursor.order:
+                raise ConfigError(
+                    "the range must end at a place that the pipeline has passed",
+                    setting="to",
+                    expected=f"a journal and an offset, or a time, up to {cursor}",
+                    got=as_text(end),
+                    next_step="give the place where the changelog goes on",
+                )
+            what = "the range was filled before"
+            if not self._is_filled(first, last):
+                for name in names:
+                    self._check_empty(name, first, last)
+                parts = self._staged(source, first, last)
+                record = self._record(parts, names, first, last)
+                if record is not None:
+                    return self._commit(record, first, last)
+                what = "no change of the table is in the range"
+        finally:
+            source.close()
+        return self._report("nothing_new", what, first, last, dict.fromkeys(names, 0))
+
+    def _changelogs(self) -> list[str]:
+        cut = self._locked.cut
+        routes = Routes(self._config).of(*split_table_name(self._table))
+        tables = {} if cut is None else cut.tables
+        names = [
+            route.target for route in routes if route.target in tables and tables[route.target].mode == "changelog"
+        ]
+        if not names or cut is None:
+            raise ConfigError(
+                f"{self._table} has no changelog in the lake: into other tables no old changes are put",
+                setting="table",
+                expected="a target of mode changelog",
+                next_step="rebuild the table (--rebuild), or replay the range into a lake of its own (--into)",
+            )
+        for name in names:
+            if cut.cursor.targets[name].suspended is not None:
+                raise LoadError(
+                    "a suspended changelog catches up by itself",
+                    table=name,
+                    next_step="set source.archive_directory where its journals are gone, and run the pipeline",
+                )
+        return names
+
+    def _check_empty(self, name: str, first: Position, last: Position) -> None:
+        epoch = self._locked.cursor.epoch
+        low, high = (pack_seq(epoch, journal_number(at.journal), at.offset) for at in (first, last))
+        found = rows_between(self._sink, name, low=low, high=high)
+        if found:
+            raise LoadError(
+                "the changelog has changes of the range already: more of them would come twice",
+                journal=first.journal,
+                offset=first.offset,
+                table=name,
+                expected=f"no row between {first} and {last}",
+                got=f"{found} rows",
+                next_step="give the range that is missing alone, or rebuild the changelog",
+            )
+
+    def _staged(self, source: Source, first: Position, last: Position) -> SegmentResult:
+        """The changes of the range, staged as the pipeline would."""
+        config, locked = self._config, self._locked
+        plan = CapturePlan.of_stretch(
+            first,
+            last,
+            source=config.name,
+            identity=str(source.identity),
+            reason="a gap of a changelog",
+            end_reason="the end of the gap",
+            tables=(self._table,),
+        )
+        stages = Stages(
+            config,
+            resolved=ResolvedRun(
+                plan=plan, start=first, end=last, limit=None, ends_anywhere=True, epoch=locked.cursor.epoch
+            ),
+            source=source,
+            sink=self._sink,
+            cursors=MemoryCursorStore(locked.cursor),
+            observer=SilentObserver(),
+            run_id=locked.run_id,
+            tables=TableFilter(config.tables),
+            targets=Targets(config, locked.cut),
+            cursor=locked.cursor,
+            committing=SegmentCommitter,
+            suspends=False,
+        )
+        try:
+            stages.run()
+        except TransactionError as error:
+            raise LoadError(
+                "the range cannot be appended as it is",
+                journal=first.journal,
+                offset=first.offset,
+                table=self._table,
+                got=error.what,
+                next_step="give a range between two statements that change the table, or replay it with --into",
+            ) from error
+        result = stages.committer.result
+        assert result is not None  # a stretch that ends well has one
+        return result
+
+    def _record(self, result: SegmentResult, names: list[str], first: Position, last: Position) -> BatchRecord | None:
+        part, cursor = result.record, self._locked.cursor
+        targets = [] if part is None else [target for target in part.targets if target.table in names]
+        if part is None or not targets:
+            return None
+        if part.quarantine or any(target.create for target in targets):
+            raise LoadError(
+                "changes of the range do not fit the changelog",
+                table=self._table,
+                expected="rows that can be applied, of the columns that it has",
+                next_step="replay the range into a lake of its own (--into), and look at it there",
+            )
+        number = cursor.batch_number + 1
+        notes = [
+            Note(
+                kind=GAP_FILLED_NOTE,
+                text=f"{target.rows_inserted + target.rows_updated + target.rows_deleted} changes between {first} and "
+                f"{last} were appended",
+                journal=first.journal,
+                offset=first.offset,
+                table=target.table,
+            )
+            for target in targets
+        ]
+        at = cursor.position
+        return part.model_copy(
+            update={
+                "kind": "replay",
+                "run_id": self._locked.run_id,
+                "interval": standing(cursor),
+                "cursor_after": cursor.model_copy(update={"batch_number": number}),
+                "source_time_us": -1 if self._locked.cut is None else self._locked.cut.source_time_us,
+                "targets": tuple(target.model_copy(update={"exact": False}) for target in targets),
+                "start_journal": at.journal,
+                "start_offset": at.offset,
+                "start_gtid_set": at.gtid_set,
+                "start_journal_created_s": at.journal_created_s,
+                "ddl": (),
+                "notes": tuple(notes),
+            }
+        )
+
+    def _commit(self, record: BatchRecord, first: Position, last: Position) -> GapReport:
+        filled = _Filled(
+            table=self._table,
+            start=LogPlace.of(first),
+            end=LogPlace.of(last),
+            batch_number=record.batch_number,
+            at_us=now_us(),
+        )
+        self._write_down(filled, first, last)
+        self._observer.reached("before_record")
+        if not put_if_absent(self._sink.paths.batch(record.batch_number), record.model_dump_json(indent=1)):
+            raise LoadError(f"batch {record.batch_number} was recorded by somebody else", next_step="run again")
+        self._observer.reached("after_record")
+        cut = finish_standing(record, sink=self._sink, cursors=self._locked.cursors, observer=self._observer)
+        self._write_down(filled.model_copy(update={"is_done": True}), first, last)
+        rows = {target.table: cut.tables[target.table].row_changes for target in record.targets}
+        return self._report("applied", "the changes of the range were appended", first, last, rows, cut.batch_number)
+
+    def _is_filled(self, first: Position, last: Position) -> bool:
+        """Whether a batch that was finished has filled this range."""
+        mark = self._mark(first, last)
+        if not storage_of(mark).exists(mark):
+            return False
+        filled = _Filled.model_validate_json(read_json(mark))
+        if filled.is_done:
+            return True
+        if not self._sink.paths.cut(filled.batch_number).exists():
+            return False  # never finished, or long ago by another run: then the changelog's own rows tell
+        notes = self._sink.read_cut(filled.batch_number).notes
+        if not any(note.kind == GAP_FILLED_NOTE and note.table in self._changelogs() for note in notes):
+            return False
+        self._write_down(filled.model_copy(update={"is_done": True}), first, last)
+        return True
+
+    def _write_down(self, filled: _Filled, first: Position, last: Position) -> None:
+        replace_file(self._mark(first, last), filled.model_dump_json(indent=1).encode())
+
+    def _mark(self, first: Position, last: Position) -> Path:
+        text = f"{self._table} {first} {last} {self._locked.cursor.epoch}"
+        return self._sink.paths.state / "gaps" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
+
+    def _report(
+        self,
+        outcome: Literal["applied", "nothing_new"],
+        reason: str,
+        first: Position,
+        last: Position,
+        rows: dict[str, int],
+        cut: int = -1,
+    ) -> GapReport:
+        return GapReport(
+            source=self._config.name,
+            outcome=outcome,
+            reason=reason,
+            table=self._table,
+            start=LogPlace.of(first),
+            end=LogPlace.of(last),
+            rows=rows,
+            cut=cut,
+        )

@@ -1,0 +1,146 @@
+"""The parts of a batch that several tasks staged, joined to its record (K2, K18).
+
+Rules:
+- The parts come from one cut and follow each other in the log, so that the record is what one process would have made
+  of them: files and counts together, the cursor of the last part, the interval from the first begin to the last end.
+- A target that several parts create is created once, under the transaction id that the first of them gave it.
+- Parts that do not agree about a target (columns, key, sources ...) are not joined.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from cdc_pipeline.errors import StagingError
+from cdc_pipeline.lake.records import BatchRecord, Interval, RecordedTarget
+from cdc_pipeline.pipeline.backfill.segment import SegmentResult
+from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.position.position import Position
+
+# What of a target every part says alike.
+_SAME: Final = ("mode", "columns", "key", "key_reason", "track", "sources", "shape", "columns_before", "schema_steps")
+
+
+def joined_cursor(before: CursorState, results: Sequence[SegmentResult], *, number: int) -> CursorState:
+    """The cursor behind all parts.
+
+    Args:
+        before: the cursor that all parts began with.
+        number: of the batch; that of `before` where there is none.
+
+    Raises:
+        StagingError: parts that do not agree.
+    """
+    targets: dict[str, TargetState] = {}
+    for result in results:
+        for name, state in _cursor(result).targets.items():
+            there = targets.get(name)
+            if there is None:
+                targets[name] = state
+                continue
+            if there.sources != state.sources or there.suspended != state.suspended:
+                raise _apart(name)
+            update = {"partial": there.partial or state.partial, "exact": there.exact and state.exact}
+            targets[name] = there.model_copy(update=update)
+    last = _cursor(results[-1])
+    return last.model_copy(
+        update={"batch_number": number, "targets": dict(sorted(targets.items())), "open_xa": before.open_xa}
+    )
+
+
+def joined_record(
+    parts: Sequence[SegmentResult], *, source: str, cursor: CursorState, start: Position, run_id: str
+) -> BatchRecord:
+    """The record of a batch.
+
+    Args:
+        cursor: behind the batch.
+        start: where the cursor stood before it.
+
+    Raises:
+        StagingError: parts that do not agree.
+    """
+    records = [part.record for part in parts if part.record is not None]
+    by_target: dict[str, list[RecordedTarget]] = {}
+    for record in records:
+        for target in record.targets:
+            by_target.setdefault(target.table, []).append(target)
+    targets = [_joined(found, cursor.targets[name]) for name, found in sorted(by_target.items())]
+    return BatchRecord(
+        source=source,
+        batch_number=cursor.batch_number,
+        run_id=run_id,
+        interval=joined_interval(parts, start=start, end=cursor.position),
+        cursor_after=cursor,
+        source_time_us=next((part.source_time_us for part in reversed(parts) if part.source_time_us >= 0), -1),
+        targets=tuple(targets),
+        start_journal=start.journal,
+        start_offset=start.offset,
+        start_gtid_set=start.gtid_set,
+        start_journal_created_s=start.journal_created_s,
+        quarantine=tuple(file for record in records for file in record.quarantine),
+        ddl=tuple(decision for part in parts for decision in part.ddl),
+        notes=tuple(note for part in parts for note in part.notes),
+    )
+
+
+def joined_interval(parts: Sequence[SegmentResult], *, start: Position, end: Position) -> Interval:
+    """What all parts cover, with the sums of their counts."""
+    counts: Counter[str] = Counter()
+    ignorable: Counter[str] = Counter()
+    for part in parts:
+        assert part.interval is not None
+        plain = part.interval.model_dump()
+        counts.update({name: value for name, value in plain.items() if isinstance(value, int) and "offset" not in name})
+        ignorable.update(part.interval.ignorable_events)
+    return Interval(
+        start_journal=start.journal,
+        start_offset=start.offset,
+        end_journal=end.journal,
+        end_offset=end.offset,
+        ignorable_events=dict(ignorable),
+        **counts,
+    )
+
+
+def _joined(found: Sequence[RecordedTarget], state: TargetState) -> RecordedTarget:
+    first = found[0]
+    if any(getattr(one, name) != getattr(first, name) for one in found[1:] for name in _SAME):
+        raise _apart(first.table)
+    rescued: Counter[str] = Counter()
+    for one in found:
+        rescued.update(one.rescued)
+    return first.model_copy(
+        update={
+            "app_id": state.app_id,
+            "create": any(one.create for one in found),
+            "partial": any(one.partial for one in found),
+            "exact": all(one.exact for one in found),
+            "all_present": all(one.all_present for one in found),
+            "rescues": any(one.rescues for one in found),
+            "rescued": {name: rescued[name] for name in sorted({name for one in found for name in one.rescued})},
+            "files": tuple(file for one in found for file in one.files),
+            **{
+                name: sum(getattr(one, name) for one in found)
+                for name in (
+                    "rows_inserted",
+                    "rows_updated",
+                    "rows_deleted",
+                    "partial_key_updates",
+                    "rescued_rows",
+                    "rows_gone",
+                )
+            },
+        }
+    )
+
+
+def _cursor(result: SegmentResult) -> CursorState:
+    assert result.cursor is not None
+    return result.cursor
+
+
+def _apart(table: str) -> StagingError:
+    return StagingError("parts of a batch that were staged apart do not agree about a target", table=table)

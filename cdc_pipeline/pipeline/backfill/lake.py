@@ -1,0 +1,328 @@
+"""The side lake of a backfill (K18): an ordinary lake of the same source, for chosen tables and a fixed range.
+
+Rules:
+- What it is stands in ``_cdc/<source>/backfill.json``, put once, before anything is read: source, tables, and the range
+  as it was asked for and as it was found. Another range or other tables are refused: they go into another lake.
+- The end is fixed there, by the first run: a journal and an offset, or the name of a transaction.
+- Its cursor lies in the lake itself. The main cursor, the main lock and the main lake are never touched.
+- ``backfill_done.json`` tells that the end was reached: a run that finds it reads no log and starts no JVM.
+- Target rules, masks and policies are the pipeline's (K14). Nothing of it is registered in a catalog: the names there
+  belong to the main lake.
+- A live server sees it as a replica of its own: of two readers with one id it would end the first.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from cdc_pipeline.config.pipeline_config import (
+    ArchiveSourceConfig,
+    Bound,
+    GtidBoundConfig,
+    GtidConfig,
+    PipelineConfig,
+    PositionConfig,
+    Start,
+)
+from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, parse_uri
+from cdc_pipeline.errors import ConfigError, LakeStateError
+from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, put_if_absent, read_json
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.text.table_names import exact_pattern, split_table_name
+
+_CURSOR_FOLDER: Final = "backfill_cursor"
+M = TypeVar("M", bound=BaseModel)
+_START: Final[TypeAdapter[Start]] = TypeAdapter(Start)
+_BOUND: Final[TypeAdapter[Bound]] = TypeAdapter(Bound)
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class BackfillRecord(_Plain):
+    """What a side lake is.
+
+    Attributes:
+        purpose: ``into`` a lake of the user's, or to ``rebuild`` a table of the main lake.
+        tables: chosen source tables, sorted.
+        asked_from, asked_to: the range as asked for, in the form of the YAML's `start` and `bound`, as JSON texts.
+        start: where reading begins, and ...
+        end: where it ends; None where a transaction's name says it, or the archive's end is damaged.
+        epoch: of the log's numbering (K1).
+    """
+
+    version: Literal[1] = 1
+    source: str
+    purpose: Literal["into", "rebuild"]
+    tables: tuple[str, ...]
+    asked_from: str
+    asked_to: str
+    start: LogPlace
+    end: LogPlace | None
+    epoch: int = 1
+    begun_at_us: int
+
+
+class BackfillDone(_Plain):
+    """A backfill that has reached its end.
+
+    Attributes:
+        at: where it ended.
+        batches: of the side lake's last cut; 0: no change of the tables was in the range.
+        partial: targets that lack what was before the range (K19).
+    """
+
+    version: Literal[1] = 1
+    at: LogPlace
+    batches: int
+    partial: tuple[str, ...] = ()
+    done_at_us: int
+
+
+class SideLake:
+    """One side lake.
+
+    Args:
+        config: the pipeline's.
+        path: of the side lake: a folder, or an address in an object store.
+        tables: chosen source tables (``schema.table``).
+        archive: a directory of journals that is read in place of the pipeline's source.
+
+    Raises:
+        ConfigError: a table that is not captured, or a path that is the main lake's.
+    """
+
+    def __init__(
+        self, config: PipelineConfig, *, path: str | Path, tables: Sequence[str], archive: Path | None = None
+    ) -> None:
+        self.main = config
+        self.tables = checked_tables(config, tables)
+        self.config = _side_config(config, path, self.tables, archive)
+        self.paths = LakePaths(self.config.sink.lake_path.absolute(), config.name)
+        _check_apart(LakePaths(config.sink.lake_path.absolute(), config.name), self.paths)
+
+    @property
+    def path(self) -> str:
+        """For people."""
+        return str(self.paths.lake)
+
+    @property
+    def record_file(self) -> Path:
+        return self.paths.state / "backfill.json"
+
+    @property
+    def done_file(self) -> Path:
+        return self.paths.state / "backfill_done.json"
+
+    def cursors(self) -> CursorStore:
+        """The lake's own cursor: in a file, or on an object store in a Delta table."""
+        if is_object(self.paths.lake):
+            from cdc_pipeline.sink.cursor_table import DeltaCursorStore
+
+            return DeltaCursorStore(self.paths.cursors, source=self.main.name)
+        from cdc_pipeline.position.cursor_file import FileCursorStore
+
+        return FileCursorStore(self.paths.state / _CURSOR_FOLDER, source=self.main.name)
+
+    def record(self) -> BackfillRecord | None:
+        """What the lake is; None before it was begun.
+
+        Raises:
+            LakeStateError: it cannot be read.
+        """
+        return self._read(self.record_file, BackfillRecord)
+
+    def done(self) -> BackfillDone | None:
+        """How it ended; None before.
+
+        Raises:
+            LakeStateError: it cannot be read.
+        """
+        return self._read(self.done_file, BackfillDone)
+
+    def begin(self, record: BackfillRecord) -> BackfillRecord:
+        """Record what the lake is, where nobody has; what is recorded.
+
+        Raises:
+            LakeStateError: the folder holds a lake of this source that is no backfill.
+        """
+        there = self.record()
+        if there is not None:
+            return there
+        storage = storage_of(self.paths.state)
+        if storage.names(self.paths.cuts) or storage.names(self.paths.batches):
+            raise LakeStateError(
+                f"there is a lake of {self.main.name} that no backfill has made",
+                expected="an empty folder, or the lake of a backfill that was begun before",
+                got=self.path,
+                next_step="give another folder with --into",
+            )
+        put_if_absent(self.record_file, record.model_dump_json(indent=1))
+        there = self.record()
+        assert there is not None
+        return there
+
+    def finish(self, done: BackfillDone) -> None:
+        """Record that the end was reached."""
+        put_if_absent(self.done_file, done.model_dump_json(indent=1))
+
+    def check_same(self, record: BackfillRecord, *, asked_from: Start, asked_to: Bound, purpose: str) -> None:
+        """Whether the lake is that of the backfill which is asked for.
+
+        Raises:
+            ConfigError: it was begun with another range, or other tables.
+        """
+        asked = {
+            "source": (self.main.name, record.source),
+            "purpose": (purpose, record.purpose),
+            "tables": (", ".join(self.tables), ", ".join(record.tables)),
+            "from": (as_text(asked_from), record.asked_from),
+            "to": (as_text(asked_to), record.asked_to),
+        }
+        for setting, (now, begun) in asked.items():
+            if now != begun:
+                raise ConfigError(
+                    f"the side lake {self.path} was begun with {_described(setting)}",
+                    setting=setting,
+                    expected=begun,
+                    got=now,
+                    next_step="ask for what it was begun with, or give another folder",
+                )
+
+    def run_config(self, record: BackfillRecord) -> PipelineConfig:
+        """The configuration of the captures that fill the lake: start and bound are those of its record."""
+        start, bound = _START.validate_json(record.asked_from), _BOUND.validate_json(record.asked_to)
+        if not isinstance(start, GtidConfig):
+            start = PositionConfig(journal=record.start.journal, offset=record.start.offset)
+        if record.end is not None:
+            bound = PositionConfig(journal=record.end.journal, offset=record.end.offset)
+        elif not isinstance(bound, GtidBoundConfig):
+            bound = "end_of_log"
+        return self.config.model_copy(update={"start": start, "bound": bound})
+
+    def _read(self, file: Path, model: type[M]) -> M | None:
+        if not storage_of(file).exists(file):
+            return None
+        try:
+            return model.model_validate_json(read_json(file))
+        except ValidationError as error:
+            raise LakeStateError(
+                f"a file of a side lake's own records is damaged: {file}",
+                expected=f"a {model.__name__} of version 1",
+                got=f"{error.error_count()} mistakes",
+                next_step="remove the side lake, and begin the backfill anew",
+            ) from None
+
+
+def as_text(asked: Start | Bound) -> str:
+    """A start or a bound as JSON, in one form."""
+    adapter: TypeAdapter[Start | Bound] = TypeAdapter(Start | Bound)
+    return adapter.dump_json(asked).decode()
+
+
+def now_us() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
+
+
+def checked_tables(config: PipelineConfig, tables: Sequence[str]) -> tuple[str, ...]:
+    """The chosen tables, sorted.
+
+    Raises:
+        ConfigError: none, or one that the pipeline does not capture.
+    """
+    captured = TableFilter(config.tables).captured
+    unknown = [name for name in tables if "." not in name or not captured(*split_table_name(name))]
+    if unknown or not tables:
+        raise ConfigError(
+            f"no such table is captured: {', '.join(unknown)}" if unknown else "no table is chosen",
+            setting="table",
+            expected="tables as schema.table that tables.include captures",
+            next_step=f"name tables with --table schema.table; `cdc-pipeline plan {config.name}` lists them",
+        )
+    return tuple(sorted(set(tables)))
+
+
+def _side_config(
+    config: PipelineConfig, path: str | Path, tables: tuple[str, ...], archive: Path | None
+) -> PipelineConfig:
+    """The pipeline's configuration for a lake of its own and the chosen tables."""
+    at = _lake_path(path)
+    source = config.source
+    if archive is not None:
+        source = ArchiveSourceConfig(kind="archive", directory=archive.absolute())
+    elif not isinstance(source, ArchiveSourceConfig):
+        # A range of one server's journals means nothing on its standby.
+        own_id = _replica_id(f"{config.name}/backfill/{at}")
+        source = source.model_copy(update={"standby": None, "replica_server_id": own_id})
+    storage = config.sink.storage if isinstance(at, LakeUri) else StorageConfig()
+    lake = replace(at, storage=storage) if isinstance(at, LakeUri) else at
+    return config.model_copy(
+        update={
+            "source": source,
+            "tables": chosen_only(config, tables).tables,
+            "sink": config.sink.model_copy(update={"lake_path": lake, "storage": storage, "catalog": None}),
+            "schedule": None,
+            "maintenance": None,
+        }
+    )
+
+
+def chosen_only(config: PipelineConfig, tables: Sequence[str]) -> PipelineConfig:
+    """The configuration with some of its source tables alone."""
+    chosen = config.tables.model_copy(update={"include": tuple(map(exact_pattern, tables)), "allow_empty": True})
+    return config.model_copy(update={"tables": chosen})
+
+
+def _lake_path(path: str | Path) -> Path | LakeUri:
+    if not isinstance(path, str):
+        return path
+    try:
+        return parse_uri(path) or Path(path).expanduser().resolve()
+    except ValueError as error:
+        raise ConfigError("--into is no place for a lake", setting="into", expected=str(error), got=path) from None
+
+
+def _replica_id(name: str) -> int:
+    """A replica server id, 2**31 .. 2**32 - 2."""
+    digest = hashlib.sha256(name.encode()).digest()
+    return (1 << 31) + int.from_bytes(digest[:8], "big") % ((1 << 31) - 1)
+
+
+def _check_apart(main: LakePaths, side: LakePaths) -> None:
+    """The lakes hold no common tables.
+
+    Raises:
+        ConfigError: one is the other, or lies among its tables.
+    """
+    ours, theirs = (at.lake if is_object(at.lake) else at.lake.resolve() for at in (main, side))
+    inside = ours in theirs.parents and (ours / STATE_FOLDER) not in theirs.parents
+    if ours == theirs or inside or theirs in ours.parents:
+        raise ConfigError(
+            "the side lake and the lake of the pipeline must be apart",
+            setting="into",
+            expected="a folder that is not in the lake, and does not hold it",
+            got=f"{theirs}; the lake is {ours}",
+            next_step="give a folder of its own with --into: rows of old journals must never meet a living table",
+        )
+
+
+def _described(setting: str) -> str:
+    return {
+        "tables": "other tables",
+        "from": "another range",
+        "to": "another range",
+        "source": "another source",
+    }.get(setting, "another purpose")

@@ -1,0 +1,325 @@
+"""Filling a side lake from an archive in parallel, a journal a task on Spark's executors (K18).
+
+    survey the journals | pieces: stretches, and what is read one after the other | waves of a stretch -> one batch each
+
+Rules:
+- The result is that of the sequential way, seq by seq (K1): a wave's tasks begin at one cut, stage what the sequential
+  way would stage, and are recorded as one batch that acts as any other (K2). The driver holds the lake's lock.
+- Whatever cannot be decoded apart is read one after the other, by an ordinary capture, and the report says why. That is
+  a choice of speed alone: where a task refuses, its stretch is read so, and says what is wrong if anything is.
+- Secrets of masks never leave the driver: chosen tables with hashed columns are read one after the other (K14).
+- Killed, it goes on where the lake's cursor stands, in parallel or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict
+
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig, PositionConfig, StoreConfig
+from cdc_pipeline.errors import CdcError, ConfigError, TargetSuspendedError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.backfill.join import joined_cursor, joined_interval, joined_record
+from cdc_pipeline.pipeline.backfill.pieces import Piece, Segment, pieces
+from cdc_pipeline.pipeline.backfill.segment import Given, SegmentResult, SegmentTask, segment_task
+from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, Look, survey_task
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.capture.commit import cursor_metadata
+from cdc_pipeline.pipeline.plan.reconcile import reconcile
+from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.wiring import build_sink
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.executed import complete
+from cdc_pipeline.sink.spark.journal_tasks import run_tasks
+from cdc_pipeline.source.archive.archive import ArchiveSource, journal_files
+from cdc_pipeline.text.table_names import split_table_name
+
+_REASONS_KEPT: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How a range is divided.
+
+    Attributes:
+        stretch_bytes_min: a smaller stretch of journals is read one after the other.
+        wave_bytes: journals that become one batch.
+    """
+
+    stretch_bytes_min: int = 16 << 20
+    wave_bytes: int = 8 << 30
+
+
+class ParallelReport(BaseModel):
+    """What was done in parallel.
+
+    Attributes:
+        bytes_parallel, bytes_sequential: of the journals.
+        tasks, batches: of the parallel part.
+        one_after_the_other: why parts were not decoded in parallel, each with the place where it ends.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bytes_parallel: int = 0
+    bytes_sequential: int = 0
+    tasks: int = 0
+    batches: int = 0
+    one_after_the_other: tuple[str, ...] = ()
+
+
+def fill_in_parallel(
+    config: PipelineConfig,
+    *,
+    tables: Sequence[str],
+    cursors: CursorStore,
+    observer: CaptureObserver,
+    run_id: str,
+    parallel: Parallel,
+) -> ParallelReport:
+    """Bring a side lake near the end of its range; an ordinary capture does the rest, and says how it ended.
+
+    Args:
+        config: of the side lake: an archive, with start and end fixed.
+        tables: the chosen ones.
+
+    Raises:
+        ConfigError: the range is not that of an archive.
+        CdcError: see `capture`.
+    """
+    run = _Parallel(config, cursors=cursors, observer=observer, run_id=run_id, parallel=parallel)
+    run.fill(tables)
+    return run.report()
+
+
+class _Parallel:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        cursors: CursorStore,
+        observer: CaptureObserver,
+        run_id: str,
+        parallel: Parallel,
+    ) -> None:
+        if not isinstance(config.source, ArchiveSourceConfig):
+            raise ConfigError(
+                "only archives are decoded in parallel",
+                setting="parallel",
+                expected="a directory of journals",
+                got="a running server",
+                next_step="name the directory with --archive, or leave --parallel out",
+            )
+        self._config = config
+        self._directory = config.source.directory
+        self._cursors = cursors
+        self._observer = observer
+        self._run_id = run_id
+        self._parallel = parallel
+        self._sink = build_sink(config, on_joint=observer.reached)
+        self._archive = ArchiveSource(self._directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
+        self._bytes = {True: 0, False: 0}
+        self._tasks = self._batches = 0
+        self._reasons: list[str] = []
+
+    def report(self) -> ParallelReport:
+        reasons = tuple(self._reasons[:_REASONS_KEPT])
+        if len(self._reasons) > _REASONS_KEPT:
+            reasons += (f"and {len(self._reasons) - _REASONS_KEPT} more",)
+        return ParallelReport(
+            bytes_parallel=self._bytes[True],
+            bytes_sequential=self._bytes[False],
+            tasks=self._tasks,
+            batches=self._batches,
+            one_after_the_other=reasons,
+        )
+
+    def fill(self, tables: Sequence[str]) -> None:
+        refused = self._why_not(tables)
+        if refused:
+            self._reasons.append(refused)
+            return
+        try:
+            self._capture(self._stands_at())  # nothing to read: it finishes what was recorded, and leaves a cursor
+            for piece in self._pieces():
+                for wave in _waves(piece.segments, self._parallel.wave_bytes):
+                    self._wave(wave)
+                if not piece.segments:
+                    self._one_after_the_other(piece.journal, piece.stop, why=piece.why)
+        except TargetSuspendedError as error:
+            self._reasons.append(f"{error.what}: the rest, for the tables that go on")
+
+    def _stands_at(self) -> PositionConfig:
+        """Where the side lake stands, once what was recorded is finished."""
+        pending, start = self._sink.pending_record(), self._config.start
+        assert isinstance(start, PositionConfig)
+        known = reconcile(self._cursors.read(), self._sink.last_cut()).cursor
+        at = pending.cursor_after if pending is not None else known
+        return start if at is None else PositionConfig(journal=at.journal, offset=at.offset)
+
+    def _why_not(self, tables: Sequence[str]) -> str:
+        """Why nothing can be decoded in parallel; "" where something can."""
+        if not isinstance(self._config.bound, PositionConfig) or not isinstance(self._config.start, PositionConfig):
+            return "the range is not between two places of the journals"
+        routes = Routes(self._config)
+        for name in tables:
+            for route in routes.of(*split_table_name(name)):
+                if any(mask.kind == "hash" for mask in route.rule.masks.values()):
+                    return f"{name} has hashed columns: their salt does not leave this process"
+        return ""
+
+    def _pieces(self) -> list[Piece]:
+        """The pieces between the cursor and the end."""
+        end, cursor = self._config.bound, self._cursor()
+        assert isinstance(end, PositionConfig)
+        first, last = journal_number(cursor.journal), journal_number(end.journal)
+        files = [file for file in journal_files(self._directory) if first <= journal_number(file.name) <= last]
+        numbers = [journal_number(file.name) for file in files]
+        if numbers != list(range(first, last + 1)) or cursor.position.order >= (last, end.offset):
+            return []  # a journal is missing: the capture says so; or there is nothing to read
+        looks = [
+            Look(
+                path=str(file),
+                start=cursor.offset if number == first else 4,
+                stop=end.offset if number == last else None,
+            )
+            for number, file in zip(numbers, files, strict=True)
+        ]
+        followed = tuple(sorted({name for state in cursor.targets.values() for name in state.source_names}))
+        work = partial(survey_task, config=self._shipped(), followed=followed)
+        texts = run_tasks(self._sink.spark.session(), [look.model_dump_json() for look in looks], work)
+        surveys = [JournalSurvey.model_validate_json(text) for text in texts]
+        if not surveys:
+            return []
+        return pieces(surveys, stretch_bytes_min=self._parallel.stretch_bytes_min)
+
+    def _one_after_the_other(self, journal: str, stop: int, *, why: str) -> None:
+        self._reasons.append(f"up to {journal}:{stop}: {why}")
+        before = self._cursor().position
+        self._capture(PositionConfig(journal=journal, offset=stop))
+        after = self._cursor().position
+        if before.journal == after.journal:
+            self._bytes[False] += after.offset - before.offset
+        else:
+            sizes = {journal_number(info.journal): info.size_bytes for info in self._archive.journals()}
+            between = sum(sizes.get(number, 0) for number in range(before.order[0], after.order[0]))
+            self._bytes[False] += between - before.offset + after.offset
+
+    def _capture(self, to: PositionConfig) -> None:
+        capture(self._config, cursors=self._cursors, bound=to, observer=self._observer, run_id=self._run_id)
+
+    def _wave(self, segments: Sequence[Segment]) -> None:
+        """Segments that become one batch."""
+        with self._sink.lock():
+            refused = self._try(segments)
+        if refused:
+            last = segments[-1]
+            self._one_after_the_other(last.journal, last.stop, why=refused)
+
+    def _try(self, segments: Sequence[Segment]) -> str:
+        """Decode and commit a wave; why it cannot be done, "" where it was."""
+        sink, before = self._sink, self._cursor()
+        cut = sink.last_cut()
+        if cut is not None and cut.cursor.batch_number != before.batch_number:
+            return "cursor and cut disagree"
+        if before.open_xa or before.suspended:
+            return "a prepared XA transaction or a suspended table"
+        number = before.batch_number + 1
+        batch = sink.begin(number)
+        results = self._decoded(segments, cut, before, number)
+        refused = next((result.refused for result in results if result.refused), "")
+        if refused:
+            return refused
+        try:
+            cursor = joined_cursor(before, results, number=number)
+            has_work = any(result.record is not None for result in results) or cursor.targets != before.targets
+            if not has_work:
+                self._move(before, results)
+                return ""
+            record = joined_record(
+                results, source=self._config.name, cursor=cursor, start=before.position, run_id=self._run_id
+            )
+        except CdcError as error:
+            return error.what
+        self._publish(sink.finish(batch.put(record)))
+        self._bytes[True] += sum(segment.size_bytes for segment in segments)
+        self._tasks += len(segments)
+        self._batches += 1
+        return ""
+
+    def _decoded(
+        self, segments: Sequence[Segment], cut: Cut | None, cursor: CursorState, number: int
+    ) -> list[SegmentResult]:
+        given = Given(
+            config=self._shipped(),
+            directory=self._directory,
+            cut="" if cut is None else cut.model_dump_json(),
+            cursor=cursor.model_dump_json(),
+            identity=self._archive.identity,
+            uses_gtids=self._archive.uses_gtids,
+            number=number,
+            epoch=cursor.epoch,
+        )
+        last = segments[-1]
+        # Only the last one's end becomes a cursor, which names what was executed.
+        at, _ = complete(self._archive, Position(last.journal, last.start))
+        tasks = [SegmentTask(journal=one.journal, start=one.start, stop=one.stop) for one in segments[:-1]]
+        tasks.append(
+            SegmentTask(
+                journal=last.journal,
+                start=last.start,
+                stop=last.stop,
+                gtid_set=at.gtid_set,
+                journal_created_s=at.journal_created_s,
+            )
+        )
+        work = partial(segment_task, given=given)
+        texts = run_tasks(self._sink.spark.session(), [task.model_dump_json() for task in tasks], work)
+        return [SegmentResult.model_validate_json(text) for text in texts]
+
+    def _publish(self, cut: Cut) -> None:
+        self._observer.published(cut)
+        self._observer.reached("before_cursor")
+        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut))
+        self._observer.reached("before_ack")
+        self._sink.cleanup(cut)
+
+    def _move(self, before: CursorState, results: Sequence[SegmentResult]) -> None:
+        """No target changes: the cursor alone moves on."""
+        cursor = joined_cursor(before, results, number=before.batch_number)
+        interval = joined_interval(results, start=before.position, end=cursor.position)
+        self._cursors.write(cursor, cursor_metadata(interval, None))
+        self._sink.discard_unrecorded()
+
+    def _cursor(self) -> CursorState:
+        cursor = self._cursors.read()
+        assert cursor is not None
+        return cursor
+
+    def _shipped(self) -> PipelineConfig:
+        """The configuration as executors get it: events stay in memory, and no salt is in it."""
+        store: StoreConfig = self._config.store.model_copy(update={"kind": "memory"})
+        rules = tuple(
+            rule.model_copy(update={"masks": {}}) if any(mask.kind == "hash" for mask in rule.masks.values()) else rule
+            for rule in self._config.targets
+        )
+        return self._config.model_copy(update={"store": store, "targets": rules})
+
+
+def _waves(segments: Sequence[Segment], wave_bytes: int) -> Iterator[list[Segment]]:
+    """Consecutive segments of about so many bytes."""
+    wave: list[Segment] = []
+    for segment in segments:
+        if wave and sum(one.size_bytes for one in wave) + segment.size_bytes > wave_bytes:
+            yield wave
+            wave = []
+        wave.append(segment)
+    if wave:
+        yield wave

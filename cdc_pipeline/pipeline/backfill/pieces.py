@@ -1,0 +1,157 @@
+"""A range of journals in pieces: stretches that are decoded a journal a task, and what lies between them (K18).
+
+Rules:
+- A stretch holds whole transactions that need nothing of each other but what is known where it begins: no DDL of chosen
+  tables, no XA transaction that is prepared and ended in different places, no end of a journal that only the next
+  journal proves (K5). All of that is read one after the other, with whatever is too small to be worth a task.
+- The pieces follow each other without a gap; where one ends, the next begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.pipeline.backfill.survey import JournalSurvey
+
+TOO_LITTLE: Final = "too little to be worth a task"
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of one journal that holds whole transactions."""
+
+    journal: str
+    start: int
+    stop: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of the range.
+
+    Attributes:
+        journal, stop: where it ends.
+        segments: what is decoded in parallel; () where the piece is read one after the other.
+        why: why it is not decoded in parallel.
+    """
+
+    journal: str
+    stop: int
+    segments: tuple[Segment, ...] = ()
+    why: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+
+class _At(NamedTuple):
+    number: int
+    offset: int
+
+
+class _Gap(NamedTuple):
+    """What is read one after the other."""
+
+    start: _At
+    stop: _At
+    why: str
+
+
+def pieces(surveys: Sequence[JournalSurvey], *, stretch_bytes_min: int) -> list[Piece]:
+    """The pieces of a range.
+
+    Args:
+        surveys: of its journals, in their order; the last one's `end` is where the pieces end.
+        stretch_bytes_min: a smaller stretch, or one of a single journal, is read one after the other.
+    """
+    names = {journal_number(one.journal): one.journal for one in surveys}
+    gaps = _joined(_gaps(surveys))
+    begin = _At(journal_number(surveys[0].journal), surveys[0].start)
+    end = _At(journal_number(surveys[-1].journal), surveys[-1].end)
+    made: list[Piece] = []
+    at = begin
+    for gap in [*gaps, _Gap(end, end, "")]:
+        segments = _segments(surveys, at, gap.start)
+        size_bytes = sum(segment.size_bytes for segment in segments)
+        last = segments[-1] if segments else None
+        if last is not None and len(segments) > 1 and size_bytes >= stretch_bytes_min:
+            made.append(Piece(last.journal, last.stop, tuple(segments)))
+        elif last is not None:
+            made.append(Piece(last.journal, last.stop, why=TOO_LITTLE))
+        if gap.stop > gap.start:
+            made.append(Piece(names[gap.stop.number], gap.stop.offset, why=gap.why))
+        at = max(at, gap.stop)
+    return _one_after_the_other(made)
+
+
+def _gaps(surveys: Sequence[JournalSurvey]) -> list[_Gap]:
+    found: list[_Gap] = []
+    numbers = [journal_number(one.journal) for one in surveys]
+    range_end = _At(numbers[-1], surveys[-1].end)
+    prepared: dict[str, _At] = {}
+    for number, one in zip(numbers, surveys, strict=True):
+        if one.failed:
+            found.append(_Gap(_At(number, one.start), _At(number, max(one.end, one.start)), one.failed))
+        found += [
+            _Gap(_At(number, group.start), _At(number, group.stop), "a statement that concerns the tables")
+            for group in one.alone
+        ]
+        ends = [(group, False) for group in one.ended] + [(group, True) for group in one.prepared]
+        for group, is_prepared in sorted(ends, key=lambda pair: pair[0].start):
+            at = _At(number, group.start)
+            if is_prepared:
+                prepared[group.xid] = at
+            else:
+                found.append(_Gap(prepared.pop(group.xid, at), _At(number, group.stop), "an XA transaction"))
+    found += [_Gap(at, range_end, "an XA transaction that is not ended in the range") for at in prepared.values()]
+    # What follows an end that is not proved by itself is proved by reading on; so is a failed journal.
+    for (number, one), (next_number, following) in pairwise(zip(numbers, surveys, strict=True)):
+        if not one.is_closed or one.failed:
+            why = one.failed or "the end of a journal without ROTATE or STOP"
+            found.append(_Gap(_At(number, one.start), _At(next_number, following.end), why))
+    return sorted(found)
+
+
+def _joined(gaps: Sequence[_Gap]) -> list[_Gap]:
+    """Gaps that do not overlap."""
+    made: list[_Gap] = []
+    for gap in gaps:
+        if made and gap.start <= made[-1].stop:
+            last = made[-1]
+            made[-1] = _Gap(last.start, max(last.stop, gap.stop), last.why)
+        else:
+            made.append(gap)
+    return made
+
+
+def _segments(surveys: Sequence[JournalSurvey], start: _At, stop: _At) -> list[Segment]:
+    """The parts of journals between two places."""
+    found = []
+    for one in surveys:
+        number = journal_number(one.journal)
+        first = max(start.offset, one.start) if number == start.number else one.start
+        last = min(stop.offset, one.end) if number == stop.number else one.end
+        if start.number <= number <= stop.number and first < last:
+            found.append(Segment(one.journal, first, last))
+    return found
+
+
+def _one_after_the_other(made: Sequence[Piece]) -> list[Piece]:
+    """Neighbours that are read one after the other are one piece."""
+    joined: list[Piece] = []
+    for piece in made:
+        if joined and not joined[-1].segments and not piece.segments:
+            why = piece.why if joined[-1].why == TOO_LITTLE else joined[-1].why
+            joined[-1] = Piece(piece.journal, piece.stop, why=why)
+        else:
+            joined.append(piece)
+    return joined

@@ -1,0 +1,405 @@
+"""A table made anew from history (K18): its journals are replayed beside the living table, which they then replace.
+
+    capture -> side lake at the begin of the range -> replayed to the main cursor -> swapped in at a cut -> removed
+
+Rules:
+- The range begins before the table's CREATE TABLE, so that all of its contents are known; a table that would be partial
+  is refused, with the way out. It ends where the main cursor stands: nothing is missing, and nothing comes twice.
+- Until the swap nothing of the main lake changes but by its own captures, and its old rows stay readable. The swap is
+  that of a load (`pipeline/load/swap.py`): one recorded batch under the lock, in which the cursor stands still.
+  Histories and changelogs are replaced as a whole too: the log tells all of them.
+- The side lake lies in ``_cdc/<source>/loads/<id>``. A killed rebuild goes on where it was. What was rebuilt from a
+  range is known by the table's application id, and is not rebuilt from it again unless that is asked for.
+- Rows of another numbering of the log (K1) are of another server: the range lies in the numbering of the main cursor.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from shlex import quote
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdc_pipeline.config.pipeline_config import (
+    ArchiveSourceConfig,
+    LiveSourceConfig,
+    PipelineConfig,
+    PositionConfig,
+    Start,
+)
+from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.lake.loads import (
+    LoadFolder,
+    LoadState,
+    is_finished,
+    is_needed,
+    load_ids,
+    loads_lock,
+    new_load_id,
+    now_us,
+    remove_damaged,
+)
+from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables
+from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel
+from cdc_pipeline.pipeline.capture.commit import cursor_state
+from cdc_pipeline.pipeline.load.finish import Finish
+from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake, MainRuns
+from cdc_pipeline.pipeline.load.observer import LoadObserver, MutedObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.load.side import SideLake, side_config
+from cdc_pipeline.pipeline.plan.needs_load import Chosen, choose
+from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.wiring import build_sink, build_source
+from cdc_pipeline.position.cursor import CursorState, CursorStore, MemoryCursorStore
+from cdc_pipeline.position.start.start import resolve_start
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class RebuiltTarget(_Plain):
+    """A target that was made anew.
+
+    Attributes:
+        rows: of the new content; -1 unknown.
+        cut: in which the target has them, as `delta_version`.
+    """
+
+    sources: tuple[str, ...]
+    rows: int
+    delta_version: int
+    cut: int
+
+
+class RebuildReport(_Plain):
+    """What a rebuild did.
+
+    Attributes:
+        start, end: of the log that was replayed; `end` is where the main cursor stood at the swap.
+        resumed: an earlier process had begun it.
+        parallel: what was decoded in parallel; None where that was not asked for.
+    """
+
+    source: str
+    outcome: Literal["rebuilt", "nothing_new"]
+    reason: str
+    tables: tuple[str, ...]
+    targets: dict[str, RebuiltTarget] = Field(default_factory=dict)
+    start: LogPlace | None = None
+    end: LogPlace | None = None
+    resumed: bool = False
+    notes: tuple[Note, ...] = ()
+    parallel: ParallelReport | None = None
+
+
+def rebuild(
+    config: PipelineConfig,
+    *,
+    tables: Sequence[str],
+    cursors: CursorStore,
+    start: Start = "earliest",
+    archive: Path | None = None,
+    parallel: Parallel | None = None,
+    restart: bool = False,
+    observer: LoadObserver | None = None,
+    run_id: str = "",
+    runs: MainRuns | None = None,
+) -> RebuildReport:
+    """Make tables of the lake anew from their history.
+
+    Args:
+        config: the pipeline.
+        tables: source tables, ``schema.table``. What shares a target with them is rebuilt with them.
+        cursors: where the cursor is read from; and written to, without `runs`.
+        start: where the range begins; the oldest journal by default.
+        archive: a directory of journals that the server may have purged; they are read before the server's own.
+        parallel: decode the archive's journals in parallel, where that can be done.
+        restart: begin anew what an earlier process began, or has done.
+        observer: is told of the progress.
+        run_id: of the orchestrator's run, kept in the records.
+        runs: how runs of the main lake are started; in this process by default.
+
+    Raises:
+        ConfigError: tables that are not captured, or an archive that cannot be read with this source.
+        LoadError: a table would be partial, or cannot be followed from its creation on; with the way out.
+        LockError: it is being rebuilt by another process, or the source's lock is held for too long.
+        CdcError: everything else; the same call goes on where this one stopped.
+    """
+    observer = observer or SilentLoadObserver()
+    runs = runs or DirectRuns(config, cursors, run_id)
+    main = MainLake(config, cursors=cursors, runs=runs, observer=observer)
+    return _Rebuild(
+        config, tables, main=main, start=start, archive=archive, parallel=parallel, observer=observer, run_id=run_id
+    ).run(restart=restart)
+
+
+class _Rebuild:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        tables: Sequence[str],
+        *,
+        main: MainLake,
+        start: Start,
+        archive: Path | None,
+        parallel: Parallel | None,
+        observer: LoadObserver,
+        run_id: str,
+    ) -> None:
+        self._tables = checked_tables(config, tables)
+        self._config = with_archive(config, archive)
+        self._archive = archive if archive is not None else getattr(config.source, "directory", None)
+        self._main = main
+        self._start = start
+        self._parallel = parallel
+        self._observer = observer
+        self._run_id = run_id
+        self._in_parallel: ParallelReport | None = None
+        if parallel is not None and self._archive is None:
+            raise ConfigError(
+                "only archives are decoded in parallel",
+                setting="parallel",
+                expected="a directory of journals",
+                got="a running server",
+                next_step="name the directory with --archive, or leave --parallel out",
+            )
+
+    def run(self, *, restart: bool) -> RebuildReport:
+        chosen = self._chosen(self._main.state()[1])
+        self._main.capture(loading=chosen.targets)
+        cursor, cut = self._main.state()
+        assert cursor is not None  # a capture leaves one
+        with loads_lock(self._config):
+            if restart:
+                remove_damaged(self._config)
+            self._tidy(cut)
+        if not restart and self._is_done(cut, chosen):
+            return RebuildReport(
+                source=self._config.name,
+                outcome="nothing_new",
+                reason="the tables were rebuilt from this range before; `--restart` does it again",
+                tables=chosen.sources,
+            )
+        with ExitStack() as stack:
+            with loads_lock(self._config):
+                folder, state, resumed = self._begun(chosen, cursor, cut, restart=restart)
+                stack.enter_context(folder.locked())
+                if not resumed:
+                    folder.create(state)
+            self._observer.load_began(state, resumed=resumed)
+            self._observer.reached("load_begun")
+            return self._replay(folder, state, chosen, resumed=resumed)
+
+    def _chosen(self, cut: Cut | None) -> Chosen:
+        """The tables and all that shares targets with them."""
+        states = {} if cut is None else cut.cursor.targets
+        source = build_source(self._config)
+        try:
+            known = {*self._tables, *(source.tables() or ())}
+        finally:
+            source.close()
+        known.update(*(state.source_names for state in states.values()))
+        return choose(self._config, cut, known, self._tables)
+
+    # -- which one ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _mark(self) -> str:
+        """Tells rebuilds of other tables or ranges apart: the end of a load's id."""
+        text = "\n".join((*self._tables, as_text(self._start)))
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def _is_done(self, cut: Cut | None, chosen: Chosen) -> bool:
+        states = {} if cut is None else cut.cursor.targets
+        found = [states.get(name) for name in chosen.targets]
+        return bool(found) and all(
+            state is not None and state.suspended is None and not state.partial and state.app_id.endswith(self._mark)
+            for state in found
+        )
+
+    def _begun(
+        self, chosen: Chosen, cursor: CursorState, cut: Cut | None, *, restart: bool
+    ) -> tuple[LoadFolder, LoadState, bool]:
+        """What an earlier process began, or a new one; and which of the two."""
+        for folder, state in self._rebuilds():
+            if not set(state.targets) & set(chosen.targets):
+                continue
+            with folder.locked():  # raises where somebody works on it
+                if restart or is_finished(state, cut):
+                    folder.remove()
+                elif state.load_id.endswith(self._mark) and state.targets == chosen.targets:
+                    return folder, state, True
+        load_id = f"{new_load_id()[:-8]}{self._mark}"
+        return LoadFolder(self._config, load_id), self._new_state(load_id, chosen, cursor), False
+
+    def _rebuilds(self) -> Iterator[tuple[LoadFolder, LoadState]]:
+        """All that are under way or left, but for one that a recorded batch still takes its rows from."""
+        pending = self._main.pending()
+        for load_id in load_ids(self._config):
+            folder = LoadFolder(self._config, load_id)
+            state = folder.read()
+            if state is not None and state.kind == "rebuild" and not is_needed(state, pending):
+                yield folder, state
+
+    def _tidy(self, cut: Cut | None) -> None:
+        """Remove what is left of rebuilds that a later run of the source finished."""
+        for folder, state in self._rebuilds():
+            if is_finished(state, cut) and not folder.is_locked():
+                folder.remove()
+
+    def _new_state(self, load_id: str, chosen: Chosen, cursor: CursorState) -> LoadState:
+        source = build_source(self._config)
+        try:
+            source.check()
+            begin = resolve_start(cursor=None, start=self._start, source=source).position
+            identity = source.identity
+        finally:
+            source.close()
+        if begin.order >= cursor.position.order:
+            raise LoadError(
+                "the range would end before it begins: a rebuild ends where the cursor stands",
+                journal=begin.journal,
+                offset=begin.offset,
+                expected=f"a begin before {cursor.position}",
+                next_step="give an earlier --from",
+            )
+        at = cursor_state(self._config.name, identity, begin, epoch=cursor.epoch)
+        return LoadState(
+            load_id=load_id,
+            source=self._config.name,
+            sources=chosen.sources,
+            targets=chosen.targets,
+            cursor=at,
+            time_us=now_us(),
+            started_at_us=now_us(),
+            kind="rebuild",
+        )
+
+    # -- replaying it -------------------------------------------------------------------------------------------------
+
+    def _replay(self, folder: LoadFolder, state: LoadState, chosen: Chosen, *, resumed: bool) -> RebuildReport:
+        if self._parallel is not None:
+            self._fill(folder, state, chosen)
+        side = SideLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
+        side.open()
+        finish = Finish(
+            self._config,
+            side=side,
+            main=self._main,
+            observer=self._observer,
+            high=state.cursor.position,
+            doing="replaying the log",
+            check=lambda: self._check(folder, side, chosen),
+            is_whole=True,
+        )
+        swapped = finish.run()
+        self._observer.reached("load_swapped")
+        folder.remove()
+        self._observer.reached("load_removed")
+        made = swapped.cut if swapped is not None else self._main.state()[1]
+        assert made is not None
+        return self._report(state, chosen, made, resumed=resumed)
+
+    def _fill(self, folder: LoadFolder, state: LoadState, chosen: Chosen) -> None:
+        """The archive's journals, in parallel."""
+        assert self._parallel is not None
+        assert self._archive is not None
+        config = side_config(self._config, folder, state)
+        archive = config.model_copy(update={"source": ArchiveSourceConfig(kind="archive", directory=self._archive)})
+        cut = build_sink(archive).last_cut()
+        begin = state.cursor.model_copy(update={"source": config.name}) if cut is None else cut.cursor
+        source = build_source(archive)
+        end = min(source.end_position(), self._main.capture().position, key=lambda position: position.order)
+        if end.order <= begin.position.order:
+            return
+        first = state.cursor
+        self._in_parallel = fill_in_parallel(
+            archive.model_copy(
+                update={
+                    "start": PositionConfig(journal=first.journal, offset=first.offset),
+                    "bound": PositionConfig(journal=end.journal, offset=end.offset),
+                }
+            ),
+            tables=chosen.sources,
+            cursors=MemoryCursorStore(begin),
+            observer=MutedObserver(self._observer),
+            run_id=self._run_id,
+            parallel=self._parallel,
+        )
+
+    def _check(self, folder: LoadFolder, side: SideLake, chosen: Chosen) -> None:
+        """Whether the tables are whole; else nothing of the rebuild stays.
+
+        Raises:
+            LoadError: one is not.
+        """
+        cut = side.cut
+        states = {} if cut is None else cut.cursor.targets
+        for name in chosen.targets:
+            state = states.get(name)
+            if state is not None and state.suspended is None and not state.partial and cut is not None:
+                continue
+            folder.remove()
+            low = side.state.cursor.position
+            if state is not None and state.suspended is not None:
+                what = f"cannot be followed from its creation on: {state.suspended.error}: {state.suspended.what}"
+            elif state is not None:
+                what = "would be partial: its CREATE TABLE is not in the range"
+            else:
+                what = "is not made in the range: neither its CREATE TABLE nor a change of it is there"
+            raise LoadError(
+                f"{name} {what}",
+                journal=low.journal,
+                offset=low.offset,
+                table=name,
+                expected=f"the table's creation behind {low}",
+                next_step=f"load it from the server's rows: `cdc-pipeline snapshot {self._config.name} --table "
+                f"{quote(chosen.sources[0])}`; or add older journals with --archive",
+            )
+        if side.left:
+            folder.remove()
+            raise next(iter(side.left.values()))
+
+    def _report(self, state: LoadState, chosen: Chosen, cut: Cut, *, resumed: bool) -> RebuildReport:
+        end = cut.cursor.position
+        return RebuildReport(
+            source=self._config.name,
+            outcome="rebuilt",
+            reason=f"made anew from {state.cursor.position} to {end}, where the cursor stands",
+            tables=chosen.sources,
+            targets={
+                name: RebuiltTarget(
+                    sources=cut.cursor.targets[name].source_names,
+                    rows=cut.tables[name].rows_inserted,
+                    delta_version=cut.tables[name].delta_version,
+                    cut=cut.batch_number,
+                )
+                for name in chosen.targets
+            },
+            start=LogPlace.of(state.cursor.position),
+            end=LogPlace.of(end),
+            resumed=resumed,
+            notes=cut.notes,
+            parallel=self._in_parallel,
+        )
+
+
+def with_archive(config: PipelineConfig, archive: Path | None) -> PipelineConfig:
+    """The configuration, with an archive before the server's own journals."""
+    if archive is None:
+        return config
+    if not isinstance(config.source, LiveSourceConfig):
+        raise ConfigError(
+            "the pipeline reads an archive itself: a rebuild of it reads the same one",
+            setting="archive",
+            got=str(archive),
+            next_step="leave --archive out, or copy the journals into source.directory",
+        )
+    return config.model_copy(
+        update={"source": config.source.model_copy(update={"archive_directory": archive.absolute()})}
+    )

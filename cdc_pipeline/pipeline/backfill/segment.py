@@ -1,0 +1,213 @@
+"""One segment of a journal, decoded and staged by itself, on an executor (K18).
+
+Rules:
+- What is done is what the sequential way does: the same reader, decoder, masks and stager, from the same cut on, so
+  that each change has the same seq (K1) and the same staged row. Only the end differs: nothing is recorded and nothing
+  acts. What was staged goes back as the part of a record that the driver puts together.
+- Files lie in a folder of the task's own below the batch's: what a failed try left is garbage of that batch (K2).
+- What cannot be done apart from the other segments ends the task with the reason: a statement that concerns a target,
+  a prepared XA transaction, a shadow table, any error. The driver then reads the stretch one after the other.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError, TransactionError
+from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
+from cdc_pipeline.pipeline.capture.commit import Committer
+from cdc_pipeline.pipeline.capture.stages import Stages
+from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
+from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.source.archive.archive import ArchiveSource
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SegmentTask(_Plain):
+    """What one task decodes.
+
+    Attributes:
+        gtid_set, journal_created_s: of the place where it begins, where somebody asks for its end with GTIDs.
+    """
+
+    journal: str
+    start: int
+    stop: int
+    gtid_set: str = ""
+    journal_created_s: int = 0
+
+
+class SegmentResult(_Plain):
+    """What came of it.
+
+    Attributes:
+        record: what was staged; None where no target changes.
+        cursor: the cursor behind the segment, as far as the task knows it.
+        refused: why the stretch cannot be decoded in parallel; "" where it can. Nothing else counts then.
+    """
+
+    record: BatchRecord | None = None
+    cursor: CursorState | None = None
+    interval: Interval | None = None
+    source_time_us: int = -1
+    ddl: tuple[DdlDecision, ...] = ()
+    notes: tuple[Note, ...] = ()
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is the same for all tasks of a wave.
+
+    Attributes:
+        config: of the side lake, without secrets of masks.
+        cut: of the side lake as JSON text; "" before the first.
+        cursor: likewise.
+        identity: of the archive.
+        number: of the batch.
+        epoch: of the journals (K1).
+    """
+
+    config: PipelineConfig
+    directory: Path
+    cut: str
+    cursor: str
+    identity: ServerIdentity
+    uses_gtids: bool
+    number: int
+    epoch: int
+
+
+def segment_task(task: str, *, given: Given) -> str:
+    """`decode_segment` of a `SegmentTask` as JSON text."""
+    return decode_segment(SegmentTask.model_validate_json(task), given).model_dump_json()
+
+
+def decode_segment(task: SegmentTask, given: Given) -> SegmentResult:
+    """Decode and stage one segment."""
+    try:
+        return _decoded(task, given)
+    except CdcError as error:
+        return SegmentResult(refused=f"{task.journal}:{error.offset or task.start}: {error.what}")
+
+
+def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
+    config = given.config
+    cut = Cut.model_validate_json(given.cut) if given.cut else None
+    cursor = CursorState.model_validate_json(given.cursor)
+    start = Position(task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s)
+    stages = Stages(
+        config,
+        resolved=_resolved(config, given, start, replace(start, offset=task.stop, gtid_set="")),
+        source=_SegmentSource(given),
+        sink=_SegmentSink(source=config.name, config=config.sink),
+        cursors=MemoryCursorStore(cursor),
+        observer=SilentObserver(),
+        run_id="",
+        tables=TableFilter(config.tables),
+        targets=Targets(config, cut, shadows=cursor.shadows),
+        cursor=cursor,
+        committing=SegmentCommitter,
+        suspends=False,
+    )
+    stages.run()
+    result = stages.committer.result
+    if result is None or result.cursor is None or stages.reader.dropped:
+        raise _apart("its end is not that of a whole transaction")
+    if result.cursor.shadows != cursor.shadows:
+        raise _apart("a shadow table of an online schema change")
+    return result
+
+
+def _resolved(config: PipelineConfig, given: Given, start: Position, end: Position) -> ResolvedRun:
+    plan = CapturePlan.of_stretch(
+        start,
+        end,
+        source=config.name,
+        identity=str(given.identity),
+        reason="a segment of a stretch that is decoded in parallel",
+        end_reason="the end of the segment",
+    )
+    return ResolvedRun(plan=plan, start=start, end=end, limit=None, ends_anywhere=False, epoch=given.epoch)
+
+
+def _apart(what: str) -> TransactionError:
+    return TransactionError(f"{what}: it cannot be decoded apart from what comes before it")
+
+
+class SegmentCommitter(Committer):
+    """Stages, and keeps what it staged as a part.
+
+    Attributes:
+        result: of the segment, once its end was reached.
+    """
+
+    result: SegmentResult | None = None
+    may_stage_raw = False
+
+    def is_due(self) -> bool:
+        return False
+
+    def commit(self, *, final: bool = False) -> None:
+        if not final:
+            raise _apart("a statement that changes a target")
+        if self._in_doubt or self._acting:
+            return
+        if self._xa.begin_of_oldest() is not None or len(self._xa) or self._xa.has_pieces:
+            raise _apart("a prepared XA transaction")
+        interval = self._take_interval()
+        cursor = self._cursor_at(self.number, self._created)
+        record = None
+        if self._staged is not None and self._staged.has_work:
+            record = self._staged.record(
+                interval=interval, cursor_after=cursor, source_time_us=self._source_time_us(), is_part=True
+            )
+        self.result = SegmentResult(
+            record=record,
+            cursor=cursor,
+            interval=interval,
+            source_time_us=self._source_time_us(),
+            ddl=tuple(self._ddl),
+            notes=tuple(self._notes),
+        )
+
+
+class _SegmentSink(DeltaSink):
+    """Stages into a folder of the task's own. The driver holds the lock, and nothing acts here."""
+
+    def begin(self, number: int) -> StagedBatch:
+        part = f"part-{uuid.uuid4().hex}"
+        return StagedBatch(number, paths=self.paths, on_joint=self._on_joint, part=part)
+
+    def _check_locked(self) -> None:
+        """The driver does."""
+
+
+class _SegmentSource(ArchiveSource):
+    """One archive, whose facts are told: a task reads its own journal and no other."""
+
+    def __init__(self, given: Given) -> None:
+        super().__init__(given.directory)
+        self._given = given
+
+    @property
+    def identity(self) -> ServerIdentity:
+        return self._given.identity
+
+    @property
+    def uses_gtids(self) -> bool:
+        return self._given.uses_gtids

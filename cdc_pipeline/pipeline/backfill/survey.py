@@ -1,0 +1,182 @@
+"""A first look at one journal of an archive: what of it cannot be decoded apart from what is around it (K18).
+
+Rules:
+- Nothing is decoded: framing, transaction pass and the texts of statements tell all of it. Runs on executors.
+- *Alone* is what the sequential way takes alone, and what changes what is known of tables: DDL of chosen tables and of
+  their shadow tables, of databases, and statements that are not understood.
+- A transaction that is prepared in one place and ended in another spans all that lies between (K8).
+- What is odd about a journal is told, not raised: the sequential way reads it and says what it is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from cdc_pipeline.binlog.chunk import Chunk, Role
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.events.query import parse_query
+from cdc_pipeline.binlog.events.xa import parse_prepare
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.statement import StatementKind
+from cdc_pipeline.schema.history.apply_ddl import SCHEMA_KINDS
+from cdc_pipeline.source.archive.files import read_head, read_journal
+
+_CLOSING: Final = (EventType.ROTATE, EventType.STOP)
+_XA_ENDS: Final = (StatementKind.XA_COMMIT, StatementKind.XA_ROLLBACK)
+_DATABASES: Final = (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE)
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Look(_Plain):
+    """What of a journal is looked at: from `start` up to `stop`, its end where that is None."""
+
+    path: str
+    start: int = 4
+    stop: int | None = None
+
+
+class Group(_Plain):
+    """A transaction: offsets of its first event, and behind its last one; `xid` of one that XA prepares or ends."""
+
+    start: int
+    stop: int
+    xid: str = ""
+
+
+class JournalSurvey(_Plain):
+    """What was found.
+
+    Attributes:
+        journal: its name.
+        start: where the look began.
+        end: behind its last whole transaction.
+        is_closed: it ends with ROTATE or STOP, and no transaction is open there (K5).
+        alone, prepared, ended: transactions; see the module.
+        failed: why it cannot be looked at to its end; "" where it can.
+    """
+
+    journal: str
+    start: int
+    end: int
+    is_closed: bool = False
+    alone: tuple[Group, ...] = ()
+    prepared: tuple[Group, ...] = ()
+    ended: tuple[Group, ...] = ()
+    failed: str = ""
+
+
+def survey_task(task: str, *, config: PipelineConfig, followed: tuple[str, ...]) -> str:
+    """`survey` of a `Look` as JSON text."""
+    return survey(Look.model_validate_json(task), config=config, followed=followed).model_dump_json()
+
+
+def survey(look: Look, *, config: PipelineConfig, followed: tuple[str, ...] = ()) -> JournalSurvey:
+    """Look at one journal.
+
+    Args:
+        config: the side lake's, whose tables are the chosen ones.
+        followed: tables that targets follow after a rename.
+    """
+    file = Path(look.path)
+    try:
+        head = read_head(file)
+        surveyor = _Surveyor(config, is_mariadb=head.journal_format.is_mariadb, followed=followed, start=look.start)
+        for chunk in read_journal(
+            file,
+            offset=look.start,
+            journal_format=head.journal_format if look.start > 4 else None,
+            stop_offset=look.stop,
+            unpacked_bytes_max=config.source.unpacked_bytes_max,
+        ):
+            surveyor.add(chunk)
+    except CdcError as error:
+        return JournalSurvey(journal=file.name, start=look.start, end=look.start, failed=f"{error.what}")
+    return surveyor.found(file.name)
+
+
+class _Surveyor:
+    def __init__(self, config: PipelineConfig, *, is_mariadb: bool, followed: tuple[str, ...], start: int) -> None:
+        tables = TableFilter(config.tables)
+        self._rules = StatementRules(tables, is_mariadb=is_mariadb, config=config, followed=followed)
+        self._tables = tables
+        self._is_mariadb = is_mariadb
+        self._pass = TransactionPass()
+        self._start = start
+        self._end = start
+        self._last_type = -1
+        self._groups: dict[str, list[Group]] = {"alone": [], "prepared": [], "ended": []}
+        # Groups whose end has not come: (kind, offset of the first event, xid).
+        self._open: list[tuple[str, int, str]] = []
+
+    def add(self, chunk: Chunk) -> None:
+        self._pass.apply(chunk)
+        events = chunk.events
+        self._close(chunk, 0)
+        for row in np.flatnonzero((events["role"] == Role.STATEMENT) | (events["role"] == Role.XA_PREPARE)).tolist():
+            found = self._what(chunk, row)
+            if found is not None:
+                self._open.append((found[0], int(events["tx_offset"][row]), found[1]))
+                self._close(chunk, row)
+        self._last_type = int(events["event_type"][-1])
+        closing = self._last_type in _CLOSING
+        self._end = int(events["offset" if closing else "next_offset"][-1])
+
+    def found(self, journal: str) -> JournalSurvey:
+        open_offset = self._pass.open_offset
+        end = self._end if open_offset < 0 else open_offset
+        for kind, start, xid in self._open:
+            self._groups[kind].append(Group(start=start, stop=max(end, start), xid=xid))
+        return JournalSurvey(
+            journal=journal,
+            start=self._start,
+            end=end,
+            is_closed=self._last_type in _CLOSING and open_offset < 0,
+            alone=tuple(self._groups["alone"]),
+            prepared=tuple(self._groups["prepared"]),
+            ended=tuple(self._groups["ended"]),
+        )
+
+    def _close(self, chunk: Chunk, row: int) -> None:
+        """Groups that are open end where an event of another one, or of none, comes."""
+        if not self._open:
+            return
+        following = chunk.events[row:]
+        left = []
+        for kind, start, xid in self._open:
+            others = np.flatnonzero((following["tx_offset"] != start) & (following["parent"] < 0))
+            if len(others):
+                stop = int(following["offset"][others[0]])
+                self._groups[kind].append(Group(start=start, stop=stop, xid=xid))
+            else:
+                left.append((kind, start, xid))
+        self._open = left
+
+    def _what(self, chunk: Chunk, row: int) -> tuple[str, str] | None:
+        if chunk.events["role"][row] == Role.XA_PREPARE:
+            return "prepared", parse_prepare(chunk, row).xid
+        query = parse_query(chunk, row)
+        if self._rules.is_isolated(query.sql, query.database):
+            return "alone", ""
+        statement = classify(query.sql, query.database, is_mariadb=self._is_mariadb)
+        if statement.kind in _XA_ENDS:
+            return "ended", statement.name
+        if statement.kind in _DATABASES:
+            return "alone", ""
+        if statement.kind in SCHEMA_KINDS and any(self._concerns(*table) for table in statement.tables):
+            return "alone", ""
+        return None
+
+    def _concerns(self, database: str, table: str) -> bool:
+        return self._tables.captured(database, table) or bool(self._tables.shadowed(database, table))

@@ -1,0 +1,1 @@
+"""A bounded capture run: read, drain in batches, commit."""

@@ -1,0 +1,325 @@
+"""Catching up: a capture of one suspended target, from its own position to where the source's cursor stands (K4).
+
+Rules:
+- Its batches have the numbers of the source's one counter and are recorded like any other; cursor and cut are written,
+  but the cursor's position stands still. Each batch moves the target's own position; the last one ends its suspension.
+- It ends at the cursor and not at the last cut: a cursor may have moved on over rows that the suspended target alone
+  has.
+- Rows that the target holds already are dropped by the MERGE's own guard.
+- It ends before the oldest prepared XA transaction that is still open: what that changes is read when it has ended.
+- Before a row is staged the table must be what the last cut says, and the log must reach back to its position.
+- What stops a catch-up leaves the target suspended, with that cause; the next target is tried all the same. Only an
+  error that can be gone at the next try is raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import ClassVar
+
+from cdc_pipeline.config.pipeline_config import GtidConfig, PipelineConfig
+from cdc_pipeline.errors import (
+    CdcError,
+    ContentUnknownError,
+    JournalMissingError,
+    LakeStateError,
+    OverlapUndecidedError,
+    PositionError,
+    ServerChangedError,
+    SourceIdentityError,
+    UnknownXaError,
+)
+from cdc_pipeline.lake.prepared import oldest_begin
+from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
+from cdc_pipeline.lake.suspensions import restated, suspension
+from cdc_pipeline.pipeline.capture.commit import Committer, before_begin
+from cdc_pipeline.pipeline.capture.stages import Stages
+from cdc_pipeline.pipeline.capture.summary import RunSummary
+from cdc_pipeline.pipeline.capture.suspension import publish_standing, standing, standing_plan
+from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
+from cdc_pipeline.pipeline.plan.starting import start_rules
+from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.pipeline.wiring import build_source
+from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
+from cdc_pipeline.position.dump_errors import DumpErrors
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.start import StartDecision, resolve_start
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.source.protocol import Source
+
+CAUGHT_UP_NOTE = "caught_up"
+
+# With these the log does not reach back to the target, or the table is not what the pipeline left.
+_NEEDS_RELOAD = (JournalMissingError, PositionError, SourceIdentityError, LakeStateError, UnknownXaError)
+
+
+class _LeftBehindError(CdcError):
+    """A batch of the catch-up was published without the target: the cut says why."""
+
+
+class CatchUp:
+    """Catches up suspended targets, one after the other.
+
+    Attributes:
+        done: what was published.
+        cut, cursor: the last cut, and the cursor, as they stand now.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        server: PipelineConfig,
+        sink: DeltaSink,
+        cursors: CursorStore,
+        observer: CaptureObserver,
+        cut: Cut,
+        cursor: CursorState,
+        run_id: str,
+    ) -> None:
+        self.done = RunSummary()
+        self.cut = cut
+        self.cursor = cursor
+        self._config = config
+        self._server = server
+        self._sink = sink
+        self._cursors = cursors
+        self._observer = observer
+        self._run_id = run_id
+
+    def run(self, tables: Sequence[str]) -> None:
+        """Try each of `tables` once; those that are not suspended have nothing to catch up.
+
+        Raises:
+            CdcError: one that can be gone at the next try (the server, Spark).
+        """
+        for name in tables:
+            state = self.cursor.targets.get(name)
+            if state is None or state.suspended is None:
+                continue
+            try:
+                self._catch_up(name, state.suspended)
+            except _LeftBehindError:
+                pass
+            except CdcError as error:
+                if error.retryable:
+                    raise
+                self._remains(name, error)
+
+    def _catch_up(self, name: str, held: Suspension) -> None:
+        if held.error == OverlapUndecidedError.__name__ and name not in self._config.accept.overlap:
+            return  # only a person can decide
+        if held.error == ContentUnknownError.__name__:
+            return  # only a load brings the rows
+        self._sink.check_target(self.cut, name)
+        source = build_source(self._server)
+        try:
+            source.check()
+            decision = self._start(source, held)
+            start, cursor = decision.position, self.cursor
+            # It ends before a prepared transaction that is open: its rows of the target are read at its commit.
+            end = before_begin(cursor.position, oldest_begin(cursor.open_xa, epoch=cursor.epoch))
+            if start.order >= end.order and end.order < cursor.position.order:
+                self._await_xa(name)
+                return
+            if start.order == end.order:
+                note = Note(kind=CAUGHT_UP_NOTE, text="it stands where the source stands", table=name)
+                self._publish({name: None}, [note])
+                return
+            self._observer.planned(
+                standing_plan(self._config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
+            )
+            self._read_and_drain(name, source, decision, end)
+        finally:
+            source.close()
+
+    def _await_xa(self, name: str) -> None:
+        """The target stands before a prepared transaction that is open: it goes on when that has ended."""
+        held = self.cursor.targets[name].suspended
+        assert held is not None
+        made = held.model_copy(update=_waiting(self.cursor))
+        if made != held:
+            self._publish({name: made})
+
+    def _start(self, source: Source, held: Suspension) -> StartDecision:
+        """Where the target's own stretch of the log begins.
+
+        Raises:
+            SourceError: the log does not reach back to it.
+        """
+        cursor = self.cursor
+        if held.epoch == cursor.epoch:
+            there = {"journal": held.journal, "offset": held.offset, "gtid_set": held.gtid_set}
+            there_at = cursor.model_copy(
+                update={
+                    **there, "journal_created_s": held.journal_created_s, "timestamp_s": 0, "event_server_id": 0,
+                    "last_event": None,
+                }
+            )  # fmt: skip
+            rules = start_rules(self._config, cut=self.cut, dump_errors=DumpErrors())
+            decision = resolve_start(cursor=there_at, start=self._config.start, source=source, rules=rules)
+            if decision.epoch_grows:
+                raise ServerChangedError(
+                    "another server answers than the one that the cursor stands in",
+                    expected=str(cursor.identity),
+                    got=str(source.identity),
+                    next_step="run the whole source first: its cursor moves to the new server, then this table follows",
+                )
+            return decision
+        if held.gtid_set:
+            return resolve_start(cursor=None, start=GtidConfig(gtid_set=held.gtid_set), source=source)
+        raise SourceIdentityError(
+            "the target stands in the log of another server, and there are no GTIDs to find its place here",
+            journal=held.journal,
+            offset=held.offset,
+            expected=f"epoch {cursor.epoch}",
+            got=f"epoch {held.epoch}",
+        )
+
+    def _read_and_drain(self, name: str, source: Source, decision: StartDecision, end: Position) -> None:
+        config, start, epoch = self._config, decision.position, self.cursor.epoch
+        routes = Routes(config)
+        plan = standing_plan(config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
+        stages = Stages(
+            config,
+            resolved=ResolvedRun(
+                plan=plan, decision=decision, epoch=epoch, start=start, end=end, limit=None, ends_anywhere=False
+            ),
+            source=source,
+            sink=self._sink,
+            cursors=self._cursors,
+            observer=self._observer,
+            run_id=self._run_id,
+            tables=TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source]))),
+            targets=Targets(config, self.cut, catching_up=name, shadows=self.cursor.shadows),
+            cursor=self.cursor,
+            committing=CatchUpCommitter,
+            suspends=False,
+            # Prepared transactions of this stretch, with rows of the target alone: none of them is in the cursor.
+            open_xa=(),
+        )
+        stages.committer.catch_up(name, end=self.cursor.position, source_time_us=self.cut.source_time_us)
+        try:
+            stages.run()
+        finally:
+            self.done.join(stages.committer.done)
+            self._go_on_from(stages.committer.done.latest)
+
+    def _remains(self, name: str, error: CdcError) -> None:
+        """The target stays suspended where it stands now; a new cause is recorded."""
+        held = self.cursor.targets[name].suspended
+        assert held is not None
+        made = restated(
+            held,
+            suspension(
+                error,
+                batch_number=held.batch_number,
+                at=held.position,
+                epoch=held.epoch,
+                needs_reload=isinstance(error, _NEEDS_RELOAD),
+            ),
+        )
+        if made != held:
+            self._publish({name: made})
+
+    def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
+        made = publish_standing(
+            sink=self._sink,
+            cursors=self._cursors,
+            observer=self._observer,
+            cut=self.cut,
+            cursor=self.cursor,
+            suspended=suspended,
+            notes=notes,
+            run_id=self._run_id,
+        )
+        self.done.add(made)
+        self._go_on_from(made)
+
+    def _go_on_from(self, cut: Cut | None) -> None:
+        if cut is not None:
+            self.cut, self.cursor = cut, cut.cursor
+
+
+def _waiting(cursor: CursorState) -> dict[str, str]:
+    """The cause of a suspension that only the end of prepared transactions can lift."""
+    xids = ", ".join(entry.xid for entry in cursor.open_xa)
+    return {
+        "what": f"caught up as far as it can be: it waits for the end of the XA transactions {xids}",
+        "next_step": "commit or roll back these XA transactions at the source",
+    }
+
+
+class CatchUpCommitter(Committer):
+    """Commits batches of one suspended target: its own position moves, that of the cursor does not."""
+
+    _kind: ClassVar[BatchKind] = "catch_up"
+    may_stage_raw: ClassVar[bool] = False  # a value that executors could not decode is decoded here
+
+    def catch_up(self, name: str, *, end: Position, source_time_us: int) -> None:
+        """Say which target, where its suspension ends, and what the last cut tells of the source's time."""
+        assert self.cursor is not None
+        held = self.cursor.targets[name].suspended
+        assert held is not None
+        self._name, self._held, self._end, self._time_us = name, held, end, source_time_us
+
+    @property
+    def _is_caught_up(self) -> bool:
+        return self._place.position.order >= self._end.order
+
+    def _has_work(self, *, final: bool) -> bool:
+        # At the end also a stretch without any row of the target moves it.
+        moved = self._place.position.order != self._place.batch_start.order
+        return super()._has_work(final=final) or (final and moved)
+
+    def _take_interval(self) -> Interval:
+        assert self.cursor is not None
+        own = self._place.take_interval()
+        ended = "; it follows the source again" if self._is_caught_up else ""
+        self.note(
+            Note(
+                kind=CAUGHT_UP_NOTE,
+                text=f"{own.start_journal}:{own.start_offset} to {own.end_journal}:{own.end_offset}, "
+                f"{own.transactions_applied} transactions with changes of it{ended}",
+                journal=own.start_journal,
+                offset=own.start_offset,
+                table=self._name,
+            )
+        )
+        return standing(self.cursor)
+
+    def _source_time_us(self) -> int:
+        return self._time_us
+
+    def _cursor_at(self, number: int, created: Collection[str]) -> CursorState:
+        assert self.cursor is not None
+        targets = self._targets.states(created)
+        state = targets[self._name]
+        held = None
+        if not self._is_caught_up:
+            at = self.stand_still()
+            waits = _waiting(self.cursor) if oldest_begin(self.cursor.open_xa, epoch=self.cursor.epoch) else {}
+            held = self._held.model_copy(
+                update={
+                    "journal": at.journal,
+                    "offset": at.offset,
+                    "gtid_set": at.gtid_set,
+                    "journal_created_s": at.journal_created_s,
+                    "epoch": self.cursor.epoch,
+                    **waits,
+                }
+            )
+        targets[self._name] = state.model_copy(update={"suspended": held})
+        self._planned = held
+        return self.cursor.model_copy(update={"batch_number": number, "targets": targets})
+
+    def publish(self, cut: Cut) -> None:
+        super().publish(cut)
+        if cut.cursor.targets[self._name].suspended != self._planned:
+            raise _LeftBehindError("the target was left behind again", table=self._name)
+
+    def _move_cursor(self) -> None:
+        """Nothing has moved."""

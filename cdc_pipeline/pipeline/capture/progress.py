@@ -1,0 +1,138 @@
+"""Where the drain stands: the position after the last whole transaction, its GTID set, and the counts so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.event_types import event_name
+from cdc_pipeline.binlog.events.gtid import executed
+from cdc_pipeline.binlog.framing.framing import unknown_types
+from cdc_pipeline.lake.records import Interval
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.position.position import Flavor, LoggedEvent, Position
+from cdc_pipeline.position.start.same_log import last_logged_event
+
+
+class Place:
+    """Moves over slices that are applied; stands between transactions.
+
+    Args:
+        start: where the run starts.
+        flavor: of the source.
+        keeps_gtids: whether the source uses GTIDs.
+
+    Attributes:
+        position: after the last whole transaction, without its GTID set (see `full_position`).
+        source_time_us: commit time of that transaction at the source; -1 before the first.
+        batch_start: where the interval at work begins, with its GTID set.
+        ack_position: that transaction's last event, by which the store is acked (SPEC S9); None before the first.
+    """
+
+    def __init__(self, start: Position, flavor: Flavor, *, keeps_gtids: bool = True) -> None:
+        self.position = start
+        self.source_time_us = -1
+        self.ack_position: Position | None = None
+        self._keeps_gtids = keeps_gtids
+        self._gtids = parse_gtid_set(start.gtid_set, flavor)
+        self._open_gtids: dict[str, list[NDArray[np.int64]]] = {}
+        self.batch_start = start
+        self._last_event: tuple[str, LoggedEvent | None] = (start.journal, start.last_event)
+        self._counts: dict[str, int] = {}
+        self._ignorable: Counter[str] = Counter()
+
+    def full_position(self) -> Position:
+        """The position with the set of all transactions executed up to it.
+
+        Without one where the source does not use GTIDs: transactions that come later could be in no set, and those of a
+        mixed time would make a partial one, by which a dump sends again what was applied.
+        """
+        return replace(self.position, gtid_set=str(self._gtids) if self._keeps_gtids else "")
+
+    def count(self, name: str, number: int) -> None:
+        """Add to one of the interval's counters."""
+        self._counts[name] = self._counts.get(name, 0) + number
+
+    def advance(self, slices: Sequence[EventSlice]) -> None:
+        """Move to the end of `slices`; pieces of an open transaction count, but do not move the position."""
+        for piece in slices:
+            events = piece.events
+            self.count("events_seen", piece.event_count)
+            self.count("bytes_seen", piece.journal_bytes)
+            for event_type, number in unknown_types(events["event_type"]).items():
+                self._ignorable[event_name(event_type)] += number
+            for key, numbers in executed(piece.chunk, piece.first, piece.stop).items():
+                self._open_gtids.setdefault(key, []).append(numbers)
+            if piece.kind is SliceKind.OPEN_PIECE:
+                continue
+            for key, parts in self._open_gtids.items():
+                self._gtids = self._gtids.add_many(key, np.concatenate(parts))
+            self._open_gtids.clear()
+            inside = events["tx_offset"] >= 0
+            self.count("transactions_seen", len(np.unique(events["tx_offset"][inside])))
+            self.count("transactions_rolled_back", int(np.count_nonzero(events["role"] == Role.ROLLBACK)))
+            rows = np.flatnonzero(inside)
+            if len(rows):
+                self.source_time_us = int(events["commit_ts_us"][rows[-1]])
+                self.ack_position = _position(piece, int(rows[-1]), "offset")
+            at = _position(piece, -1, "next_offset")
+            # A dump by GTID set begins with marks of a journal from before the start: they are no step back.
+            if len(rows) or at.order > self.position.order:
+                self.position = at
+        self._remember_event(slices)
+
+    def reach(self, end: Position) -> None:
+        """Move to the end that was read up to: a GTID dump leaves out what the start's set holds already."""
+        if self.position.order < end.order:
+            before, self.position = self.position, end
+            if before.journal == end.journal:  # what the server left out does not change what stands before it
+                created_s = end.journal_created_s or before.journal_created_s
+                self.position = replace(end, journal_created_s=created_s, last_event=before.last_event)
+
+    def _remember_event(self, slices: Sequence[EventSlice]) -> None:
+        """Give the position the last event before it (K24), also one of an earlier call."""
+        journal, offset = self.position.journal, self.position.offset
+        if journal != self._last_event[0]:
+            self._last_event = (journal, None)
+        for piece in reversed(slices):
+            if piece.chunk.journal == journal and int(piece.events["next_offset"][-1]) <= offset:
+                found = last_logged_event(piece)
+                if found is not None:
+                    self._last_event = (journal, found)
+                    break
+        self.position = replace(self.position, last_event=self._last_event[1])
+
+    def drop_open(self) -> None:
+        """Forget the GTID of a transaction that never ended."""
+        self._open_gtids.clear()
+
+    def take_interval(self) -> Interval:
+        """The interval since the last call, and a new one begins."""
+        interval = Interval(
+            start_journal=self.batch_start.journal,
+            start_offset=self.batch_start.offset,
+            end_journal=self.position.journal,
+            end_offset=self.position.offset,
+            ignorable_events=dict(self._ignorable),
+            **self._counts,
+        )
+        self.batch_start = self.full_position()
+        self._counts = {}
+        self._ignorable = Counter()
+        return interval
+
+
+def _position(piece: EventSlice, row: int, offset_field: str) -> Position:
+    event = piece.events[row]
+    return Position(
+        journal=piece.chunk.journal,
+        offset=int(event[offset_field]),
+        timestamp_s=int(event["timestamp_s"]),
+        server_id=int(event["server_id"]),
+        journal_created_s=piece.chunk.journal_format.created_s,
+    )

@@ -1,0 +1,142 @@
+"""The reading half of a capture: source -> transaction buffer -> store, in a thread of its own.
+
+Rules:
+- The reader stops at the end that the plan fixed, or where the plan's limit says, which is between two transactions.
+- An error is not lost and not early: what was read before it is in the store first, then the store's input ends, and
+  the drain raises the error when it has applied what came before.
+- The end of every journal is proved (K5) before anything of the next one is put. An acceptance that is used is in
+  `notes` before the next journal is in the store, for the drain to take at its place in the log.
+- After each list that is in the store, `on_joint` is told ``put``, in the reader's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+
+from cdc_pipeline.binlog.chunk import EventSlice
+from cdc_pipeline.errors import StoreClosedError
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.source.journal_ends import AcceptedEnd, JournalEndProof
+from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.store.contract import EventStore
+from cdc_pipeline.transaction.buffer import DroppedTransaction, TransactionBuffer
+
+
+class _LimitReached(Exception):
+    """Everything up to the run's limit is in the store."""
+
+
+class Reader(threading.Thread):
+    """Reads one run's part of the log into the store.
+
+    Attributes:
+        error: what ended the reading early; None while it runs and after a full read.
+        reached_end: everything up to the planned end was read and put.
+        limit_reached: the run's limit came before that end.
+        notes: decisions of the reading in the order of the log, for the drain to take.
+    """
+
+    def __init__(
+        self,
+        *,
+        run: ResolvedRun,
+        source: Source,
+        store: EventStore,
+        rules: StatementRules,
+        slice_events_max: int,
+        accepted_ends: Collection[str] = (),
+        on_position: Callable[[Position], None] | None = None,
+        on_joint: Callable[[str], None] = lambda _joint: None,
+    ) -> None:
+        """`on_position` is told, in this thread, how far the log was read and stored (SPEC T3)."""
+        super().__init__(name=f"cdc-reader-{run.plan.source}", daemon=True)
+        self.error: BaseException | None = None
+        self.reached_end = False
+        self.notes: deque[Note] = deque()
+        self._run = run
+        self._source = source
+        self._store = store
+        self.limit_reached = False
+        self._bytes_put = 0
+        self._on_joint = on_joint
+        self._buffer = TransactionBuffer(
+            self._put,
+            is_isolated=rules.is_isolated,
+            slice_events_max=slice_events_max,
+            source=run.plan.identity,
+            on_position=on_position,
+        )
+        self._proof = JournalEndProof(
+            run.start,
+            open_offset=lambda: self._buffer.transactions.open_offset,
+            ends_closed=source.ends_closed,
+            accepted=accepted_ends,
+            on_accepted=self._accepted,
+        )
+
+    @property
+    def dropped(self) -> list[DroppedTransaction]:
+        """Transactions that a journal's proved end cut off: never committed, never applied (K5)."""
+        return self._buffer.dropped
+
+    @property
+    def bytes_expected(self) -> int:
+        """Bytes of the journals that the run reads in all, as well as one can tell now: a limit that counts something
+        else than bytes is scaled by what was read so far."""
+        most = self._run.plan.bytes_between
+        if self._run.limit is None:
+            return most
+        if self.limit_reached:
+            return self._bytes_put
+        share = self._run.limit.share
+        return min(most, int(self._bytes_put / share)) if share else most
+
+    def run(self) -> None:
+        """Thread body. Never raises: see `error`."""
+        limit = self._run.limit
+        try:
+            if limit is not None:
+                limit.begin()
+            for chunk in self._proof.over(self._source.chunks(self._run.read_from, self._run.end)):
+                self._buffer.feed(chunk)
+            if not self._run.ends_anywhere:
+                self._buffer.finish()
+                self.reached_end = True
+            if limit is not None:
+                self.error = limit.unmet()
+        except _LimitReached:
+            self.limit_reached = True
+        except StoreClosedError:
+            pass  # the drain has given up and says why
+        except BaseException as error:
+            self.error = error
+        finally:
+            self._store.end_of_input()
+
+    def _accepted(self, end: AcceptedEnd) -> None:
+        self.notes.append(Note(kind="accepted_unproved_end", text=end.text, journal=end.journal, offset=end.offset))
+
+    def _put(self, slices: Sequence[EventSlice]) -> bool:
+        if self._run.limit is None:
+            return self._store_list(slices)
+        for piece in slices:
+            rows = self._run.limit.rows_within(piece)
+            within = piece if rows is None else piece.part(0, rows)
+            if within.event_count:
+                if not self._store_list([within]):
+                    return False
+                self._bytes_put += within.journal_bytes
+            if rows is not None:
+                raise _LimitReached
+        return True
+
+    def _store_list(self, slices: Sequence[EventSlice]) -> bool:
+        stored = self._store.put(slices)
+        if stored:
+            self._on_joint("put")
+        return stored

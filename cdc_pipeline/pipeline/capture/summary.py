@@ -1,0 +1,158 @@
+"""A run in sums and sentences: its interval, its tables, and why it ended where it did.
+
+Rules:
+- What a run keeps of its past is counters and the latest cut: its memory does not grow with its batches (K25). The cuts
+  themselves are in the lake.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, TypeVar
+
+from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
+from cdc_pipeline.pipeline.plan.resolved_run import LOG_END, ResolvedRun
+from cdc_pipeline.pipeline.report import TableReport
+
+ENTRIES_KEPT_MAX: Final = 1000
+_Entry = TypeVar("_Entry", DdlDecision, Note)
+_COUNTERS: Final = [
+    name for name, field in Interval.model_fields.items() if field.annotation is int and field.default == 0
+]
+
+
+class RunSummary:
+    """What the batches of a run, or of a part of it, did.
+
+    Attributes:
+        batches: number of cuts that were published.
+        latest: the last of them; None before the first.
+        interval: of the log, over all batches and idle intervals; None before the first.
+        rows: row changes of all tables.
+        ddl, notes: the first `ENTRIES_KEPT_MAX` of each; the cuts have all of them.
+        entries_omitted: how many more there were.
+    """
+
+    def __init__(self) -> None:
+        self.batches = 0
+        self.latest: Cut | None = None
+        self.interval: Interval | None = None
+        self.rows = 0
+        self.ddl: list[DdlDecision] = []
+        self.notes: list[Note] = []
+        self.entries_omitted = 0
+        self._changes: dict[str, TableReport] = {}
+        self._stands: dict[str, tuple[int, bool]] = {}  # Delta version, partial
+
+    def add(self, cut: Cut) -> None:
+        """Count a published cut."""
+        self.batches += 1
+        self.latest = cut
+        for name, table in cut.tables.items():
+            self._stands[name] = table.delta_version, cut.cursor.targets[name].partial
+            if table.row_changes or table.rescued_rows:
+                self._count(
+                    name,
+                    TableReport(
+                        rows_inserted=table.rows_inserted,
+                        rows_updated=table.rows_updated,
+                        rows_deleted=table.rows_deleted,
+                        rescued=table.rescued,
+                        rescued_rows=table.rescued_rows,
+                    ),
+                )
+                self.rows += table.row_changes
+        self.moved(cut.interval, cut.ddl, cut.notes)
+
+    def moved(self, interval: Interval, ddl: Sequence[DdlDecision], notes: Sequence[Note]) -> None:
+        """Count a part of the log, with what was decided in it."""
+        self.interval = interval if self.interval is None else _joined(self.interval, interval)
+        self._keep(self.ddl, ddl)
+        self._keep(self.notes, notes)
+
+    def join(self, other: RunSummary) -> None:
+        """Count what another part of the same run did, but for its interval."""
+        self.batches += other.batches
+        self.rows += other.rows
+        for name, changes in other._changes.items():
+            self._count(name, changes)
+        if self.latest is None or (other.latest is not None and other.latest.batch_number > self.latest.batch_number):
+            self.latest = other.latest
+            self._stands = self._stands | other._stands
+        else:
+            self._stands = other._stands | self._stands
+        self._keep(self.ddl, other.ddl)
+        self._keep(self.notes, other.notes)
+        self.entries_omitted += other.entries_omitted
+
+    def tables(self) -> dict[str, TableReport]:
+        """Return what was done to each table of the cuts, changed or not, by name."""
+        return {
+            name: self._changes.get(name, TableReport()).model_copy(
+                update={"delta_version": version, "partial": partial}
+            )
+            for name, (version, partial) in self._stands.items()
+        }
+
+    def _count(self, name: str, changes: TableReport) -> None:
+        before = self._changes.get(name, TableReport())
+        self._changes[name] = TableReport(
+            rows_inserted=before.rows_inserted + changes.rows_inserted,
+            rows_updated=before.rows_updated + changes.rows_updated,
+            rows_deleted=before.rows_deleted + changes.rows_deleted,
+            rescued=dict(Counter(before.rescued) + Counter(changes.rescued)),
+            rescued_rows=before.rescued_rows + changes.rescued_rows,
+        )
+
+    def _keep(self, kept: list[_Entry], entries: Sequence[_Entry]) -> None:
+        taken = entries[: ENTRIES_KEPT_MAX - len(kept)]
+        kept.extend(taken)
+        self.entries_omitted += len(entries) - len(taken)
+
+
+def _joined(first: Interval, second: Interval) -> Interval:
+    ignorable = Counter(first.ignorable_events) + Counter(second.ignorable_events)
+    return Interval(
+        start_journal=first.start_journal,
+        start_offset=first.start_offset,
+        end_journal=second.end_journal,
+        end_offset=second.end_offset,
+        ignorable_events=dict(ignorable),
+        **{name: getattr(first, name) + getattr(second, name) for name in _COUNTERS},
+    )
+
+
+def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
+    """Return the interval of a run, from its planned start to where its batches came."""
+    start = resolved.start
+    nothing = Interval(
+        start_journal=start.journal, start_offset=start.offset, end_journal=start.journal, end_offset=start.offset
+    )
+    return nothing if done is None else _joined(nothing, done)
+
+
+def reason_of(done: RunSummary, interval: Interval, resolved: ResolvedRun, *, limit_reached: bool) -> str:
+    """Return what the run did, and why it ended where it did, in words."""
+    plan, limit = resolved.plan, resolved.limit
+    if resolved.start.order == resolved.end.order:
+        ended = ""
+        found = f"{plan.identity} stands at {resolved.end}, where the cursor stands"
+        if plan.end_reason != LOG_END:
+            found = f"the run would end at {resolved.start}, where it starts: {plan.end_reason}"
+    else:
+        ended = f"at {plan.end_reason if limit is None else LOG_END}"
+        if limit is not None and limit_reached:
+            ended = limit.text
+        found = (
+            f"{plan.identity} moved from {resolved.start} to {interval.end_journal}:{interval.end_offset}: "
+            f"{interval.transactions_seen} transactions, none of them changes a captured table"
+        )
+    if done.batches:
+        found = f"{done.rows:,} row change{'' if done.rows == 1 else 's'} in {batches_text(done.batches)}"
+    return f"{found}; the run ended {ended}" if ended else found
+
+
+def batches_text(count: int) -> str:
+    """Return a number of batches in words."""
+    return f"{count:,} batch{'' if count == 1 else 'es'}"

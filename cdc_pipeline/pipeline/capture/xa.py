@@ -1,0 +1,303 @@
+"""Prepared XA transactions of a run: parked at their prepare, applied at XA COMMIT (K8).
+
+Rules:
+- `plan` judges everything and changes nothing; `apply` then does it. So an XA COMMIT that cannot be applied stops the
+  run before anything of its slice was staged.
+- A prepared group's tables must fit their targets when it is prepared and again when it is committed (K13). Only the
+  commit creates a target: rows that are rolled back leave no table behind.
+- A prepare whose commit comes in the same run of slices is never parked.
+- Rows of a suspended table are passed over at the commit: it stands before the begin of every transaction that was
+  prepared and open where it was suspended, and reads them again when it catches up (K4). Parked rows of a table that is
+  not captured any more are left out as well.
+- Rows of XA COMMITs are staged as those of any whole transaction, many commits at a time: a batch is recorded only
+  between transactions, so that a commit that fails halfway takes the whole batch with it, which is read again. They
+  need no files of their own.
+- XA COMMIT of an unknown xid stops the run, unless `accept.unknown_xa` names it: then a note is recorded. XA ROLLBACK
+  of an unknown xid is harmless. Both are counted. An xid that is prepared while it is open had an end that the log does
+  not hold (sql_log_bin = 0): whether its rows count cannot be known, and the same setting accepts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.decoded import DecodedRows, joined
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.errors import CdcError, TransactionError, UnknownXaError
+from cdc_pipeline.lake.prepared import Effect, XaParking
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.pipeline.capture.commit import Committer
+from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.decode.decoding import DecodedTable, PreparedGroup
+from cdc_pipeline.pipeline.decode.transaction_control import XaEnd
+from cdc_pipeline.pipeline.targets.targets import Targets
+
+_GATHERED_BYTES_MAX: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class XaStep:
+    """One thing to do: park `group`; with `end` (paired), apply or drop it at once; `end` alone is of what is parked,
+    or was never seen (unknown); forget what is parked under the xid of `group`."""
+
+    kind: Literal["park", "paired", "parked", "unknown", "forget"]
+    group: PreparedGroup | None = None
+    end: XaEnd | None = None
+
+
+class XaControl:
+    """Joins decoded prepares and XA statements with what is parked.
+
+    Args:
+        captured: whether a table is captured, by database and table name.
+        accepted: canonical xids of XA COMMITs that may be unknown.
+    """
+
+    def __init__(
+        self,
+        parking: XaParking,
+        *,
+        targets: Targets,
+        committer: Committer,
+        place: Place,
+        epoch: int,
+        captured: Callable[[str, str], bool],
+        accepted: Collection[str],
+    ) -> None:
+        self._parking = parking
+        self._targets = targets
+        self._committer = committer
+        self._place = place
+        self._epoch = epoch
+        self._captured = captured
+        self._accepted = frozenset(accepted)
+        self._rows_applied = 0
+        # Rows of XA COMMITs that are staged together: staging costs far more per call than per row.
+        self._gathered: dict[TableSchema, list[DecodedRows]] = {}
+        self._gathered_bytes = 0
+
+    def holds_rows_of(self, source: str) -> bool:
+        """Whether a prepared transaction that is open has rows of a source table."""
+        return self._parking.holds_rows_of(source)
+
+    def take_rows_applied(self) -> int:
+        """Changes that XA COMMITs made effective since the last call."""
+        rows, self._rows_applied = self._rows_applied, 0
+        return rows
+
+    # -- whole transactions -------------------------------------------------------------------------------------------
+
+    def plan(self, prepared: Sequence[PreparedGroup], ends: Sequence[XaEnd]) -> list[XaStep]:
+        """What a run of slices asks for.
+
+        Raises:
+            UnknownXaError: XA COMMIT of a transaction whose prepare was not seen.
+            TransactionError: an xid is prepared while it is open.
+            SchemaError, KeylessTableError, StagingError: the rows cannot be applied.
+        """
+        steps: list[XaStep] = []
+        waiting: dict[str, int] = {}  # xids that this run prepared, each with its step
+        ended: set[str] = set()  # xids that were parked before and end in this run
+        items: list[PreparedGroup | XaEnd] = [*prepared, *ends]
+        for item in sorted(items, key=lambda one: (journal_number(one.journal), one.tx_offset)):
+            is_parked = item.xid in self._parking and item.xid not in ended
+            try:
+                if isinstance(item, XaEnd):
+                    if item.xid in waiting:
+                        at = waiting.pop(item.xid)
+                        steps[at] = self._paired(steps[at], item)
+                        continue
+                    steps.append(self._end(item, is_parked=is_parked))
+                    ended.add(item.xid)
+                    continue
+                if item.xid in waiting or is_parked:
+                    self._check_again(item)
+                    if is_parked:
+                        steps.append(XaStep("forget", group=item))
+                        ended.add(item.xid)
+                    else:
+                        steps[waiting[item.xid]] = XaStep("forget", group=item)
+                self.check_piece(item.tables)
+                waiting[item.xid] = len(steps)
+                steps.append(XaStep("park", group=item))
+            except CdcError as error:
+                error.journal, error.offset = item.journal, item.offset
+                raise
+        return steps
+
+    def apply(self, steps: Sequence[XaStep]) -> None:
+        """Do what `plan` found; only within `Committer.acting`."""
+        for step in steps:
+            group, end = step.group, step.end
+            if step.kind == "unknown" and end is not None:
+                self._unknown(end)
+            elif step.kind == "forget" and group is not None:
+                self._forget(group)
+            elif step.kind == "park" and group is not None:
+                self._park(group)
+            elif step.kind == "paired" and group is not None and end is not None:
+                self._place.count("xa_prepared", 1)
+                self._ended(end, any_rows=bool(group.tables))
+                for table in group.tables if end.is_commit else ():
+                    self._gather(self._effect(end).on(table.rows))
+            elif step.kind == "parked" and end is not None:
+                self._apply_parked(end)
+        self._stage_gathered()
+
+    def _paired(self, step: XaStep, end: XaEnd) -> XaStep:
+        assert step.group is not None
+        if end.is_commit:
+            for table in step.group.tables:
+                self._confirm(table.rows.schema)
+        return XaStep("paired", group=step.group, end=end)
+
+    def _end(self, end: XaEnd, *, is_parked: bool) -> XaStep:
+        if is_parked:
+            if end.is_commit:
+                for schema in self._parking.schemas(end.xid):
+                    if self._counts(schema):
+                        self._targets.masks.check_parked(schema)
+                        self._confirm(schema)
+            return XaStep("parked", end=end)
+        if end.is_commit and end.xid not in self._accepted:
+            raise UnknownXaError(
+                f"XA COMMIT of a transaction whose prepare was not seen: {end.xid}",
+                setting="accept.unknown_xa",
+                expected="an XA PREPARE of this xid at or after the start of the capture",
+                got="it was prepared before: its rows were never read",
+                next_step="start before its XA PREPARE; or load the tables that it changed, and list this xid in "
+                "accept.unknown_xa: then it is passed over and recorded",
+            )
+        return XaStep("unknown", end=end)
+
+    def _check_again(self, group: PreparedGroup) -> None:
+        if group.xid not in self._accepted:
+            raise TransactionError(
+                f"the XA transaction {group.xid} is prepared while one of this xid is open",
+                setting="accept.unknown_xa",
+                expected="XA COMMIT or XA ROLLBACK of the one before it",
+                got="another XA PREPARE: the log does not hold the end of the first (sql_log_bin = 0)",
+                next_step="load the tables that the first one changed, and list this xid in accept.unknown_xa: then "
+                "the rows of the first are dropped and that is recorded",
+            )
+
+    def _unknown(self, end: XaEnd) -> None:
+        self._place.count("xa_unknown", 1)
+        if end.is_commit:
+            text = f"XA COMMIT of {end.xid} was passed over: it was prepared before the start, its rows are missing"
+            self._committer.note(Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset))
+
+    def _forget(self, group: PreparedGroup) -> None:
+        self._place.count("xa_unknown", 1)
+        if group.xid in self._parking:
+            self._parking.end(group.xid)
+        text = f"rows of {group.xid} were dropped: it was prepared again, and the log does not hold its end"
+        self._committer.note(Note(kind="accepted_unknown_xa", text=text, journal=group.journal, offset=group.offset))
+
+    def _park(self, group: PreparedGroup) -> None:
+        self._place.count("xa_prepared", 1)
+        self._parking.begin(journal=group.journal, offset=group.tx_offset, gtid=group.gtid)
+        for table in group.tables:
+            self._parking.add(table.rows)
+        self._parking.park(group.xid, prepared_at_us=group.prepared_at_us)
+
+    def _apply_parked(self, end: XaEnd) -> None:
+        any_rows = False
+        if end.is_commit:
+            for rows in self._parking.rows(end.xid, self._effect(end)):
+                if not self._counts(rows.schema):
+                    continue
+                self._gather(rows)
+                any_rows = True
+        self._ended(end, any_rows=any_rows)
+        self._parking.end(end.xid)
+
+    def _gather(self, rows: DecodedRows) -> None:
+        self._rows_applied += len(rows)
+        self._gathered.setdefault(rows.schema, []).append(rows)
+        self._gathered_bytes += rows.before.nbytes + rows.after.nbytes
+        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+            self._stage_gathered()
+
+    def _stage_gathered(self) -> None:
+        gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
+        for schema, parts in gathered.items():
+            rows = joined(parts)
+            targets = self._targets.with_rescued(self._targets.confirm(schema), rows)
+            self._committer.stage(targets, rows, open_transaction=False)
+
+    def _ended(self, end: XaEnd, *, any_rows: bool) -> None:
+        self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
+        if end.is_commit and any_rows:
+            self._place.count("transactions_applied", 1)
+
+    def _effect(self, end: XaEnd) -> Effect:
+        return Effect(self._epoch, end.journal, end.tx_offset, end.commit_ts_us)
+
+    def check_piece(self, tables: Sequence[DecodedTable]) -> None:
+        """Raises:
+        SchemaError, KeylessTableError: prepared rows do not fit their targets; the table is named.
+        """
+        for table in tables:
+            try:
+                self._targets.check(table.rows.schema)
+                self._targets.check_rows(table.rows)
+            except CdcError as error:
+                error.table = error.table or table.rows.schema.full_name
+                error.journal, error.offset = table.journal, table.offset
+                raise
+
+    def _confirm(self, schema: TableSchema) -> None:
+        try:
+            self._committer.check_overlap(self._targets.confirm(schema), schema.full_name)
+        except CdcError as error:
+            error.table = error.table or schema.full_name
+            raise
+
+    def _counts(self, schema: TableSchema) -> bool:
+        """False for a table that is not captured any more, and for a suspended one, which reads this transaction again
+        when it catches up (K4)."""
+        database, table = schema.database, schema.table
+        return self._captured(database, table) and not self._targets.is_suspended(database, table)
+
+    # -- a transaction in pieces --------------------------------------------------------------------------------------
+
+    def add_piece(self, tables: Sequence[DecodedTable]) -> None:
+        """Rows of an XA transaction that is larger than a slice; `check_piece` and `begin_pieces` came before."""
+        for table in tables:
+            self._parking.add(table.rows)
+
+    def begin_pieces(self, *, journal: str, tx_offset: int, gtid: str) -> None:
+        """An XA transaction begins that comes in pieces; nothing where it has begun."""
+        if not self._parking.has_pieces:
+            self._parking.begin(journal=journal, offset=tx_offset, gtid=gtid)
+
+    def undo_pieces(self, undone: NDArray[np.int64]) -> None:
+        """ROLLBACK TO undid some of its rows (see `Savepoints.undone`)."""
+        self._parking.undo(undone)
+
+    def park_pieces(self, group: PreparedGroup) -> None:
+        """Its last piece ends with XA PREPARE; `group.tables` is empty, the rows came before.
+
+        Raises:
+            TransactionError: the xid is open.
+        """
+        for step in self.plan([group], []):
+            if step.kind == "forget":
+                self._forget(group)
+        self._place.count("xa_prepared", 1)
+        self._parking.park(group.xid, prepared_at_us=group.prepared_at_us)
+
+    def commit_pieces(self, *, journal: str, tx_offset: int, commit_ts_us: int) -> None:
+        """It was committed in one phase: its rows count under its own seq."""
+        for rows in self._parking.pieces(Effect(self._epoch, journal, tx_offset, commit_ts_us)):
+            if self._counts(rows.schema):
+                self._gather(rows)
+        self._stage_gathered()
+        self._parking.drop_pieces()

@@ -1,0 +1,1 @@
+"""From stored events to decoded rows and decided statements."""

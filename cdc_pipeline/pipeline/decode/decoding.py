@@ -1,0 +1,402 @@
+"""From slices of events to the changes of each captured table.
+
+Rules:
+- Rows of a transaction that ends with ROLLBACK never count, nor do those that ROLLBACK TO a savepoint undid.
+- Rows of a transaction that ends with XA PREPARE are told apart: they wait for XA COMMIT (K8).
+- Rows of a suspended table are counted and not decoded: its table maps may be what it was suspended for (K4).
+- Rows are masked as soon as they are decoded: nobody else sees what masks hide (K14).
+- A value that its Delta type cannot hold is rescued, and a row that cannot be applied goes to the quarantine, or
+  either stops its table with journal and offset, as the table's policies say (`pipeline/targets/row_policies.py`).
+  Rows of prepared transactions stop it in any case: whether they count is not known yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import Chunk, EventSlice, Role, SliceKind
+from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.events.gtid import gtid_texts
+from cdc_pipeline.binlog.events.xa import parse_prepare
+from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
+from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.errors import CdcError, DamagedJournalError, IncompleteRowsError, UnrepresentableValueError
+from cdc_pipeline.pipeline.decode.transaction_control import Undone
+from cdc_pipeline.pipeline.targets.quarantine import BadRows, bad_event, bad_rows
+from cdc_pipeline.pipeline.targets.row_policies import RowPolicy, TablePolicy, judged, without_hidden
+from cdc_pipeline.transaction.savepoints import is_undone
+from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps
+
+if TYPE_CHECKING:  # reading a log needs none of these
+    from cdc_pipeline.pipeline.decode.raw_staging import RawStaging, RawTable
+    from cdc_pipeline.pipeline.targets.masks import Masks
+    from cdc_pipeline.pipeline.targets.targets import Targets
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedTable:
+    """Changes of one table, and where the first of them stands."""
+
+    rows: DecodedRows
+    journal: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedGroup:
+    """A transaction that ends with XA PREPARE.
+
+    Attributes:
+        journal, tx_offset: its first event.
+        offset: of the prepare event.
+        gtid: its own; "" without GTIDs.
+        prepared_at_us: when it was prepared at the source.
+        tables: its changes of captured tables.
+    """
+
+    xid: str
+    journal: str
+    tx_offset: int
+    offset: int
+    gtid: str
+    prepared_at_us: int
+    tables: tuple[DecodedTable, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRun:
+    """The changes of some consecutive slices.
+
+    Attributes:
+        tables: one entry per table and schema version, in order of first appearance.
+        row_events_ignored: rows events of tables that are not captured.
+        transactions_applied: transactions with at least one row of a captured table, but for prepared ones.
+        prepared: in the order of the log; of whole transactions only.
+        row_events_suspended: rows events of captured tables that are suspended (K4).
+        bad: rows that cannot be applied, for the quarantine; not among `tables`.
+        raw: changes that executors will decode; not among `tables`.
+    """
+
+    tables: tuple[DecodedTable, ...]
+    row_events_ignored: int
+    transactions_applied: int
+    prepared: tuple[PreparedGroup, ...] = ()
+    row_events_suspended: int = 0
+    bad: tuple[BadRows, ...] = ()
+    raw: tuple[RawTable, ...] = ()
+
+
+class RunDecoder:
+    """Decodes slices in the order of the log; carries the table maps of an open transaction from piece to piece."""
+
+    def __init__(
+        self,
+        *,
+        captured: Callable[[str, str], bool],
+        epoch: int,
+        suspended: Callable[[str, str], bool] = lambda _database, _table: False,
+        schemas: KnownSchemas | None = None,
+        masks: Masks | None = None,
+        policies: Callable[[TableSchema], TablePolicy] | None = None,
+    ) -> None:
+        self._maps = TableMaps(
+            lambda database, table: captured(database, table) and not suspended(database, table), schemas=schemas
+        )
+        self._epoch = epoch
+        self._suspended = suspended
+        self._masks = masks
+        self._policies = policies or (lambda schema: TablePolicy(RowPolicy(), schema.key_names))
+        self.mark = self._maps.mark
+        self.rewind = self._maps.rewind
+
+    def reset(self) -> None:
+        """Forget the table maps of a transaction that never ended."""
+        self._maps.reset()
+
+    def decode(
+        self,
+        slices: Sequence[EventSlice],
+        undone: Undone | None = None,
+        *,
+        may_leave_out: bool = True,
+        raw: RawStaging | None = None,
+    ) -> DecodedRun:
+        """Changes of `slices`, but for what ROLLBACK TO undid (see `Controls.undone`), and for rows that cannot be
+        applied, where their policies and `may_leave_out` allow it. What `raw` takes is not decoded.
+
+        Raises:
+            BinlogError, SchemaError: with journal and offset; nothing of `slices` counts then.
+        """
+        undone = undone or {}
+        selections: dict[TableSchema, list[RowsSelection]] = {}
+        waiting: dict[TableSchema, list[RowsSelection]] = {}
+        prepared: dict[tuple[str, int], PreparedGroup] = {}
+        ignored = left = 0
+        applied: set[tuple[str, int]] = set()
+        for piece in slices:
+            rolled_back = rolled_back_offsets(piece)
+            groups = prepared_groups(piece) if piece.kind is SliceKind.TRANSACTIONS else []
+            prepared.update(((group.journal, group.tx_offset), group) for group in groups)
+            held = np.array([group.tx_offset for group in groups], dtype=np.int64)
+            for group in self._maps.resolve(piece):
+                rows = group.rows
+                if self._suspended(group.database, group.table):
+                    left += len(rows)
+                    continue
+                if group.schema is None:
+                    ignored += len(rows)
+                    continue
+                events = piece.chunk.events
+                if len(rolled_back):
+                    rows = rows[~np.isin(events["tx_offset"][rows], rolled_back)]
+                rows = _without_undone(piece.chunk, rows, undone)
+                if len(held):
+                    waits = np.isin(events["tx_offset"][rows], held)
+                    if waits.any():
+                        waiting.setdefault(group.schema, []).append(RowsSelection(piece.chunk, rows[waits]))
+                        rows = rows[~waits]
+                if not len(rows):
+                    continue
+                selections.setdefault(group.schema, []).append(RowsSelection(piece.chunk, rows))
+                applied.update((piece.chunk.journal, int(at)) for at in np.unique(events["tx_offset"][rows]))
+        tables = []
+        bad: list[BadRows] = []
+        undecoded: list[RawTable] = []
+        for schema, parts in selections.items():
+            taken = None if raw is None else raw.take(schema, parts)
+            if taken is not None:
+                undecoded.append(taken)
+                continue
+            first = parts[0]
+            offset = int(first.chunk.events["offset"][first.rows[0]])
+            of_table = self._decoded(parts, schema, bad=bad if may_leave_out else None)
+            if len(of_table):
+                tables.append(DecodedTable(of_table, first.chunk.journal, offset))
+        for schema, parts in waiting.items():
+            for key, table in _by_transaction(self._decoded(parts, schema, bad=None), parts):
+                group_of = prepared[key]
+                prepared[key] = replace(group_of, tables=(*group_of.tables, table))
+        held_back = tuple(prepared.values())
+        return DecodedRun(tuple(tables), ignored, len(applied), held_back, left, tuple(bad), tuple(undecoded))
+
+    def _decoded(
+        self, parts: Sequence[RowsSelection], schema: TableSchema, *, bad: list[BadRows] | None
+    ) -> DecodedRows:
+        """The rows that can be applied; those that cannot join `bad`, where the table's policies allow it.
+
+        Args:
+            bad: None: no row may be left out.
+        """
+        try:
+            decoded = decode_rows(parts, schema, epoch=self._epoch)
+        except DamagedJournalError as error:
+            policy = self._policies(schema if self._masks is None else self._masks.schema(schema))
+            if bad is None or policy.rows.on_bad_row == "fail":
+                raise
+            found = _without_event(parts, error)
+            if found is None:
+                raise
+            part, at, others = found
+            bad.append(bad_event(part, at, schema, error, epoch=self._epoch, hidden=policy.hidden))
+            return self._decoded(others, schema, bad=bad)
+        if self._masks is not None:
+            decoded = self._masks.apply(decoded)
+        if not decoded.invalid and decoded.all_present:
+            return decoded
+        policy = self._policies(decoded.schema)
+        decoded = without_hidden(decoded, policy.hidden)
+        judged_rows = judged(decoded, policy.rows, keys=policy.keys)
+        may_leave = bad is not None
+        if judged_rows.failing is not None or (judged_rows.bad and not may_leave):
+            raise _unrepresentable(decoded, parts, judged_rows.failing or judged_rows.bad[0])
+        causes = {value.row: _cause(value, schema) for value in judged_rows.bad}
+        incomplete = None if decoded.all_present else _check_inserts(decoded, parts)
+        if incomplete is not None:
+            lacking, those = incomplete
+            if not may_leave or policy.rows.on_bad_row == "fail":
+                raise lacking
+            causes.update(dict.fromkeys(those, (type(lacking).__name__, lacking.what)))
+        if not causes:
+            return judged_rows.rows
+        assert bad is not None
+        bad.append(bad_rows(decoded, causes, parts, hidden=policy.hidden))
+        good = np.ones(len(decoded), np.bool_)
+        good[list(causes)] = False
+        return judged_rows.rows.where(good)
+
+
+def _without_event(
+    parts: Sequence[RowsSelection], error: CdcError
+) -> tuple[RowsSelection, int, list[RowsSelection]] | None:
+    """The selection and the place in it of the event that an error names, and all other events."""
+    others: list[RowsSelection] = []
+    found = None
+    for part in parts:
+        at = np.flatnonzero(part.chunk.events["offset"][part.rows] == error.offset)
+        if found is not None or part.chunk.journal != error.journal or not len(at):
+            others.append(part)
+            continue
+        found = part, int(at[0])
+        others.append(RowsSelection(part.chunk, np.delete(part.rows, at[0])))
+    return None if found is None else (*found, others)
+
+
+def _cause(value: InvalidValue, schema: TableSchema) -> tuple[str, str]:
+    name = schema.columns[value.column].name
+    if value.reason == NO_DOCUMENT:
+        return "IncompleteRowsError", f"column {name} changed by {value.reason}"
+    return (
+        "UnrepresentableValueError",
+        f"column {name} cannot hold its value in the {value.image} image: {value.reason}",
+    )
+
+
+def decoder_of(
+    targets: Targets, *, captured: Callable[[str, str], bool], epoch: int, schemas: KnownSchemas | None
+) -> RunDecoder:
+    """The decoder of a run, with the masks of its targets and without the tables that are suspended."""
+    return RunDecoder(
+        captured=captured,
+        epoch=epoch,
+        suspended=targets.is_suspended,
+        schemas=schemas,
+        masks=targets.masks,
+        policies=targets.policy,
+    )
+
+
+def prepared_groups(piece: EventSlice) -> list[PreparedGroup]:
+    """The transactions of a slice that end with XA PREPARE, without their rows.
+
+    Raises:
+        DamagedJournalError: the event is shorter than its own fields.
+    """
+    rows = np.flatnonzero(piece.events["role"] == Role.XA_PREPARE)
+    if not len(rows):
+        return []
+    gtids = gtid_texts(piece.chunk, piece.first, piece.stop)
+    groups = []
+    for row in (rows + piece.first).tolist():
+        event = piece.chunk.events[row]
+        tx_offset = int(event["tx_offset"])
+        groups.append(
+            PreparedGroup(
+                xid=parse_prepare(piece.chunk, row).xid,
+                journal=piece.chunk.journal,
+                tx_offset=tx_offset,
+                offset=int(event["offset"]),
+                gtid=gtids.get(tx_offset, ""),
+                prepared_at_us=int(event["commit_ts_us"]),
+            )
+        )
+    return groups
+
+
+def _without_undone(chunk: Chunk, rows: NDArray[np.int64], undone: Undone) -> NDArray[np.int64]:
+    for (journal, tx_offset), ranges in undone.items():
+        if journal == chunk.journal:
+            events = chunk.events[rows]
+            rows = rows[~((events["tx_offset"] == tx_offset) & is_undone(events["tx_ordinal"], ranges))]
+    return rows
+
+
+def _by_transaction(
+    decoded: DecodedRows, parts: Sequence[RowsSelection]
+) -> Iterator[tuple[tuple[str, int], DecodedTable]]:
+    """The changes of each transaction: (journal, offset of its first event), its rows."""
+    offsets = np.concatenate([part.chunk.events["tx_offset"][part.rows] for part in parts])
+    numbers = np.concatenate([np.full(len(part.rows), at) for at, part in enumerate(parts)])
+    transaction, part_of = offsets[decoded.event_row], numbers[decoded.event_row]
+    new = (transaction[1:] != transaction[:-1]) | (part_of[1:] != part_of[:-1])
+    cuts = [0, *(np.flatnonzero(new) + 1).tolist(), len(decoded)]
+    for first, stop in pairwise(cuts):
+        rows = decoded.part(first, stop)
+        journal, offset = _place(decoded, parts, first)
+        yield (journal, int(transaction[first])), DecodedTable(rows, journal, offset)
+
+
+def rolled_back_offsets(piece: EventSlice) -> NDArray[np.int64]:
+    """`tx_offset` of the transactions of a slice that end with ROLLBACK."""
+    events = piece.events
+    offsets: NDArray[np.int64] = events["tx_offset"][events["role"] == Role.ROLLBACK]
+    return offsets
+
+
+def _place(decoded: DecodedRows, parts: Sequence[RowsSelection], row: int) -> tuple[str, int]:
+    """Journal and offset of the rows event that change `row` came from."""
+    at = int(decoded.event_row[row])
+    for part in parts:
+        if at < len(part.rows):
+            break
+        at -= len(part.rows)
+    return part.chunk.journal, int(part.chunk.events["offset"][part.rows[at]])
+
+
+def incomplete_inserts(decoded: DecodedRows) -> NDArray[np.int64]:
+    """Rows of inserts that lack columns."""
+    columns = len(decoded.schema.columns)
+    there = np.unpackbits(decoded.after_present, axis=1, bitorder="little", count=columns).astype(bool)
+    found: NDArray[np.int64] = np.flatnonzero((decoded.op == INSERT) & ~there.all(axis=1))
+    return found
+
+
+def _check_inserts(
+    decoded: DecodedRows, parts: Sequence[RowsSelection]
+) -> tuple[IncompleteRowsError, list[int]] | None:
+    """An insert without a column means the column's default, which the log does not tell: the error, and the rows."""
+    lacking = incomplete_inserts(decoded)
+    if not len(lacking):
+        return None
+    row = int(lacking[0])
+    journal, offset = _place(decoded, parts, row)
+    columns = decoded.schema.columns
+    there = np.unpackbits(decoded.after_present[row], bitorder="little", count=len(columns)).tolist()
+    names = [column.name for column, here in zip(columns, there, strict=True) if not here]
+    error = IncompleteRowsError(
+        f"an insert lacks the columns that got their default: {', '.join(names)}",
+        journal=journal,
+        offset=offset,
+        table=decoded.schema.full_name,
+        setting="binlog_row_image",
+        expected="inserts with every column",
+        got=f"{len(lacking)} inserts without some",
+        next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, and start after them",
+    )
+    return error, lacking.tolist()
+
+
+def _unrepresentable(
+    decoded: DecodedRows, parts: Sequence[RowsSelection], value: InvalidValue
+) -> UnrepresentableValueError | IncompleteRowsError:
+    journal, offset = _place(decoded, parts, value.row)
+    column = decoded.schema.columns[value.column]
+    more = f" and {len(decoded.invalid) - 1} more" if len(decoded.invalid) > 1 else ""
+    if value.reason == NO_DOCUMENT:
+        return IncompleteRowsError(
+            f"column {column.name} changed by {value.reason}",
+            journal=journal,
+            offset=offset,
+            table=decoded.schema.full_name,
+            setting="binlog_row_image",
+            expected="the document before the change in the before image (FULL), or whole documents after it",
+            got=f"differences alone{more}",
+            next_step="SET GLOBAL binlog_row_image = 'FULL' or SET GLOBAL binlog_row_value_options = '', end the"
+            " sessions that are older, and start after them",
+        )
+    return UnrepresentableValueError(
+        f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
+        journal=journal,
+        offset=offset,
+        table=decoded.schema.full_name,
+        expected=f"a value of {column.kind}",
+        got=f"another one in the {value.image} image{more}",
+        next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined (on_bad_row: "
+        "quarantine); or correct the value at the source and start after it, or exclude the table",
+    )

@@ -1,0 +1,125 @@
+"""Rows of huge batches that are staged as they are, and decoded on Spark's executors.
+
+Rules:
+- Only what needs nothing of the driver: whole transactions, whole images, tables with a primary key whose targets take
+  their columns as they are. Masked tables never: raw bytes hold what masks hide (K14). Nor changelogs, which name the
+  transaction of each change.
+- Dates that no Delta type holds are looked for beforehand: rows that the events' policies decide on stay in the driver.
+- Whatever is odd about some events is left to the driver's decoder, which knows what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.rows.rows import RowsSelection, count_rows, decode_rows
+from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.pipeline.decode.decoding import DecodedTable
+from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
+
+_LOOKED_AT: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME, Kind.YEAR})
+_PIECE_BYTES_MAX: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class RawTable:
+    """Undecoded changes of one table, and where the first of them stands."""
+
+    rows: RawRows
+    journal: str
+    offset: int
+    first_us: int
+
+    @property
+    def as_decoded(self) -> DecodedTable:
+        """What the checks of decoded rows need to know: the schema, and that all images are whole."""
+        return DecodedTable(decode_rows((), self.rows.schema, epoch=self.rows.epoch), self.journal, self.offset)
+
+
+def uses_executors(config: PipelineConfig, *, bytes_expected: int) -> bool:
+    """Whether a run decodes on Spark's executors what can be decoded there."""
+    if config.batch.decode != "auto":
+        return config.batch.decode == "executors"
+    return not config.sink.spark.is_local and bytes_expected >= config.batch.executors_bytes_min
+
+
+def raw_staging(
+    config: PipelineConfig,
+    targets: Targets,
+    *,
+    bytes_expected: int,
+    epoch: int,
+    lack: Callable[[], str],
+    note: Callable[[Note], None],
+) -> RawStaging | None:
+    """What a run stages undecoded; None where it decodes everything in the driver.
+
+    Args:
+        lack: tells why the executors cannot decode, empty where they can. Asked where nobody said that they can.
+        note: records that they cannot.
+    """
+    if not uses_executors(config, bytes_expected=bytes_expected):
+        return None
+    if config.batch.decode == "auto" and (why := lack()):
+        note(Note(kind="decoded_in_driver", text=f"{why}. All rows are decoded in the driver (batch.decode: auto)"))
+        return None
+    return RawStaging(targets, epoch=epoch)
+
+
+class RawStaging:
+    """Takes what need not be decoded in the driver."""
+
+    def __init__(self, targets: Targets, *, epoch: int) -> None:
+        self._targets = targets
+        self._epoch = epoch
+
+    def take(self, schema: TableSchema, parts: Sequence[RowsSelection]) -> RawTable | None:
+        """The rows events as they are; None where the driver has to decode them."""
+        if not self._is_plain(schema) or not all(_is_simple(part) for part in parts):
+            return None
+        dates = [index for index, column in enumerate(schema.columns) if column.kind in _LOOKED_AT]
+        try:
+            counts = count_rows(parts, schema, look_at=dates)
+        except CdcError:
+            return None  # the decoder says it, or sets the event aside
+        if not counts.all_present or counts.has_invalid:
+            return None
+        first = parts[0]
+        return RawTable(
+            RawRows(schema, raw_events(list(parts)), counts, self._epoch),
+            first.chunk.journal,
+            int(first.chunk.events["offset"][first.rows[0]]),
+            min(int(part.chunk.events["commit_ts_us"][part.rows].min()) for part in parts),
+        )
+
+    def _is_plain(self, schema: TableSchema) -> bool:
+        """Whether all targets of a table take its columns as they are, and nothing of it is hidden."""
+        database, table = schema.database, schema.table
+        if not schema.primary_key or self._targets.masks.schema(schema) != schema:
+            return False
+        routes = self._targets.routes_of(database, table)
+        if not all(route.rule.is_plain and route.rule.mode != "changelog" for route in routes):
+            return False
+        for target in self._targets.following(database, table):
+            names = dict(target.sources[schema.full_name].names)
+            here = {names.get(name, name) for name in schema.column_names}
+            if target.mode == "changelog" or target.shape is not None:
+                return False
+            if here != {column.name for column in target.columns}:
+                return False
+        return bool(routes)
+
+
+def _is_simple(part: RowsSelection) -> bool:
+    events = part.chunk.events[part.rows]
+    is_partial = bool((events["event_type"] == EventType.PARTIAL_UPDATE_ROWS).any())
+    return not is_partial and int(events["event_length"].sum(dtype=np.int64)) <= _PIECE_BYTES_MAX

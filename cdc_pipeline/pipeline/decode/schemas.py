@@ -1,0 +1,336 @@
+"""The schema history in a run: asked by table maps, kept up as DDL passes, stored with the lake.
+
+Rules:
+- It begins as it was at the place where the reading begins, and is asked by place: the order of asking does not matter.
+- The catalog is asked at most once in a run, when the first table is met that the history does not know: what it says
+  is installed only for places from which no DDL of the table lies before its reading (`source/live/catalog.py`). A
+  first run that has nothing to read yet asks at once, so that later DDL is applied to what held at its start.
+- It is written before the record or cursor that it belongs to (`Committer`), and only where it has changed.
+- Of MariaDB's UUID, INET4 and INET6 a target that has ``binary`` for the column keeps it, with a note: never a silent
+  change of a type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from cdc_pipeline.binlog.events.query import Query
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.tables.table_map_completion import FIXED_KIND_BYTES
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+from cdc_pipeline.pipeline.decode.statements import session_modes
+from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.evolution.changes import KnownTable, TableState
+from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
+from cdc_pipeline.schema.history.history import Origin, Place, SchemaHistory, Version
+from cdc_pipeline.source.protocol import PlacedCatalog, Source
+
+KEPT_BINARY_NOTE = "kept_binary"
+_NO_TABLE = "no statement of the log that was read has made it, and no catalog tells it at this place"
+
+AskCatalog = Callable[[], PlacedCatalog | None]
+
+
+def history_file(config: PipelineConfig) -> SchemaHistoryFile:
+    """The file of a pipeline's lake."""
+    return SchemaHistoryFile(LakePaths(config.sink.lake_path.absolute(), config.name).schema_history)
+
+
+def schemas_of(
+    config: PipelineConfig,
+    *,
+    source: Source,
+    run: ResolvedRun,
+    cursor: CursorState | None,
+    recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None,
+    follows: Callable[[str, str], bool] = lambda _database, _table: False,
+) -> Schemas:
+    """The schema history for a run from `run.start` on.
+
+    Args:
+        cursor: where the history is whole up to; None before the first.
+        recorded: the target of a table.
+        follows: whether a target follows a table that is not captured by its name.
+
+    Raises:
+        LakeStateError: the stored history is damaged.
+    """
+    file, start = history_file(config), run.start
+    # Without a cursor nobody knows what lies between a history that is left and the start.
+    history = SchemaHistory()
+    if cursor is not None:
+        history = file.read().up_to(Place(cursor.epoch, *cursor.position.order))
+    if run.decision is not None and run.decision.epoch_grows and run.decision.overlap_until_us is None:
+        history.begin_epoch(Place(run.epoch, *start.order))
+    tables = TableFilter(config.tables)
+
+    def captured(database: str, table: str) -> bool:
+        # Shadow tables too: one that is swapped in brings its columns along.
+        return tables.captured(database, table) or bool(tables.shadowed(database, table)) or follows(database, table)
+
+    return Schemas(
+        history,
+        file=file,
+        captured=captured,
+        epoch=run.epoch,
+        start=start,
+        ask=lambda: source.catalog(captured, since=run.read_from),
+        recorded=recorded,
+        # Twice the interval, as the history of the last transactions (pipeline/plan/server_switch.py).
+        kept_us=2 * round(getattr(config.source, "fallback_interval_s", 0.0) * 1_000_000),
+    )
+
+
+def journal_schemas(captured: Callable[[str, str], bool]) -> Schemas:
+    """A schema history of journals alone: what their own statements make is known, and nothing is stored."""
+    return Schemas(
+        SchemaHistory(),
+        file=None,
+        captured=captured,
+        epoch=1,
+        start=Position("journal.000000", 4),
+        ask=lambda: None,
+        recorded=lambda _database, _table: None,
+    )
+
+
+class Schemas:
+    """Implements `transaction.table_maps.KnownSchemas`. In the drain's thread.
+
+    Attributes:
+        notes: decisions for the next record, for the committer to take.
+    """
+
+    def __init__(
+        self,
+        history: SchemaHistory,
+        *,
+        file: SchemaHistoryFile | None,
+        captured: Callable[[str, str], bool],
+        epoch: int,
+        start: Position,
+        ask: AskCatalog,
+        recorded: Callable[[str, str], KnownTable | None],
+        kept_us: int = 0,
+    ) -> None:
+        """`kept_us`: how long versions stay that no position needs any more."""
+        self.notes: list[Note] = []
+        self._history = history
+        self._file = file
+        self._captured = captured
+        self._epoch = epoch
+        self._start = start
+        self._ask = ask
+        self._is_asked = False
+        self._recorded = recorded
+        self._kept_us = kept_us
+        self._noted: set[tuple[str, str]] = set()
+
+    # -- asked by table maps ------------------------------------------------------------------------------------------
+
+    def known(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
+        """The table's schema at a place; the catalog is asked where the history does not know it."""
+        version = self._version(database, table, journal, offset)
+        if not _is_whole(version) and self.ask_catalog():
+            version = self._version(database, table, journal, offset)
+        if version is None or version.schema is None:
+            return None
+        return self._as_recorded(version.schema, journal, offset)
+
+    def before(self, database: str, table: str, journal: str, offset: int) -> TableState | None:
+        """The table as it was right before a statement at a place, None where it is not known."""
+        place = Place.of(self._epoch, journal, offset)
+        place = Place(place.epoch, place.journal, place.offset - 1)
+        version = self._history.at(database, table, place)
+        if (version is None or version.schema is None or version.generated is None) and self.ask_catalog():
+            version = self._history.at(database, table, place)
+        if version is None or version.schema is None:
+            return None
+        of_database = self._history.at(database, "", place)
+        schema = self._as_recorded(version.schema, journal, offset)
+        generated = version.generated
+        if generated is None:
+            # A table map does not tell them; the catalog does, if the statement is the table's last one.
+            after = self._version(database, table, journal, offset)
+            generated = None if after is None or after.place <= place else after.generated
+        return TableState(schema, version.charset, "" if of_database is None else of_database.charset, generated)
+
+    def after(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
+        """The table right behind the statement at a place by the server's catalog; None where no catalog tells that."""
+        self.ask_catalog()
+        version = self._version(database, table, journal, offset)
+        place = Place.of(self._epoch, journal, offset)
+        if version is None or version.origin is not Origin.CATALOG or version.place != place:
+            return None
+        return version.schema
+
+    def why_unknown(self, database: str, table: str, journal: str, offset: int) -> str:
+        """Why a table is not known at a place."""
+        version = self._version(database, table, journal, offset)
+        return _NO_TABLE if version is None else version.why or _NO_TABLE
+
+    def observed(self, schema: TableSchema, journal: str, offset: int) -> None:
+        """A table map says what the table is now: where the history says something else, it is corrected."""
+        place = Place.of(self._epoch, journal, offset)
+        version = self._history.at(schema.database, schema.table, place)
+        generated = None
+        if version is not None and version.schema is not None:
+            told = self._as_recorded(version.schema, journal, offset)
+            if _essence(told) == _essence(schema):
+                return
+            if _essence(_filled(told, schema)) == _essence(schema):
+                generated = version.generated  # no contradiction: the map tells what a DDL's text left open
+        charset = "" if version is None else version.charset
+        corrected = Version(place, Origin.TABLE_MAP, schema, charset, generated=generated)
+        self._history.add(schema.database, schema.table, corrected)
+
+    def _version(self, database: str, table: str, journal: str, offset: int) -> Version | None:
+        return self._history.at(database, table, Place.of(self._epoch, journal, offset))
+
+    def _as_recorded(self, schema: TableSchema, journal: str, offset: int) -> TableSchema:
+        if not any(column.kind in FIXED_KIND_BYTES for column in schema.columns):
+            return schema
+        target = self._recorded(schema.database, schema.table)
+        if target is None:
+            return schema
+        binary = {column.name for column in target.columns if column.delta_type == "binary"}
+        kept = [column.name for column in schema.columns if column.kind in FIXED_KIND_BYTES and column.name in binary]
+        if not kept:
+            return schema
+        for name in kept:
+            self._note_kept(schema, name, journal, offset)
+        columns = tuple(
+            replace(column, kind=Kind.BINARY) if column.name in kept else column for column in schema.columns
+        )
+        return replace(schema, columns=columns)
+
+    def _note_kept(self, schema: TableSchema, column: str, journal: str, offset: int) -> None:
+        if (schema.full_name, column) in self._noted:
+            return
+        self._noted.add((schema.full_name, column))
+        kind = next(known.kind for known in schema.columns if known.name == column)
+        text = f"column `{column}` is {kind} at the source; its target was made with binary and keeps it"
+        self.notes.append(
+            Note(kind=KEPT_BINARY_NOTE, text=text, journal=journal, offset=offset, table=schema.full_name)
+        )
+
+    # -- the catalog --------------------------------------------------------------------------------------------------
+
+    def ask_catalog(self) -> bool:
+        """Install the catalog, once in a run; False where that was done before, or there is none.
+
+        Raises:
+            SourceError, BinlogError: what reading it, or the log up to it, raises.
+        """
+        if self._is_asked:
+            return False
+        placed = self._ask()
+        self._is_asked = True
+        if placed is None:
+            return False
+        for (database, table), (schema, charset) in placed.catalog.tables.items():
+            self._install(placed, database, table, schema, charset)
+        for database, charset in placed.catalog.databases.items():
+            self._install(placed, database, "", None, charset)
+        return True
+
+    def _install(
+        self, placed: PlacedCatalog, database: str, table: str, schema: TableSchema | None, charset: str
+    ) -> None:
+        last = placed.last_ddl.get((database, table))
+        place = Place(self._epoch, *self._start.order) if last is None else Place.of(self._epoch, *last)
+        version = self._history.at(database, table, place)
+        is_told = _is_whole(version) if table else version is not None
+        generated = placed.catalog.generated.get((database, table))
+        if not is_told or (last is not None and version is not None and version.place < place):
+            told = Version(place, Origin.CATALOG, schema, charset, generated=generated)
+            self._history.add(database, table, told)
+        if generated is not None:
+            self._history.know_generated(database, table, place, generated)
+
+    # -- kept up ------------------------------------------------------------------------------------------------------
+
+    def apply(self, query: Query, *, is_mariadb: bool, journal: str, offset: int, time_us: int) -> None:
+        """A statement of the log passes."""
+        logged = LoggedStatement(
+            query.sql,
+            query.database,
+            Place.of(self._epoch, journal, offset),
+            is_mariadb=is_mariadb,
+            modes=session_modes(query, is_mariadb=is_mariadb),
+            error_code=query.error_code,
+            server_charset=query.server_charset,
+            time_us=time_us,
+        )
+        apply(self._history, logged, self._captured)
+
+    def begin(self) -> None:
+        """A first run has nothing to read: keep the catalog as it is at its start."""
+        self.ask_catalog()
+        self.save(None, source_time_us=-1)
+
+    def save(self, cursor: CursorState | None, *, source_time_us: int) -> None:
+        """Write what has changed, without what neither the cursor nor a target that stands behind it needs.
+
+        Args:
+            cursor: the last one that was written.
+            source_time_us: commit time of the last transaction; every version of the time kept before it stays (K7).
+        """
+        if cursor is not None:
+            self._history = self._history.compacted(_oldest(cursor), keep_since_us=source_time_us - self._kept_us)
+        if self._history.changed and self._file is not None:
+            self._file.write(self._history)
+            self._history.changed = False
+
+
+def _is_whole(version: Version | None) -> bool:
+    """Whether a version tells all that a table map may lack."""
+    return (
+        version is not None
+        and version.schema is not None
+        and all(column.charset or column.kind is not Kind.TEXT for column in version.schema.columns)
+    )
+
+
+def _oldest(cursor: CursorState) -> Place:
+    places = [Place(cursor.epoch, *cursor.position.order)]
+    places += [Place(held.epoch, *held.position.order) for held in cursor.suspended.values()]
+    places += [Place.of(xa.epoch, xa.prepared_journal, xa.prepared_offset) for xa in cursor.open_xa]
+    return min(places)
+
+
+def _filled(told: TableSchema, schema: TableSchema) -> TableSchema:
+    """Return `told` with what it does not know taken from a table map: charsets, fraction digits."""
+    if len(told.columns) != len(schema.columns):
+        return told
+    columns = tuple(
+        replace(
+            column,
+            charset=column.charset or seen.charset,
+            fraction_digits=seen.fraction_digits if column.fraction_digits < 0 else column.fraction_digits,
+        )
+        for column, seen in zip(told.columns, schema.columns, strict=True)
+    )
+    return replace(told, columns=columns)
+
+
+def _essence(schema: TableSchema) -> tuple[tuple[Column, ...], tuple[int, ...]]:
+    """What of a schema a DDL and a table map must agree in."""
+    return tuple(
+        replace(
+            column,
+            wire_type=0,
+            wire_meta=0,
+            nullable=True,
+            char_length_max=0,
+            unsigned=column.unsigned and column.kind is not Kind.YEAR,
+        )
+        for column in schema.columns
+    ), schema.primary_key

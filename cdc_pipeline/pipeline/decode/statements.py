@@ -1,0 +1,158 @@
+"""Statements of the log under a pipeline's rules: which stand alone, and what is decided of each (K13, SPEC S7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from cdc_pipeline.binlog.events.query import Query
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.statement import StatementKind
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPlace, decide, is_isolated
+from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, Surroundings
+from cdc_pipeline.sink.delta.features import allowed
+from cdc_pipeline.text.table_names import table_name
+
+if TYPE_CHECKING:
+    from cdc_pipeline.pipeline.decode.schemas import Schemas
+
+
+_LEAVING: Final = frozenset({StatementKind.DROP_TABLE, StatementKind.DROP_DATABASE, StatementKind.RENAME_TABLE})
+
+
+def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
+    """The modes of the session that ran a statement, as far as its event tells them."""
+    if query.sql_mode is None:
+        return UNKNOWN_MODES
+    return SqlModes.from_bits(
+        query.sql_mode,
+        is_mariadb=is_mariadb,
+        explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
+        time_zone=query.time_zone,
+    )
+
+
+class StatementRules:
+    """The pipeline's tables and policies applied to statements. Used by both threads.
+
+    What it keeps is the reader's alone: new names of captured tables, so that DDL under them stands alone too. The
+    drain learns of them in its own time, from its targets.
+    """
+
+    def __init__(
+        self, tables: TableFilter, *, is_mariadb: bool, config: PipelineConfig, followed: Collection[str]
+    ) -> None:
+        """`followed`: source tables (``schema.table``) that targets follow after a rename."""
+        self._tables = tables
+        self._is_mariadb = is_mariadb
+        self._policy = config.schema_changes
+        permitted = allowed(config.sink)
+        self._features = frozenset(name for name in ALL_FEATURES if permitted.permits(name))
+        self._shadows = ShadowNames(config.tables.shadow_tables)
+        self._read_as_captured = set(followed)
+
+    def is_isolated(self, sql: str, database: str) -> bool:
+        """Whether the statement must be alone in its batch: DDL of a captured table, and the unknown."""
+        isolated = is_isolated(sql, database, self._is_read, is_mariadb=self._is_mariadb)
+        if isolated and "RENAME" in sql.upper():
+            statement = classify(sql, database, is_mariadb=self._is_mariadb)
+            for old, new in statement.renames:
+                if self._is_read(*old):
+                    self._read_as_captured.add(table_name(*new))
+        return isolated
+
+    def _is_read(self, database: str, table: str) -> bool:
+        return self._tables.captured(database, table) or table_name(database, table) in self._read_as_captured
+
+    def decide(
+        self,
+        query: Query,
+        *,
+        targets: Targets,
+        journal: str,
+        offset: int,
+        schemas: Schemas | None = None,
+        place: RowPlace | None = None,
+    ) -> Decision:
+        """What the statement does to the targets; suspended ones are not concerned (K4).
+
+        Each target of a table is decided for by itself; what is recorded of the statement is what the first one says.
+
+        Raises:
+            UnsupportedDdlError, UnsupportedEventError: it cannot be applied; with journal, offset and the way out.
+        """
+        modes = session_modes(query, is_mariadb=self._is_mariadb)
+
+        def captured(database: str, table: str) -> bool:
+            return self._tables.captured(database, table) or targets.follows(database, table)
+
+        kind = classify(query.sql, query.database, is_mariadb=self._is_mariadb, modes=modes).kind
+
+        def concerned(database: str, table: str) -> bool:
+            if not captured(database, table):
+                return False
+            # A load cannot bring rows of a table that is gone: then the target is as that of any dropped table (K28).
+            is_over = kind in _LEAVING and targets.awaits_load(database, table)
+            return is_over or not targets.is_suspended(database, table)
+
+        def decide_for(number: int, among: Callable[[str, str], bool]) -> Decision:
+            def known(database: str, table: str) -> KnownTable | None:
+                found = targets.known_all(database, table)
+                return found[min(number, len(found) - 1)] if found else None
+
+            def policy(database: str, table: str) -> SchemaChangePolicy:
+                there = known(database, table)
+                rule = None if there is None else targets.rule_of(database, table, there.name)
+                return (None if rule is None else rule.schema_changes) or self._policy
+
+            def masked(database: str, table: str) -> set[str]:
+                rules = (targets.rule_of(database, table, one.name) for one in targets.known_all(database, table))
+                return {name for rule in rules if rule is not None for name in rule.masks}
+
+            surroundings: Surroundings = {
+                "policy": policy,
+                "shadow": targets.shadow,
+                "shadowed": self._shadows.table_of,
+                "masked": masked,
+                "is_name_captured": captured,
+                "features": self._features,
+                "place": place or RowPlace(),
+            }
+            if schemas is not None:
+                surroundings["before"] = lambda database, table: schemas.before(database, table, journal, offset)
+                surroundings["catalog_after"] = lambda database, table: schemas.after(database, table, journal, offset)
+            decision = decide(
+                query.sql,
+                query.database,
+                captured=among,
+                known=known,
+                targets_in=targets.names_in,
+                is_mariadb=self._is_mariadb,
+                modes=modes,
+                journal=journal,
+                offset=offset,
+                **surroundings,
+            )
+            changes = tuple(
+                targets.shaped_change(replace(change, before=known(*change.table))) for change in decision.changes
+            )
+            return replace(decision, changes=changes)
+
+        decision = decide_for(0, concerned)
+        if decision.statement.kind is StatementKind.DML:
+            # Rows that are logged as a statement may change other tables too (triggers): no suspension covers them.
+            return decide_for(0, captured)
+        tables = dict.fromkeys((*decision.statement.tables, *(change.table for change in decision.changes)))
+        count = max((len(targets.known_all(*table)) for table in tables), default=1) if decision.changes else 1
+        for number in range(1, count):
+            more = decide_for(number, concerned).changes
+            done = {(change.table, change.known.name) for change in decision.changes}
+            new = tuple(change for change in more if (change.table, change.known.name) not in done)
+            decision = replace(decision, changes=decision.changes + new)
+        return targets.placed(decision)

@@ -1,0 +1,1 @@
+"""Journals as people read them: the binlog inspector."""

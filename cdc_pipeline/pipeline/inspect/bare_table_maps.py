@@ -1,0 +1,112 @@
+"""Table maps of journals whose server writes less than full row metadata, for people who have no server to ask.
+
+Rules:
+- A table map with full metadata is read as always; one without is completed by what the journals' own statements made
+  of its table. Where they tell nothing, or something else than the map, it is read by `binlog.table_map_bare`.
+- Every table that is read so is noted once with what was missing: nobody must take a guess for what the server wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final
+
+from cdc_pipeline.binlog.chunk import EventSlice, JournalFormat
+from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.binlog.tables import table_map
+from cdc_pipeline.errors import MetadataMissingError, SchemaError
+from cdc_pipeline.pipeline.inspect.table_map_bare import parse_bare
+from cdc_pipeline.transaction.table_maps import KnownSchemas, TableMaps, _KnownMap
+
+# What is shown instead of what is missing.
+MEANINGS: Final = {
+    "names": "columns are @1, @2 ...",
+    "signs": "integers are taken as signed",
+    "charsets": "texts and bytes are not told apart; they are read in the charset of --charset, or shown as hex",
+    "labels": "ENUM and SET are numbers",
+    "history": "its CREATE and ALTER TABLE statements do not fit its columns: one of them is not in the journals",
+}
+
+
+class BareTables:
+    """Tables that were read without full metadata.
+
+    Args:
+        unknown_charset: see `parse_bare`.
+
+    Attributes:
+        missing: by ``schema.table``: "names", "signs", "charsets", "labels", "history".
+        on_new: told of each table when it is met first.
+    """
+
+    def __init__(self, unknown_charset: str = "utf8mb4") -> None:
+        self.unknown_charset = unknown_charset
+        self.missing: dict[str, tuple[str, ...]] = {}
+        self.on_new: Callable[[str, tuple[str, ...]], None] = lambda _table, _missing: None
+
+    def note(self, table: str, missing: tuple[str, ...]) -> None:
+        """Remember a table."""
+        if self.missing.setdefault(table, missing) is missing:
+            self.on_new(table, missing)
+
+
+class BareTableMaps(TableMaps):
+    """As `TableMaps`; what a table map does not tell is filled in and noted."""
+
+    def __init__(
+        self, captured: Callable[[str, str], bool], *, bare_tables: BareTables, schemas: KnownSchemas | None = None
+    ) -> None:
+        super().__init__(captured, schemas=schemas)
+        self._bare_tables = bare_tables
+
+    def _known_map(self, piece: EventSlice, index: int, id_bytes: int, journal_format: JournalFormat) -> _KnownMap:
+        try:
+            return super()._known_map(piece, index, id_bytes, journal_format)
+        except SchemaError as error:
+            return self._filled_in(
+                piece, piece.first + index, id_bytes, is_mariadb=journal_format.is_mariadb, why=error
+            )
+
+    def _filled_in(
+        self, piece: EventSlice, row: int, id_bytes: int, *, is_mariadb: bool, why: SchemaError
+    ) -> _KnownMap:
+        """What neither the table map at `row` nor the statements before it tell is filled in."""
+        chunk = piece.chunk
+        body, offset = bytes(chunk.body(row)), int(chunk.events["offset"][row])
+        charset = self._bare_tables.unknown_charset
+        name = table_map.table_name(body, table_id_bytes=id_bytes)
+        told = self._told(name.database, name.table, chunk.journal, offset)
+        schema: TableSchema | None = None
+        missing: tuple[str, ...] = ("charsets",)
+        if told is not None and isinstance(why, MetadataMissingError) and charset != "binary":
+            columns = tuple(
+                replace(column, charset=column.charset or charset) if column.kind is Kind.TEXT else column
+                for column in told.columns
+            )
+            with suppress(SchemaError):
+                schema = table_map.parse(
+                    body,
+                    journal=chunk.journal,
+                    offset=offset,
+                    is_mariadb=is_mariadb,
+                    table_id_bytes=id_bytes,
+                    known=replace(told, columns=columns),
+                )
+        if schema is None:
+            schema, missing = parse_bare(
+                body,
+                journal=chunk.journal,
+                offset=offset,
+                is_mariadb=is_mariadb,
+                table_id_bytes=id_bytes,
+                unknown_charset=charset,
+            )
+            missing += ("history",) * (told is not None and not isinstance(why, MetadataMissingError))
+        self._bare_tables.note(schema.full_name, missing)
+        key = body[id_bytes:]
+        # Asked again at its next place: a statement before that may tell more.
+        known = _KnownMap(key, schema.database, schema.table, schema, needs_schema=True, told=told)
+        self._known[is_mariadb, key] = known
+        return known

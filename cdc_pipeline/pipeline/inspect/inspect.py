@@ -1,0 +1,149 @@
+"""What is in some journals: a summary, every change as a line of JSON, or Parquet files. Needs no server, no pipeline.
+
+Rules:
+- Journals are read in the order of their numbers; each must begin at its start (the magic bytes).
+- What cannot be shown stops with journal and offset, after what came before it.
+- Changes come out in the order of the log, by the rules of `change_log`.
+- A table map that tells less than everything (binlog_row_metadata below FULL) is completed from the CREATE and ALTER
+  TABLE statements of the journals themselves, of all tables, chosen or not; what they do not tell is filled in by
+  `bare_table_maps`, and noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.events.query import Query
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.pipeline.decode.schemas import journal_schemas
+from cdc_pipeline.pipeline.inspect.bare_table_maps import BareTableMaps, BareTables
+from cdc_pipeline.pipeline.inspect.change_lines import LineWriter
+from cdc_pipeline.pipeline.inspect.change_log import ChangeLog, LogPiece
+from cdc_pipeline.pipeline.inspect.inputs import FileChunk, named, read_all
+from cdc_pipeline.pipeline.inspect.journal_stream import numbered
+from cdc_pipeline.pipeline.inspect.selection import OPERATIONS, STATEMENT, Selection
+from cdc_pipeline.pipeline.inspect.summary import JournalSummary, SummaryBuilder
+
+__all__ = ["Inspection", "JournalSummary", "changes", "inspect"]
+
+
+class ChangeWriter(Protocol):
+    """Takes the pieces of a log."""
+
+    def add(self, piece: LogPiece, journal: str) -> None: ...
+
+
+class Inspection:
+    """One reading of some journals.
+
+    Args:
+        selection: what is wanted.
+        unknown_charset: charset of texts of which nothing tells it; ``binary`` shows them as hex.
+        annotations: whether changes come with the statements that they came from.
+    """
+
+    def __init__(
+        self, selection: Selection | None = None, *, unknown_charset: str = "utf8mb4", annotations: bool = False
+    ) -> None:
+        self.selection = selection or Selection()
+        self.bare_tables = BareTables(unknown_charset)
+        self._schemas = journal_schemas(lambda _database, _table: True)  # a wanted one may be another renamed
+        self.log = ChangeLog(
+            self.selection,
+            table_maps=lambda wanted: BareTableMaps(wanted, bare_tables=self.bare_tables, schemas=self._schemas),
+            on_statement=self._take_statement,
+            annotations=annotations,
+        )
+
+    def _take_statement(self, statement: Query, chunk: Chunk, row: int) -> None:
+        event = chunk.events[row]
+        self._schemas.apply(
+            statement,
+            is_mariadb=chunk.journal_format.is_mariadb,
+            journal=chunk.journal,
+            offset=int(event["offset"]),
+            time_us=int(event["commit_ts_us"]),
+        )
+
+    def pieces(
+        self, chunks: Iterable[FileChunk], builder: SummaryBuilder | None = None
+    ) -> Iterator[tuple[str, LogPiece]]:
+        """Pieces of the log, with the journal's name for people.
+
+        Raises:
+            CdcError: after what was before it.
+        """
+        names: dict[str, str] = {}
+        for found in chunks:
+            names[numbered(found.name)] = found.name
+            if builder is not None:
+                builder.add_chunk(found.name, found.path, found.chunk)
+            try:
+                for piece in self.log.feed(found.chunk):
+                    yield names.get(piece.chunk.journal, found.name), piece
+            except CdcError as error:
+                raise named(error, found.name) from None
+            if self._is_past(found):
+                break
+        self.log.finish()
+
+    def lines(self, chunks: Iterable[FileChunk]) -> Iterator[NDArray[np.uint8]]:
+        """Lines of JSON as bytes, whole lines, which hold until the next are asked for. Raises as `pieces`."""
+        writer = LineWriter(self.selection)
+        for name, piece in self.pieces(chunks):
+            yield from writer.lines_of(piece, journal=name)
+
+    def write(self, chunks: Iterable[FileChunk], writer: ChangeWriter) -> None:
+        """Give all changes to `writer`. Raises as `pieces`, and what the writer raises."""
+        for name, piece in self.pieces(chunks):
+            writer.add(piece, name)
+
+    def summary(self, chunks: Iterable[FileChunk]) -> JournalSummary:
+        """Count what the journals hold; an error is part of the summary."""
+        builder = SummaryBuilder(everything=self.selection.is_everything)
+        error: dict[str, object] | None = None
+        try:
+            for name, piece in self.pieces(chunks, builder):
+                builder.add_piece(name, piece)
+        except CdcError as failure:
+            error = failure.as_dict()
+        counts = self.log.counts
+        return builder.summary(abandoned=counts.abandoned, unfinished=counts.unfinished, error=error)
+
+    def _is_past(self, found: FileChunk) -> bool:
+        """Whether nothing that is wanted can come any more: behind the asked position, outside a transaction."""
+        place = self.selection.to_place
+        if place is None or self.log.is_open:
+            return False
+        number = int(numbered(found.name).rpartition(".")[2])
+        return number > place.number or (number == place.number and found.chunk.end_offset >= place.offset)
+
+
+def inspect(
+    paths: Sequence[Path], selection: Selection | None = None, *, stdin: BinaryIO | None = None
+) -> JournalSummary:
+    """Count what the journals hold, by event type and table."""
+    found = Inspection(selection)
+    return found.summary(read_all(paths, found.selection, stdin=stdin))
+
+
+def changes(paths: Sequence[Path], *, table_patterns: Sequence[str] = ()) -> Iterator[str]:
+    """Every change as a line of JSON, in the order of the log; no statements.
+
+    Args:
+        paths: journal files and directories.
+        table_patterns: shell patterns over ``schema.table``; all tables without any.
+
+    Raises:
+        CdcError: with journal and offset; what came before was yielded.
+    """
+    selection = Selection(tables=tuple(table_patterns), operations=frozenset(OPERATIONS) - {STATEMENT})
+    found = Inspection(selection)
+    for block in found.lines(read_all(paths, selection)):
+        yield from bytes(block).decode().split("\n")[:-1]

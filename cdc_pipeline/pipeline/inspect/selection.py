@@ -1,0 +1,228 @@
+"""Which transactions and changes of journals a person wants to see.
+
+Rules:
+- All conditions must hold. Time, position and GTIDs choose whole transactions; tables and operations choose changes.
+- A transaction's time is its commit time at the source: from `from_us` on, and before `to_us`. A transaction whose time
+  is not known is left out where a time is asked for.
+- A position chooses the transactions that begin at it or later, or before it: `JOURNAL:OFFSET` by the journal's number.
+- A MySQL set holds the transactions that it names; a GTID of MariaDB stands for itself and all before it in its domain.
+  Transactions without a GTID are in no set.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.events.gtid_columns import Gtids
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.errors import ConfigError, PositionError
+from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.text.table_names import TablePattern
+
+INSERT: Final = "insert"
+UPDATE: Final = "update"
+DELETE: Final = "delete"
+STATEMENT: Final = "statement"
+OPERATIONS: Final = (INSERT, UPDATE, DELETE, STATEMENT)
+
+_ROW_OPERATIONS: Final = {INSERT: "WRITE_ROWS", UPDATE: "UPDATE_ROWS", DELETE: "DELETE_ROWS"}
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPlace:
+    """A journal, by its number, and an offset in it."""
+
+    number: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is wanted; everything where nothing is said.
+
+    Attributes:
+        tables: shell patterns over ``schema.table``.
+        operations: of OPERATIONS.
+        from_us, to_us: microseconds since 1970 UTC.
+        from_place, to_place: see JournalPlace.
+        gtids, exclude_gtids: GTID sets as text; "" is no condition.
+    """
+
+    tables: tuple[str, ...] = ()
+    operations: frozenset[str] = frozenset(OPERATIONS)
+    from_us: int | None = None
+    to_us: int | None = None
+    from_place: JournalPlace | None = None
+    to_place: JournalPlace | None = None
+    gtids: str = ""
+    exclude_gtids: str = ""
+
+    @property
+    def is_everything(self) -> bool:
+        return self == Selection()
+
+    @property
+    def asks_for_transactions(self) -> bool:
+        """Whether any condition is on whole transactions."""
+        places = (self.from_us, self.to_us, self.from_place, self.to_place)
+        return any(place is not None for place in places) or bool(self.gtids or self.exclude_gtids)
+
+    def wants_table(self, database: str, table: str) -> bool:
+        """Whether a table's changes are wanted."""
+        return not self.tables or any(pattern.matches(database, table) for pattern in _parsed(self.tables))
+
+    def wants_statement(self, statement: Statement) -> bool:
+        """Whether a statement is wanted: with patterns, where it names a wanted table, or may concern one."""
+        if STATEMENT not in self.operations:
+            return False
+        if not self.tables:
+            return True
+        if statement.tables:
+            return any(self.wants_table(*table) for table in statement.tables)
+        if statement.database:
+            return any(pattern.schema.match(statement.database) for pattern in _parsed(self.tables))
+        # The text of these does not tell their tables.
+        return statement.kind in (StatementKind.UNKNOWN, StatementKind.DML)
+
+    def wanted_types(self) -> NDArray[np.bool_]:
+        """bool (256,): the rows events, by type, of the wanted operations."""
+        names = tuple(name for operation, name in _ROW_OPERATIONS.items() if operation in self.operations)
+        wanted = np.zeros(256, bool)
+        wanted[[int(kind) for kind in EventType if any(name in kind.name for name in names)]] = True
+        return wanted
+
+    def skips_before(self, journal: str) -> bool:
+        """Whether the whole journal lies before what is wanted."""
+        return self.from_place is not None and journal_number(journal) < self.from_place.number
+
+    def skips_after(self, journal: str) -> bool:
+        """Whether the whole journal lies behind what is wanted."""
+        return self.to_place is not None and journal_number(journal) > self.to_place.number
+
+
+class TransactionFilter:
+    """Applies a selection's conditions on transactions to events that went through the transaction pass."""
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self._sets: dict[tuple[str, bool], MysqlGtidSet | MariadbGtidSet] = {}
+        self.moved_from: int | None = None  # where reading begins instead of the asked offset, which is inside
+        self._is_placed = selection.from_place is None
+
+    def wanted(self, chunk: Chunk, events: np.ndarray, gtids: Gtids) -> NDArray[np.bool_]:
+        """bool (n,): of events of one chunk; marks outside transactions go by position alone.
+
+        Args:
+            events: rows of EVENT_DTYPE (n,) of `chunk`.
+            gtids: of their transactions (n,).
+
+        Raises:
+            PositionError: a GTID set is not of the journal's flavor.
+        """
+        asked = self._selection
+        keep = np.ones(len(events), bool)
+        number = journal_number(chunk.journal)
+        inside = events["tx_offset"] >= 0
+        place = np.where(inside, events["tx_offset"], events["offset"])
+        if asked.from_place is not None and number <= asked.from_place.number:
+            self._find_start(events, number)
+            keep &= place >= asked.from_place.offset if number == asked.from_place.number else False
+        if asked.to_place is not None and number >= asked.to_place.number:
+            keep &= place < asked.to_place.offset if number == asked.to_place.number else False
+        if asked.from_us is not None:
+            keep &= (events["commit_ts_us"] >= asked.from_us) & inside
+        if asked.to_us is not None:
+            keep &= (events["commit_ts_us"] < asked.to_us) & (events["commit_ts_us"] >= 0) & inside
+        is_mariadb = chunk.journal_format.is_mariadb
+        if asked.gtids:
+            keep &= _in_set(gtids, self._set(asked.gtids, is_mariadb)) & inside
+        if asked.exclude_gtids:
+            keep &= ~_in_set(gtids, self._set(asked.exclude_gtids, is_mariadb))
+        return keep
+
+    def _set(self, text: str, is_mariadb: bool) -> MysqlGtidSet | MariadbGtidSet:
+        found = self._sets.get((text, is_mariadb))
+        if found is None:
+            found = self._sets[text, is_mariadb] = parse_gtid_set(text, "mariadb" if is_mariadb else "mysql")
+        return found
+
+    def _find_start(self, events: np.ndarray, number: int) -> None:
+        """Note where the asked start is moved to, if it is no transaction's begin."""
+        asked = self._selection.from_place
+        assert asked is not None
+        if self._is_placed or number != asked.number or asked.offset <= 4:
+            return
+        begins = (events["tx_offset"] < 0) | (events["tx_ordinal"] == 0)
+        behind = np.flatnonzero((events["offset"] >= asked.offset) & begins & (events["parent"] < 0))
+        if not len(behind):
+            return
+        self._is_placed = True
+        found = int(events["offset"][behind[0]])
+        if found != asked.offset:
+            self.moved_from = found
+
+
+def _in_set(gtids: Gtids, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.bool_]:
+    """bool (n,): which of the transactions are in the set."""
+    found = np.zeros(len(gtids.key), bool)
+    for place in np.unique(gtids.key[gtids.key >= 0]).tolist():
+        of_key = gtids.key == place
+        found[of_key] = _covered(gtids.number[of_key], gtids.keys[place], wanted)
+    return found
+
+
+def _covered(numbers: NDArray[np.int64], key: str, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.bool_]:
+    none = np.zeros(len(numbers), bool)
+    if isinstance(wanted, MariadbGtidSet):
+        domain, server, _ = key.split("-")
+        limits = [
+            last
+            for (of_domain, of_server), last in wanted.last.items()
+            if of_domain == int(domain) and (not wanted.is_state or of_server == int(server))
+        ]
+        reached: NDArray[np.bool_] = numbers <= max(limits) if limits else none
+        return reached
+    intervals = wanted.intervals.get(key.removesuffix(":"))
+    if intervals is None:
+        return none
+    at = np.searchsorted(intervals[:, 0], numbers, side="right") - 1
+    inside: NDArray[np.bool_] = (at >= 0) & (numbers < intervals[at, 1])
+    return inside
+
+
+def check_gtid_set(text: str) -> None:
+    """Whether any flavor reads `text` as a set. Raises PositionError where none does."""
+    try:
+        parse_gtid_set(text, "mysql")
+    except PositionError as error:
+        try:
+            parse_gtid_set(text, "mariadb")
+        except PositionError:
+            raise error from None
+
+
+def place_of(text: str) -> JournalPlace:
+    """``JOURNAL:OFFSET``. Raises ValueError or BinlogError where it is none."""
+    journal, separator, offset = text.rpartition(":")
+    if not separator or not offset.isdigit():
+        raise ValueError(text)
+    return JournalPlace(journal_number(journal), int(offset))
+
+
+@lru_cache(maxsize=64)
+def _parsed(patterns: tuple[str, ...]) -> tuple[TablePattern, ...]:
+    """Raises:
+    ConfigError: one of them is no pattern of tables.
+    """
+    try:
+        return tuple(map(TablePattern.parse, patterns))
+    except ValueError as error:
+        raise ConfigError(str(error), setting="table", next_step="name tables as schema.table") from None

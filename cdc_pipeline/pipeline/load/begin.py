@@ -1,0 +1,194 @@
+"""Where a load begins: its low mark, and the columns of its tables there (K17).
+
+Rules:
+- The low mark is the main cursor after a capture, once everything before it is proved to be committed; of MySQL without
+  GTIDs an earlier place. It is the exact place of a view where a table's changes cannot be applied twice.
+- The columns are those of the catalog, and no DDL of the tables lies between the low mark and its reading: else the low
+  mark is taken again.
+- No prepared XA transaction is open there: its rows would be in no view, and its changes before the log that is read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LoadError, SourceIdentityError
+from cdc_pipeline.lake.loads import LoadState, new_load_id, now_us
+from cdc_pipeline.pipeline.load.main import MainLake
+from cdc_pipeline.pipeline.load.observer import LoadObserver
+from cdc_pipeline.pipeline.load.server import LoadSource
+from cdc_pipeline.pipeline.plan.needs_load import Chosen
+from cdc_pipeline.pipeline.targets.keys import identity_of
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.sink.modes.mode_columns import keeps_every_change
+from cdc_pipeline.source.rows.marks import exact_view
+from cdc_pipeline.source.rows.table_reader import TableReader
+from cdc_pipeline.text.table_names import split_table_name, table_name
+
+TRIES_MAX: Final = 10
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A load that can begin.
+
+    Attributes:
+        state: to be written down.
+        schemas: of the source tables at the low mark, by name.
+        view: open, at exactly the low mark; None where no table needs it.
+    """
+
+    state: LoadState
+    schemas: Mapping[str, TableSchema]
+    view: TableReader | None
+
+
+class LoadBegin:
+    """Finds where a load begins.
+
+    Attributes:
+        viewless: source tables that the last `start` found no exact view for, when it raised for that.
+    """
+
+    def __init__(self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: LoadObserver) -> None:
+        self.viewless: tuple[str, ...] = ()
+        self._config = config
+        self._main = main
+        self._source = source
+        self._observer = observer
+
+    @contextmanager
+    def start(self, chosen: Chosen) -> Iterator[Started]:
+        """The begin of a load of some tables; the view is open while the context lasts.
+
+        Raises:
+            LoadError: the tables change all the time, or XA transactions stay open.
+            CdcError: as capture and server answered.
+        """
+        with ExitStack() as stack:
+            yield self._start(chosen, stack)
+
+    def _start(self, chosen: Chosen, stack: ExitStack) -> Started:
+        for _ in range(TRIES_MAX):
+            cursor = self._cursor(chosen)
+            exact = self._exact(self._source.schemas(chosen.sources))
+            if exact:
+                view = stack.enter_context(TableReader(self._source.config))
+                low, time_us = self._opened(view, exact, since=cursor.position), now_us()
+            else:
+                view, low = None, self._source.proved(cursor.position)
+                time_us = self._time_us(cursor)
+            schemas = self._schemas_at(low, chosen)
+            if schemas is not None and self._exact(schemas) == exact:
+                return Started(self._state(chosen, cursor, low, time_us, exact), schemas, view)
+            if view is not None:
+                view.close()
+        raise LoadError(
+            "the tables are changed by DDL again and again, so that no place is found to load them from",
+            table=", ".join(chosen.sources),
+            expected="no DDL of them between the capture's end and the reading of their columns",
+            next_step="run again when they are at rest; on MySQL without GTIDs after FLUSH BINARY LOGS",
+        )
+
+    def _opened(self, view: TableReader, exact: tuple[str, ...], *, since: Position) -> Position:
+        self._observer.load_stepped(f"opening a view at an exact place for {', '.join(exact)}")
+        tables, timeout_s = [_parts(name) for name in exact], self._config.snapshot.lock_wait_s
+        self.viewless = exact
+        mark = exact_view(view, timeout_s=timeout_s, tables=tables, since=since)
+        self.viewless = ()
+        return mark.position
+
+    def _cursor(self, chosen: Chosen) -> CursorState:
+        """The main cursor, at the log's end and without open XA transactions."""
+        until_s = time.monotonic() + self._config.snapshot.lock_wait_s
+        while True:
+            cursor = self._main.capture(loading=chosen.targets)
+            identity = self._source.live.identity
+            if not cursor.identity.same_server(identity):
+                raise SourceIdentityError(
+                    "the server whose tables would be read is not the one that the cursor stands in",
+                    expected=str(cursor.identity),
+                    got=str(identity),
+                    next_step=f"run `cdc-pipeline run {self._config.name}` first: its cursor moves to the new server",
+                )
+            if not cursor.open_xa:
+                return cursor
+            xids = ", ".join(xa.xid for xa in cursor.open_xa)
+            if time.monotonic() >= until_s:
+                raise LoadError(
+                    "prepared XA transactions are open: their rows are in no view, and their changes before the load",
+                    setting="snapshot.lock_wait_s",
+                    got=xids,
+                    next_step="commit or roll back these XA transactions at the source, then run the command again",
+                )
+            self._observer.load_stepped(f"waiting for the prepared XA transactions {xids} to end")
+            time.sleep(_POLL_S)
+
+    def _schemas_at(self, low: Position, chosen: Chosen) -> dict[str, TableSchema] | None:
+        """The tables' columns at the low mark; None where a DDL lies behind it."""
+        names = set(chosen.sources)
+        placed = self._source.live.catalog(lambda database, table: table_name(database, table) in names, since=low)
+        assert placed is not None
+        found = {schema.full_name: schema for schema, _ in placed.catalog.tables.values()}
+        changed = {table_name(database, table) for database, table in placed.last_ddl if table}
+        if changed & names:
+            return None
+        missing = sorted(names - found.keys())
+        if missing:
+            raise LoadError(
+                f"the columns of {', '.join(missing)} are not known: they have an unknown type, or have just gone",
+                table=missing[0],
+                next_step="leave these tables out (tables.exclude), or GRANT SELECT on them",
+            )
+        return {name: self._source.with_key(found[name]) for name in sorted(names)}
+
+    def _exact(self, schemas: Mapping[str, TableSchema]) -> tuple[str, ...]:
+        """Source tables with a target in which a change that is applied twice would leave a mark."""
+        routes = Routes(self._config)
+        found = []
+        for name, schema in schemas.items():
+            for route in routes.of(schema.database, schema.table):
+                how = identity_of(route.rule, source=name, columns=schema.column_names, source_key=schema.key_names)
+                if keeps_every_change(how.mode, how.key):
+                    found.append(name)
+                    break
+        return tuple(sorted(found))
+
+    def _time_us(self, cursor: CursorState) -> int:
+        _, cut = self._main.state()
+        known = max(cursor.timestamp_s * 1_000_000, cut.source_time_us if cut is not None else 0)
+        return known if known > 0 else now_us()
+
+    def _state(
+        self, chosen: Chosen, cursor: CursorState, low: Position, time_us: int, exact: tuple[str, ...]
+    ) -> LoadState:
+        at: dict[str, object] = {"batch_number": 0, "targets": {}, "open_xa": ()}
+        if low.order != cursor.position.order:
+            at |= {"journal": low.journal, "offset": low.offset, "gtid_set": low.gtid_set}
+            at |= {"journal_created_s": cursor.journal_created_s if low.journal == cursor.journal else 0}
+            at |= {"shadows": {}} if low.order < cursor.position.order else {}
+        return LoadState(
+            load_id=new_load_id(),
+            source=self._config.name,
+            sources=chosen.sources,
+            targets=chosen.targets,
+            exact=exact,
+            cursor=cursor.model_copy(update=at),
+            time_us=time_us,
+            rows_estimated={name: rows for name, (rows, _) in self._source.sizes(chosen.sources).items()},
+            started_at_us=now_us(),
+        )
+
+
+def _parts(name: str) -> tuple[str, str]:
+    database, table = split_table_name(name)
+    return database, table

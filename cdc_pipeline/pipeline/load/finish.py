@@ -1,0 +1,142 @@
+"""From a filled side lake to its tables in their targets' place: the last part of a load (K17) and of a rebuild (K18).
+
+    capture -> side lake captured to the cursor -> locked: swapped in where the cursor still stands there, else again
+
+Rules:
+- Tables are swapped in where the side lake stands exactly at the main cursor, and behind a place that is given: the end
+  of the log that was read after the last chunk's view was opened.
+- The main lake is locked for the swap alone. After some rounds in which it moved on meanwhile, the side lake catches up
+  while it is locked: a source that is captured all the time cannot keep a load from its end.
+- Prepared XA transactions whose rows only the side lake has parked are waited for, up to `snapshot.lock_wait_s`.
+- Targets that an earlier process, or a run of the source, has put in place already are left as they are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LoadError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.load.main import Locked, MainLake, UnfinishedBatchError
+from cdc_pipeline.pipeline.load.observer import LoadObserver
+from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.load.swap import swap, unparked
+from cdc_pipeline.position.position import Position
+
+# After so many rounds in which the main lake moved on between the side lake's capture and its own lock, the side lake
+# catches up while that lock is held.
+FREE_ROUNDS: Final = 2
+_POLL_S: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """Targets that have their new content, and the main lake's cut in which they have it."""
+
+    names: tuple[str, ...]
+    cut: Cut
+
+
+class Finish:
+    """Puts a side lake's tables in place.
+
+    Args:
+        high: the tables are whole from there on.
+        doing: what a capture of the side lake does, in words.
+        check: raises where the side lake's tables must not be put in place; asked whenever it was captured.
+        is_whole: see `content.replacement`.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        side: SideLake,
+        main: MainLake,
+        observer: LoadObserver,
+        high: Position,
+        doing: str,
+        check: Callable[[], None] = lambda: None,
+        is_whole: bool = False,
+    ) -> None:
+        self._side = side
+        self._main = main
+        self._observer = observer
+        self._high = high
+        self._doing = doing
+        self._check = check
+        self._is_whole = is_whole
+        self._wait_s = config.snapshot.lock_wait_s
+
+    def run(self) -> Swapped | None:
+        """Bring the side lake to the main cursor and its tables into their places; None where there is none to put.
+
+        Raises:
+            LoadError: what was waited for has not come; a table could not take its target's place.
+            CdcError: the same call goes on where this one stopped.
+        """
+        side, rounds, until_s = self._side, 0, time.monotonic() + self._wait_s
+        while names := self._unswapped():
+            cursor = self._main.capture(loading=names)
+            if cursor.position.order < self._high.order:
+                self._waits(until_s, f"the capture to reach {self._high}")
+                continue
+            self._observer.load_stepped(self._doing)
+            self._capture(cursor.position)
+            self._observer.reached("load_caught_up")
+            names = self._unswapped()
+            if not names:
+                break
+            if parked := unparked(side.cursor, cursor):
+                xids = ", ".join(xa.xid for xa in parked)
+                self._waits(until_s, f"the prepared XA transactions {xids} to be committed or rolled back")
+                continue
+            self._observer.load_stepped(f"putting {', '.join(names)} in place")
+            insist = rounds >= FREE_ROUNDS
+            try:
+                swapped = self._main.locked(lambda locked: self._swap(locked, insist=insist))  # noqa: B023
+            except UnfinishedBatchError:
+                continue
+            if swapped is not None:
+                return swapped
+            rounds += 1
+        return None
+
+    def _capture(self, to: Position) -> None:
+        self._side.capture(to)
+        self._check()
+
+    def _swap(self, locked: Locked, *, insist: bool) -> Swapped | None:
+        """None where the main lake has moved on."""
+        side = self._side
+        self._observer.reached("load_swapping")
+        if locked.cursor.position.order != side.cursor.position.order or locked.cursor.epoch != side.cursor.epoch:
+            if not insist:
+                return None
+            self._capture(locked.cursor.position)
+        names = self._unswapped()
+        if not names or unparked(side.cursor, locked.cursor):
+            return None
+        cut = swap(locked, side, names, observer=self._observer, is_whole=self._is_whole)
+        return Swapped(tuple(names), cut)
+
+    def _unswapped(self) -> list[str]:
+        """Targets that can still be put in place."""
+        _, cut = self._main.state()
+        states = {} if cut is None else cut.cursor.targets
+        there = {name for name, state in states.items() if state.app_id == self._side.state.app_id(name)}
+        return [name for name in self._side.state.targets if name not in self._side.left and name not in there]
+
+    def _waits(self, until_s: float, what: str) -> None:
+        if time.monotonic() >= until_s:
+            raise LoadError(
+                f"the load has waited too long for {what}",
+                setting="snapshot.lock_wait_s",
+                next_step="run the same command again when that has happened: it goes on where it is",
+            )
+        self._observer.load_stepped(f"waiting for {what}")
+        time.sleep(_POLL_S)

@@ -1,0 +1,369 @@
+"""Tables loaded, or loaded anew, without a lock on the source and without holding up the sync of the others (K17).
+
+    capture -> low mark -> side lake -> chunks -> capture -> side lake captured to the cursor -> swapped in -> removed
+
+Rules:
+- Until the swap nothing of the main lake changes: its rows stay readable, its runs go on. The source's lock is held for
+  captures and for the swap alone.
+- A table is swapped in where the side lake stands exactly at the main cursor, behind the end of the log that was read
+  after the last chunk's view was opened.
+- A killed load goes on where it was: the same call finds its side lake. What stands in a main batch that is recorded is
+  finished by whatever run comes next.
+- What a side lake cannot follow (a DDL that changes values, another server) begins anew in another one, for the tables
+  concerned alone, `snapshot.attempts_max` times in all.
+- One load of a table at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError, ConfigError, LoadError, LockError
+from cdc_pipeline.lake.loads import (
+    LoadFolder,
+    LoadState,
+    is_finished,
+    is_needed,
+    load_ids,
+    loads_lock,
+    remove_damaged,
+)
+from cdc_pipeline.lake.records import Note
+from cdc_pipeline.pipeline.load.begin import LoadBegin, Started
+from cdc_pipeline.pipeline.load.chunks import ChunkLoad
+from cdc_pipeline.pipeline.load.finish import Finish, Swapped
+from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake, MainRuns
+from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
+from cdc_pipeline.pipeline.load.server import LoadSource
+from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.plan.needs_load import Chosen, apart_from, choose, needing, targets_of
+from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.targets.route_checks import check_recorded
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.position.position import Position
+
+GONE_NOTE: Final = "load_gone"  # a table was dropped or renamed while it was to be loaded
+
+
+def load(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    tables: Sequence[str] | None = None,
+    restart: bool = False,
+    observer: LoadObserver | None = None,
+    run_id: str = "",
+    runs: MainRuns | None = None,
+) -> LoadReport:
+    """Load tables, or go on with loads that were killed.
+
+    Args:
+        config: the pipeline; its source is a live server.
+        cursors: where the cursor is read from; and written to, without `runs`.
+        tables: source tables or targets, ``schema.table``, that are loaded whether they need it or not; by default all
+            that need it (`pipeline/plan/needs_load.py`).
+        restart: begin loads of these tables anew that earlier processes left.
+        observer: is told of the progress.
+        run_id: of the orchestrator's run, kept in the records.
+        runs: how runs of the main lake are started; in this process by default.
+
+    Raises:
+        ConfigError: a table that cannot be loaded, or an archive as source.
+        LockError: a table is being loaded by another process, or the source's lock is held for too long.
+        LoadError: a load cannot be finished, with the way out.
+        CdcError: everything else; the same call goes on where this one stopped.
+    """
+    if not isinstance(config.source, LiveSourceConfig):
+        raise ConfigError(
+            "only a running server can be asked for the rows of its tables",
+            setting="source.kind",
+            expected="live",
+            got=config.source.kind,
+            next_step="rebuild tables of an archive from its journals: "
+            f"`cdc-pipeline backfill {config.name} --table SCHEMA.TABLE --rebuild`",
+        )
+    observer = observer or SilentLoadObserver()
+    runs = runs or DirectRuns(config, cursors, run_id)
+    main = MainLake(config, cursors=cursors, runs=runs, observer=observer)
+    with LoadSource(config) as source:
+        return _Loader(config, main=main, source=source, observer=observer, run_id=run_id).run(tables, restart=restart)
+
+
+@dataclass
+class _Done:
+    """What the loads of one call did so far."""
+
+    targets: dict[str, LoadedTarget] = field(default_factory=dict)
+    resumed: list[str] = field(default_factory=list)
+    restarted: dict[str, list[str]] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+    left: dict[str, CdcError] = field(default_factory=dict)  # by target, of the load at hand
+    gone: dict[str, CdcError] = field(default_factory=dict)  # targets without a source table any more
+    viewless: CdcError | None = None  # why tables are not loaded that need a view at an exact place
+
+
+class _Loader:
+    def __init__(
+        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: LoadObserver, run_id: str
+    ) -> None:
+        self._config = config
+        self._main = main
+        self._source = source
+        self._observer = observer
+        self._run_id = run_id
+        self._done = _Done()
+
+    def run(self, tables: Sequence[str] | None, *, restart: bool) -> LoadReport:
+        began_s, began_cpu_s = time.monotonic(), time.process_time()
+        chosen = self._first(tables, restart=restart)
+        for _ in range(self._config.snapshot.attempts_max):
+            if not chosen.targets:
+                break
+            self._begin_and_load(chosen)
+            left, self._done.left = self._done.left, {}
+            if not left:
+                break
+            for name, error in left.items():
+                self._done.restarted.setdefault(name, []).append(error.what)
+            chosen, last = self._choose_again(left, tables), next(iter(left.values()))
+            if not chosen.targets:
+                break
+            self._observer.load_stepped(f"loading {', '.join(chosen.targets)} anew: {last.what}")
+        else:
+            raise LoadError(
+                f"the load began {self._config.snapshot.attempts_max} times and could not be finished",
+                table=last.table,
+                got=last.what,
+                next_step=last.next_step or "load the table when its columns are not being changed",
+            ) from last
+        if self._done.gone and tables is not None:
+            name = next(iter(self._done.gone))
+            raise LoadError(
+                f"{', '.join(self._done.gone)} went away at the source while it was to be loaded",
+                table=name,
+                got=self._done.gone[name].what,
+                next_step="all else is loaded; a table that was renamed is loaded under its new name",
+            )
+        if self._done.viewless is not None:
+            raise self._done.viewless
+        return self._report(tables, began_s, began_cpu_s)
+
+    # -- what is to be done -------------------------------------------------------------------------------------------
+
+    def _first(self, tables: Sequence[str] | None, *, restart: bool) -> Chosen:
+        """Finish what earlier processes began; what is left to load then."""
+        known = self._source.tables()
+        _, cut = self._main.state()
+        wanted = choose(self._config, cut, known, tables)
+        self._main.capture(loading=wanted.targets)
+        with self._claiming():
+            for load_id in remove_damaged(self._config) if restart else ():
+                self._observer.load_stepped(f"giving up the load {load_id}, whose file is damaged")
+            found = self._unfinished(wanted.targets if tables is not None else None)
+            held = [self._hold(folder, state) for folder, state in found]
+        with ExitStack() as stack:
+            for one in held:
+                stack.push(one)
+            for folder, state in found:
+                if restart:
+                    self._observer.load_stepped(f"giving up the load {state.load_id}")
+                    folder.remove()
+                else:
+                    self._resume(folder, state)
+        loaded = {name for name in self._done.targets if name not in self._done.left}
+        left, self._done.left = self._done.left, {}
+        if tables is not None:
+            left.update((name, _not_there(name)) for name in wanted.targets if name not in loaded and name not in left)
+        return self._choose_again(left, tables)
+
+    def _choose_again(self, left: Mapping[str, CdcError], tables: Sequence[str] | None) -> Chosen:
+        """What is still to be loaded, or again: of what is left, and of what needs it, all that the source has yet."""
+        _, cut = self._main.state()
+        known = self._source.tables()
+        wanted = set(left) if tables is not None else {*left, *needing(self._config, cut, known)}
+        there = targets_of(self._config, known)
+        for name in sorted(wanted - there):
+            self._done.gone[name] = left[name]
+            self._done.restarted.pop(name, None)
+            self._done.notes.append(Note(kind=GONE_NOTE, text=f"it is not loaded: {left[name].what}", table=name))
+            self._observer.load_stepped(f"{name} is not loaded: its source table is gone")
+        targets = sorted(wanted & there)
+        return choose(self._config, cut, known, targets) if targets else Chosen()
+
+    @contextmanager
+    def _claiming(self) -> Iterator[None]:
+        """Nobody else looks for loads, or begins one."""
+        with ExitStack() as stack:
+            self._main.patiently(lambda: stack.enter_context(loads_lock(self._config)))
+            yield
+
+    def _unfinished(self, targets: Collection[str] | None) -> list[tuple[LoadFolder, LoadState]]:
+        """Loads of these targets, or all, that are not finished; those that are over are removed."""
+        _, cut = self._main.state()
+        pending = self._main.pending()
+        found = []
+        for load_id in load_ids(self._config):
+            folder = LoadFolder(self._config, load_id)
+            state = folder.read()
+            if state is None or state.kind != "load" or is_needed(state, pending):
+                continue
+            if is_finished(state, cut):
+                if not folder.is_locked():
+                    folder.remove()
+                continue
+            if targets is None or set(targets) & set(state.targets):
+                found.append((folder, state))
+        return found
+
+    def _hold(self, folder: LoadFolder, state: LoadState) -> ExitStack:
+        stack = ExitStack()
+        try:
+            stack.enter_context(folder.locked())
+        except LockError as error:
+            error.table = ", ".join(state.targets)
+            error.next_step = "wait for it to end, or stop it: the same command goes on where it was then"
+            raise
+        return stack
+
+    # -- one load -----------------------------------------------------------------------------------------------------
+
+    def _begin_and_load(self, chosen: Chosen) -> None:
+        with ExitStack() as stack:
+            with self._claiming():
+                found = self._unfinished(chosen.targets)
+                if found:
+                    self._hold(*found[0]).close()  # raises where somebody works on it
+                    raise LoadError(
+                        f"another load of {', '.join(chosen.targets)} was begun meanwhile",
+                        next_step="run the same command again: it goes on with that load",
+                    )
+                started = self._started(chosen, stack)
+                folder = LoadFolder(self._config, started.state.load_id)
+                stack.enter_context(folder.locked())
+                folder.create(started.state)
+            self._observer.load_began(started.state, resumed=False)
+            self._observer.reached("load_begun")
+            side = self._side(folder, started.state)
+            side.open()
+            side.create(started.schemas)
+            self._observer.reached("load_created")
+            self._load(side, started)
+
+    def _started(self, chosen: Chosen, stack: ExitStack) -> Started:
+        """The begin of a load; where the server gives no exact view, of the tables that need none."""
+        begin = LoadBegin(self._config, main=self._main, source=self._source, observer=self._observer)
+        try:
+            return stack.enter_context(begin.start(chosen))
+        except CdcError as error:
+            others = apart_from(self._config, chosen, begin.viewless) if begin.viewless else []
+            if not others:
+                raise
+            error.table = ", ".join(begin.viewless)
+            error.next_step = f"all other tables are loaded; for these: {error.next_step}"
+            self._done.viewless = error
+            self._observer.load_stepped(f"{error.table} will not be loaded: {error.what}")
+        _, cut = self._main.state()
+        return self._started(choose(self._config, cut, self._source.tables(), others), stack)
+
+    def _resume(self, folder: LoadFolder, state: LoadState) -> None:
+        side = self._side(folder, state)
+        side.open()
+        progress = folder.read_progress()
+        unread = [name for name in state.exact if name not in progress.tables or not progress.tables[name].is_done]
+        why = self._other_rules(side)
+        if side.cut is None or unread or why:
+            # Nothing was read, or a view that cannot be opened again, or rows as they are not wanted any more (K14).
+            self._observer.load_stepped(f"beginning the load {state.load_id} anew{why}")
+            folder.remove()
+            return
+        self._observer.load_began(state, resumed=True)
+        self._done.resumed.append(state.load_id)
+        self._source.check_log(side)
+        self._load(side, None)
+
+    def _other_rules(self, side: SideLake) -> str:
+        """Why the rows that were read are not what the configuration asks for by now; "" where they are."""
+        cut = side.cut
+        if cut is None:
+            return ""
+        try:
+            check_recorded(Routes(side.config), cut)
+        except ConfigError as error:
+            return f": {error.what}"
+        return ""
+
+    def _side(self, folder: LoadFolder, state: LoadState) -> SideLake:
+        return SideLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
+
+    def _load(self, side: SideLake, started: Started | None) -> None:
+        chunks = ChunkLoad(self._config, side=side, main=self._main, source=self._source, observer=self._observer)
+        chunks.run(started)
+        self._observer.reached("load_read")
+        finish = Finish(
+            self._config,
+            side=side,
+            main=self._main,
+            observer=self._observer,
+            high=chunks.high,
+            doing="capturing what changed while the tables were read",
+        )
+        swapped = finish.run()
+        self._observer.reached("load_swapped")
+        if swapped is not None:
+            self._keep(side, swapped, chunks.high)
+            self._observer.load_stepped(f"loaded {', '.join(swapped.names)}")
+        side.folder.remove()
+        self._observer.reached("load_removed")
+        self._done.left.update(side.left)
+
+    # -- what was done ------------------------------------------------------------------------------------------------
+
+    def _keep(self, side: SideLake, swapped: Swapped, high: Position) -> None:
+        progress = side.folder.read_progress()
+        there, cut = side.cut, swapped.cut
+        assert there is not None
+        self._done.notes += cut.notes
+        for name in swapped.names:
+            sources = there.cursor.targets[name].source_names
+            read = [progress.tables[source] for source in sources if source in progress.tables]
+            self._done.targets[name] = LoadedTarget(
+                load_id=side.state.load_id,
+                sources=sources,
+                rows=cut.tables[name].rows_inserted,
+                rows_read=sum(table.rows for table in read),
+                chunks=sum(table.chunks for table in read),
+                rows_quarantined=sum(cut.quarantine[one].rows for one in sources if one in cut.quarantine),
+                delta_version=cut.tables[name].delta_version,
+                low=LogPlace.of(side.state.cursor.position),
+                high=LogPlace.of(high),
+                cut=cut.batch_number,
+            )
+
+    def _report(self, tables: Sequence[str] | None, began_s: float, began_cpu_s: float) -> LoadReport:
+        done = self._done
+        asked = "the tables that need a load" if tables is None else ", ".join(tables)
+        count = len(done.targets)
+        reason = f"{asked}: {count} loaded" if count else "no captured table of the source needs a load"
+        return LoadReport(
+            source=self._config.name,
+            outcome="loaded" if count else "nothing_to_load",
+            reason=reason,
+            targets=dict(sorted(done.targets.items())),
+            resumed=tuple(done.resumed),
+            restarted={name: tuple(why) for name, why in done.restarted.items()},
+            notes=tuple(done.notes),
+            rows=sum(target.rows_read for target in done.targets.values()),
+            seconds=time.monotonic() - began_s,
+            cpu_seconds=time.process_time() - began_cpu_s,
+        )
+
+
+def _not_there(name: str) -> CdcError:
+    return LoadError("its source table is gone, or was renamed", table=name)

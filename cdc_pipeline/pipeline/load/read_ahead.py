@@ -1,0 +1,152 @@
+"""Source tables read in chunks, ahead of what takes them (K17).
+
+Rules:
+- A chunk is one read view: its rows are of one moment, and a mark is read once the view is open: no change that the
+  view shows lies behind it.
+- Readers work ahead, in threads of their own with a connection each; chunks come in order, so that how far a table is
+  read is one key. In memory are a chunk for each reader, and the one that is taken.
+- A chunk is small by rows, and by bytes as far as the catalog's average row tells.
+- A read that is broken off by the server is done again, in a new view.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections import deque
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.binlog.selected import SelectedRows
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, SnapshotConfig
+from cdc_pipeline.errors import CdcError, TableReadInterruptedError
+from cdc_pipeline.lake.loads import TableProgress
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges, usable_key
+from cdc_pipeline.source.rows.marks import end_mark
+from cdc_pipeline.source.rows.table_reader import TableReader
+
+TRIES_MAX: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A range of a table to be read."""
+
+    schema: TableSchema
+    bounds: KeyRange
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The rows of a range, of one view.
+
+    Attributes:
+        high: the end of the log after the view was opened.
+    """
+
+    schema: TableSchema
+    bounds: KeyRange
+    parts: list[SelectedRows]
+    high: Position
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+
+class ChunkReader:
+    """Reads tables of one server. Use it as a context manager.
+
+    Args:
+        average_bytes: of a row, by source table; 0 or absent where unknown.
+    """
+
+    def __init__(self, config: LiveSourceConfig, snapshot: SnapshotConfig, *, average_bytes: Mapping[str, int]) -> None:
+        self._config = config
+        self._snapshot = snapshot
+        self._average_bytes = average_bytes
+        self._stack = ExitStack()
+        self._idle: queue.SimpleQueue[tuple[TableReader, ServerConnection]] = queue.SimpleQueue()
+        self._threads = ThreadPoolExecutor(snapshot.readers, "load-reader")
+        self._is_closing = False
+
+    def __enter__(self) -> ChunkReader:
+        for _ in range(self._snapshot.readers + 1):  # one looks for bounds
+            reader = self._stack.enter_context(TableReader(self._config))
+            server = ServerConnection(self._config)
+            self._stack.callback(server.close)
+            self._idle.put((reader, server))
+        self._planner = self._idle.get()[0]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_closing = True
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._stack.close()
+
+    def rows_per_chunk(self, schema: TableSchema) -> int:
+        """How many rows a chunk of a table is to have."""
+        average = self._average_bytes.get(schema.full_name, 0)
+        by_bytes = self._snapshot.chunk_bytes // average if average else self._snapshot.chunk_rows
+        return max(1, min(self._snapshot.chunk_rows, by_bytes))
+
+    def chunks(self, tables: Mapping[TableSchema, TableProgress]) -> Iterator[Chunk]:
+        """What is left of some tables, one after the other, each in key order.
+
+        Raises:
+            TableChangedError: a table is not what its schema says.
+            CdcError: as the server answered.
+        """
+        work = self._work(tables)
+        ahead: deque[Future[Chunk]] = deque()
+        try:
+            while True:
+                while len(ahead) < self._snapshot.readers and (item := next(work, None)) is not None:
+                    ahead.append(self._threads.submit(self._read, item))
+                if not ahead:
+                    return
+                yield ahead.popleft().result()
+        finally:
+            for future in ahead:
+                future.cancel()
+
+    def _work(self, tables: Mapping[TableSchema, TableProgress]) -> Iterator[Work]:
+        for schema, progress in tables.items():
+            try:
+                key = usable_key(self._planner, schema)
+                rows = self.rows_per_chunk(schema)
+                for bounds in plan_ranges(self._planner, schema, key, rows, after=progress.after):
+                    yield Work(schema, bounds)
+            except CdcError as error:
+                error.table = error.table or schema.full_name
+                raise
+
+    def _read(self, work: Work) -> Chunk:
+        reader, server = self._idle.get()
+        try:
+            for tries in range(1, TRIES_MAX + 1):
+                try:
+                    return read_chunk(reader, server, work)
+                except TableReadInterruptedError:
+                    if tries == TRIES_MAX or self._is_closing:
+                        raise
+            raise AssertionError("the last try returns or raises")
+        finally:
+            self._idle.put((reader, server))
+
+
+def read_chunk(reader: TableReader, server: ServerConnection, work: Work) -> Chunk:
+    """One chunk, in a view of its own."""
+    try:
+        reader.begin_view()
+        high = end_mark(server).position
+        parts = list(reader.select(work.schema, bounds=work.bounds))
+        reader.end_view()
+    except BaseException:
+        reader.close()  # the view goes with its connection
+        raise
+    return Chunk(work.schema, work.bounds, parts, high)

@@ -1,0 +1,149 @@
+"""Rows that a SELECT gave, on the way that the drain's rows go: masked, judged, confirmed, shaped, staged.
+
+Rules:
+- A row by SELECT is exactly the row by binlog: the same policies, masks, shapes, refusals (`decoding`, `drain`).
+- A row that cannot be applied goes to the quarantine as from the log; its place is that of the read, and there are no
+  bytes of an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
+from cdc_pipeline.errors import CdcError, UnrepresentableValueError
+from cdc_pipeline.lake.prepared_rows import encode_stream
+from cdc_pipeline.lake.quarantine import SCHEMA
+from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.capture.drain import check_rows
+from cdc_pipeline.pipeline.targets.quarantine import BadRows, without_values
+from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
+from cdc_pipeline.pipeline.targets.targets import Target, Targets
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.staging.staging import StagedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlace:
+    """Where rows that were read stand.
+
+    Attributes:
+        journal, offset: the place whose seq they carry.
+        seq: of the first row of a read, packed, without row ordinal.
+        time_us: when they were as they are.
+    """
+
+    journal: str
+    offset: int
+    seq: int
+    time_us: int
+
+
+class RowPath:
+    """Takes rows of any table into a batch.
+
+    Args:
+        targets: those that follow.
+        place: of the rows.
+        plan: what the batch is told of a target; as everywhere by default.
+    """
+
+    def __init__(self, targets: Targets, place: ReadPlace, *, plan: Callable[[Target], TargetPlan] = plan_of) -> None:
+        self._targets = targets
+        self._place = place
+        self._plan = plan
+
+    def take(self, batch: StagedBatch, rows: DecodedRows, *, first: int = 0) -> int:
+        """Stage changes of one table, each in every target; the number of those that went to the quarantine.
+
+        Args:
+            first: how many rows of this table were read at this place before.
+
+        Raises:
+            UnrepresentableValueError: a value stops the table.
+            SchemaError: the table contradicts what is recorded.
+        """
+        try:
+            good, bad = self._judged(self._targets.masks.apply(rows), first)
+            self._targets.check_rows(good)
+            found = self._targets.confirm(good.schema)
+            for target in found:
+                check_rows(target, good)
+            for target in self._targets.with_rescued(found, good):
+                self._stage(batch, good, target)
+        except CdcError as error:
+            error.table = error.table or rows.schema.full_name
+            raise
+        if bad is not None:
+            batch.quarantine(bad.table, bad.entries)
+        return 0 if bad is None else bad.entries.num_rows
+
+    def _stage(self, batch: StagedBatch, rows: DecodedRows, target: Target) -> None:
+        shaped = self._targets.shaped(rows, target)
+        named = None
+        if target.mode == "changelog":
+            named = pa.array([f"{self._place.journal}:{self._place.offset}"] * len(shaped), pa.string())
+        batch.add(shaped, self._plan(target), transactions=named)
+
+    def _judged(self, rows: DecodedRows, first: int) -> tuple[DecodedRows, BadRows | None]:
+        if not rows.invalid:
+            return rows, None
+        policy = self._targets.policy(rows.schema)
+        rows = without_hidden(rows, policy.hidden)
+        found = judged(rows, policy.rows, keys=policy.keys)
+        if found.failing is not None:
+            raise self._unrepresentable(rows, found.failing)
+        if not found.bad:
+            return found.rows, None
+        good = np.ones(len(rows), np.bool_)
+        good[[value.row for value in found.bad]] = False
+        causes = {value.row: value for value in found.bad}
+        return found.rows.where(good), self._bad(rows, causes, first, hidden=policy.hidden)
+
+    def _bad(
+        self, rows: DecodedRows, causes: dict[int, InvalidValue], first: int, *, hidden: Collection[str]
+    ) -> BadRows:
+        at = sorted(causes)
+        wanted = np.zeros(len(rows), np.bool_)
+        wanted[at] = True
+        bad = without_values(rows.where(wanted), hidden)
+        bad = replace(bad, event_row=np.zeros(len(bad), np.int64))
+        offsets = np.array([self._place.offset], np.int64)
+        lines = list(jsonl_lines(bad, journal=self._place.journal, offsets=offsets, gtids=[None]))
+        names, schema = rows.schema.column_names, bad.schema.to_json()
+        entries = [
+            {
+                "_op": INSERT,
+                # Rows of one read share places behind the first half million; entries are told apart by this.
+                "_seq": Decimal(self._place.seq + 2 * (first + row)),
+                "ts_us": self._place.time_us,
+                "table": rows.schema.full_name,
+                "journal": self._place.journal,
+                "offset": self._place.offset,
+                "error": UnrepresentableValueError.__name__,
+                "what": f"column {names[causes[row].column]} cannot hold its value: {causes[row].reason}",
+                "change": lines[place],
+                "schema": schema,
+                "row": encode_stream(bad.part(place, place + 1)),
+            }
+            for place, row in enumerate(at)
+        ]
+        return BadRows(rows.schema.full_name, pa.Table.from_pylist(entries, schema=SCHEMA))
+
+    def _unrepresentable(self, rows: DecodedRows, value: InvalidValue) -> UnrepresentableValueError:
+        column = rows.schema.columns[value.column]
+        more = f" and {len(rows.invalid) - 1} more" if len(rows.invalid) > 1 else ""
+        return UnrepresentableValueError(
+            f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
+            table=rows.schema.full_name,
+            expected=f"a value of {column.kind}",
+            got=f"another one in a row that was read{more}",
+            next_step="let such values be rescued (on_invalid_value: rescue), or the rows of keys quarantined "
+            "(on_bad_row: quarantine); or correct the value at the source",
+        )

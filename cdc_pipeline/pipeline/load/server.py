@@ -1,0 +1,123 @@
+"""What a load asks the server besides rows: its tables, their columns, proofs of places in its log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import JournalMissingError, PositionError, SourceIdentityError
+from cdc_pipeline.pipeline.load.side import SideLake, log_is_gone
+from cdc_pipeline.pipeline.plan.starting import choose
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.types import quoted_table
+from cdc_pipeline.source.live.catalog import read_catalog
+from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.live.live import LiveSource
+from cdc_pipeline.source.rows.marks import wait_committed
+from cdc_pipeline.text.table_names import split_table_name, table_name
+
+
+class LoadSource:
+    """The server of a load; the standby while the primary cannot be reached. Use it as a context manager."""
+
+    def __init__(self, config: PipelineConfig, *, role: str = "load") -> None:
+        chosen = choose(config).config.source
+        assert isinstance(chosen, LiveSourceConfig)
+        # Another name gives another replica server id than that of the source's own captures: with
+        # the same one the server would end their dumps.
+        self.config = chosen.model_copy(update={"replica_server_id": None})
+        self._live = LiveSource(self.config, pipeline_name=f"{config.name}/{role}")
+        self._wait_s = config.snapshot.lock_wait_s
+
+    def __enter__(self) -> LoadSource:
+        self._live.check()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.close()
+
+    @property
+    def live(self) -> LiveSource:
+        """The log of the server."""
+        return self._live
+
+    @property
+    def server(self) -> ServerConnection:
+        """The control connection."""
+        return self._live.server
+
+    def tables(self) -> list[str]:
+        """Names of the base tables that the account can see."""
+        return self.server.tables()
+
+    def proved(self, position: Position) -> Position:
+        """A place at or before `position` up to which everything is committed.
+
+        Raises:
+            CdcError: see `marks.wait_committed`.
+        """
+        return wait_committed(self.server, position)
+
+    def schemas(self, names: Collection[str]) -> dict[str, TableSchema]:
+        """The columns of tables as they are now; those that are not there, or not known, are left out."""
+        try:
+            found = read_catalog(self.server, lambda database, table: table_name(database, table) in names)
+            return {schema.full_name: self.with_key(schema) for schema, _ in found.tables.values()}
+        except StatementError as error:
+            raise self.server.unexpected(error) from None
+
+    def with_key(self, schema: TableSchema) -> TableSchema:
+        """The schema with the key that the log names where there is no primary key: the first unique one, as the server
+        orders them, whose columns are whole and never NULL."""
+        if schema.primary_key:
+            return schema
+        try:
+            rows = self.server.rows(f"SHOW INDEX FROM {quoted_table(schema.full_name)}")
+        except StatementError as error:
+            raise self.server.unexpected(error) from None
+        parts: dict[str, list[int] | None] = {}
+        for row in rows:
+            name, column = str(row["key_name"]), row.get("column_name")
+            usable = (
+                not int(row["non_unique"])
+                and column in schema.column_names
+                and row.get("sub_part") is None
+                and not schema.columns[schema.column_names.index(str(column))].nullable
+            )
+            known = parts.setdefault(name, [])
+            if not usable:
+                parts[name] = None
+            elif known is not None:
+                known.append(schema.column_names.index(str(column)))
+        key = next((columns for columns in parts.values() if columns), None)
+        return schema if key is None else replace(schema, primary_key=tuple(key))
+
+    def sizes(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Rows, and bytes of an average row, of tables, as the catalog estimates them."""
+        found = {}
+        for name in names:
+            try:
+                rows = self.server.rows(
+                    "SELECT TABLE_ROWS AS table_rows, AVG_ROW_LENGTH AS average FROM information_schema.TABLES "
+                    "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+                    split_table_name(name),
+                )
+            except StatementError as error:
+                raise self.server.unexpected(error) from None
+            if rows:
+                found[name] = int(rows[0]["table_rows"] or 0), int(rows[0]["average"] or 0)
+        return found
+
+    def check_log(self, side: SideLake) -> None:
+        """See that the log still reaches back to where a side lake stands.
+
+        Raises:
+            LoadError: it does not.
+        """
+        at = side.cursor.position
+        try:
+            self._live.validate_position(at)
+        except (JournalMissingError, PositionError, SourceIdentityError) as error:
+            raise log_is_gone(side.state.source, at, error) from error

@@ -1,0 +1,316 @@
+"""The side lake of a load: a lake of its own in which tables are built before they take their targets' place (K17).
+
+Rules:
+- It is an ordinary lake: batches are staged, recorded, then act (K2), and what came meanwhile is captured by the code
+  that captures everything else. It begins at the load's low mark, and its cursor stands there while rows are read.
+- Its source has a name of its own, so that its dumps never end those of the main lake: the server
+  ends the first of two readers with one id.
+- Rows that are read carry the seq of the place where the side lake stands: every change from there on is newer. While
+  nothing was captured since, each key comes once, and rows of a plain mirror are appended; later they are merged.
+- What a capture of the side lake cannot follow leaves the load: that table begins anew in another one. So does a table
+  that is renamed: of the one that has its name then, other rows were read, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig, TablesConfig
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy
+from cdc_pipeline.errors import (
+    CdcError,
+    JournalMissingError,
+    LoadError,
+    PositionError,
+    SourceIdentityError,
+    TargetSuspendedError,
+    UnknownXaError,
+)
+from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.capture.suspension import standing
+from cdc_pipeline.pipeline.load.observer import MutedObserver
+from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
+from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.targets.targets import Target, Targets
+from cdc_pipeline.pipeline.wiring import build_sink
+from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.staging.staging import StagedBatch
+from cdc_pipeline.text.table_names import exact_pattern, split_table_name
+
+_LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
+
+
+def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) -> PipelineConfig:
+    """The configuration of a load's side lake: the same rules, for the load's tables alone."""
+    source = config.source
+    if isinstance(source, LiveSourceConfig):
+        source = source.model_copy(update={"replica_server_id": None})
+    tables = TablesConfig(
+        allow_empty=True,
+        include=tuple(exact_pattern(name) for name in state.sources),
+        shadow_tables=config.tables.shadow_tables,
+    )
+    return config.model_copy(
+        update={
+            "name": folder.paths.source,
+            "source": source,
+            "tables": tables,
+            "sink": config.sink.model_copy(update={"lake_path": folder.lake, "catalog": None}),
+            "bound": "end_of_log",
+            "schedule": None,
+            "maintenance": None,
+            **({} if state.kind == "rebuild" else _leaving_renamed(config)),
+        }
+    )
+
+
+def _leaving_renamed(config: PipelineConfig) -> dict[str, object]:
+    """Policies by which a renamed table's rows go nowhere; those of a rebuild come from the log alone, and do."""
+
+    def kept(policy: SchemaChangePolicy) -> SchemaChangePolicy:
+        return policy.model_copy(update={"rename_table": "keep"})
+
+    targets = tuple(
+        rule if rule.schema_changes is None else rule.model_copy(update={"schema_changes": kept(rule.schema_changes)})
+        for rule in config.targets
+    )
+    return {"schema_changes": kept(config.schema_changes), "targets": targets}
+
+
+def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
+    """The error of a load whose changes cannot be replayed any more."""
+    return LoadError(
+        "the log that the load needs is gone: what changed while its tables were read cannot be replayed",
+        journal=at.journal,
+        offset=at.offset,
+        expected=f"the source's log from {at} on",
+        got=error.what,
+        next_step=f"begin anew: `cdc-pipeline snapshot {source} --restart`; keep journals for longer than a load takes",
+    )
+
+
+class SideLake:
+    """One side lake.
+
+    Args:
+        observer: is told of its joints.
+
+    Attributes:
+        left: why targets cannot be loaded by this load, by name.
+    """
+
+    def __init__(
+        self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, observer: CaptureObserver, run_id: str
+    ) -> None:
+        self.config = side_config(config, folder, state)
+        self.folder = folder
+        self.state = state
+        self.left: dict[str, CdcError] = {}
+        self.sink = build_sink(self.config, on_joint=observer.reached)
+        self._observer = observer
+        self._run_id = run_id
+        self._begin = state.cursor.model_copy(update={"source": self.config.name})
+        self._cursors = MemoryCursorStore(source=self.config.name)
+
+    # -- where it stands ----------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Finish what an earlier process recorded, and remove what it did not (K2)."""
+        with self.sink.lock():
+            pending = self.sink.pending_record()
+            self.sink.discard_unrecorded()
+            if pending is not None:
+                self.sink.finish(pending, recovered=True)
+            cut = self.sink.last_cut()
+            if cut is not None:
+                self.sink.cleanup(cut)
+        self._cursors = MemoryCursorStore(self._begin if cut is None else cut.cursor)
+        self._look_for_left()
+
+    @property
+    def cut(self) -> Cut | None:
+        """Its last cut; None before its tables are made."""
+        return self.sink.last_cut()
+
+    @property
+    def cursor(self) -> CursorState:
+        """Where it stands."""
+        cursor = self._cursors.read()
+        assert cursor is not None
+        return cursor
+
+    @property
+    def stands_at_begin(self) -> bool:
+        """Whether nothing was captured yet."""
+        return self.cursor.position.order == self._begin.position.order
+
+    def _look_for_left(self) -> None:
+        """Targets that do not follow the source any more, and those that lost what had been read.
+
+        Tables of a rebuild are made by the log itself: whether they are whole is asked at its end alone.
+        """
+        cut = self.cut
+        if cut is None or self.state.kind == "rebuild":
+            return
+        for name in self.state.targets:
+            state = cut.cursor.targets.get(name)
+            held = state.suspended if state is not None else None
+            if held is not None:
+                self._leave(name, LoadError(f"{held.error}: {held.what}", next_step=held.next_step or None))
+            elif state is None or state.partial or name not in cut.tables:
+                self._leave(name, LoadError("the table was made anew in the log while it was loaded"))
+            elif state.origin is not None or any(one.gone for one in cut.tables[name].sources_of(name).values()):
+                self._leave(name, LoadError("its source table was dropped or renamed while it was loaded"))
+
+    def _leave(self, target: str, error: CdcError) -> None:
+        error.table = error.table or target
+        self.left.setdefault(target, error)
+
+    def leave_source(self, source: str, error: CdcError) -> None:
+        """The targets of a source table cannot be loaded by this load."""
+        for name in self.targets_of(source):
+            self._leave(name, error)
+
+    def targets_of(self, source: str) -> list[str]:
+        """The load's targets that a source table leads to."""
+        routes = Targets(self.config, None).routes_of(*split_table_name(source))
+        return [route.target for route in routes if route.target in self.state.targets]
+
+    def is_left(self, source: str) -> bool:
+        """Whether no target of a source table is loaded by this load any more."""
+        return all(name in self.left for name in self.targets_of(source))
+
+    # -- rows that are read -------------------------------------------------------------------------------------------
+
+    def create(self, schemas: Mapping[str, TableSchema]) -> None:
+        """The first batch: all targets, empty, with the columns of their source tables at the low mark."""
+        with self.sink.lock():
+            self.sink.discard_unrecorded()
+            targets = Targets(self.config, None)
+            targets.created(schemas)
+            found = {
+                target.name: target
+                for schema in schemas.values()
+                for target in targets.confirm(targets.masks.schema(schema))
+            }
+            batch = self.sink.begin(1)
+            for name in found:
+                batch.create(plan_of(targets.named(name)))
+            self._commit(batch, targets, created=list(found))
+
+    @contextmanager
+    def reading(self) -> Iterator[SideBatch]:
+        """A batch of rows that are read; nothing of it stays unless it is committed."""
+        with self.sink.lock():
+            cut = self.cut
+            assert cut is not None
+            targets = Targets(self.config, cut, shadows=self.cursor.shadows)
+            batch = self.sink.begin(cut.batch_number + 1)
+            yield SideBatch(self, batch, targets)
+
+    def _commit(self, batch: StagedBatch, targets: Targets, *, created: list[str] | None = None) -> Cut:
+        cursor = self.cursor
+        states = targets.states(created or ())
+        record = batch.record(
+            interval=standing(cursor),
+            cursor_after=cursor.model_copy(update={"batch_number": batch.number, "targets": states}),
+            source_time_us=self.state.time_us,
+            run_id=self._run_id,
+            kind="load",
+            start=cursor.position,
+        )
+        cut = self.sink.finish(record)
+        self._cursors.write(cut.cursor, {})
+        self.sink.cleanup(cut)
+        self._look_for_left()
+        return cut
+
+    # -- what came meanwhile ------------------------------------------------------------------------------------------
+
+    def capture(self, to: Position) -> None:
+        """Capture up to a place of the log that the main lake stands at.
+
+        Raises:
+            LoadError: the log does not reach back to where the side lake stands.
+            CdcError: what can be gone at the next try.
+        """
+        bound = PositionConfig(journal=to.journal, offset=to.offset)
+        try:
+            capture(
+                self.config,
+                cursors=self._cursors,
+                bound=bound,
+                observer=MutedObserver(self._observer),
+                run_id=self._run_id,
+            )
+        except TargetSuspendedError:
+            pass
+        except _LOG_IS_GONE as error:
+            at = self.cursor.position
+            raise log_is_gone(self.state.source, at, error) from error
+        except UnknownXaError as error:  # prepared before an exact view, and not in it
+            for name in self.state.targets:
+                self._leave(name, error)
+            return
+        except CdcError as error:
+            if error.retryable or error.table is None:
+                raise
+            for name in self.state.targets:  # there was no other table to go on with
+                self._leave(name, error)
+            return
+        if self.cursor.epoch != self._begin.epoch:
+            for name in self.state.targets:
+                self._leave(name, LoadError("another server answers than the one whose tables were read"))
+        self._look_for_left()
+
+
+class SideBatch:
+    """A batch of rows that are read, before it is recorded."""
+
+    def __init__(self, side: SideLake, batch: StagedBatch, targets: Targets) -> None:
+        cursor = side.cursor
+        seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
+        self.place = ReadPlace(cursor.journal, cursor.offset, seq, side.state.time_us)
+        self.quarantined = 0
+        self._side = side
+        self._batch = batch
+        self._targets = targets
+        self._path = RowPath(targets, self.place, plan=self._plan)
+
+    @property
+    def staged_rows(self) -> int:
+        """Rows that are staged, in all targets."""
+        return self._batch.staged_rows
+
+    def take(self, rows: DecodedRows, *, first: int) -> None:
+        """Stage rows of one table; `first` rows of it were read before. Raises CdcError: see `RowPath.take`."""
+        self.quarantined += self._path.take(self._batch, rows, first=first)
+
+    def commit(self, progress: Progress) -> Cut:
+        """Record the batch and finish it."""
+        self._side.folder.write_progress(self._batch.number, progress)
+        cut = self._side._commit(self._batch, self._targets)
+        self._side.folder.tidy_progress(self._batch.number)
+        return cut
+
+    def _plan(self, target: Target) -> TargetPlan:
+        return replace(plan_of(target), exact=self._side.stands_at_begin and _comes_once(target))
+
+
+def _comes_once(target: Target) -> bool:
+    """Whether each row of a target's source table, read once, is one row of the target, by the source's own key."""
+    if target.mode != "mirror" or len(target.sources) != 1:
+        return False
+    (source,) = target.sources.values()
+    is_plain = target.shape is None or target.shape.is_exact_possible(target.key)
+    return bool(target.key) and target.key == source.key_in_target and is_plain

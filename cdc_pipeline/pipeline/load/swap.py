@@ -1,0 +1,179 @@
+"""Loaded tables take their targets' place: one recorded batch of the main lake (K2, K3, K17).
+
+Rules:
+- Only while the main lake is locked and its cursor stands exactly where the side lake does.
+- The batch holds nothing else: each target's content is replaced in one Delta commit, the cursor stands still.
+- Rows of the loaded tables in quarantine are given up with the content that they were missing in; those that the load
+  could not apply are there instead.
+- A target that followed a loaded table under another name (K28) gives it up: its own name has no table any more, as
+  far as the log has told.
+- Not while prepared XA transactions are open whose rows only the side lake has parked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from decimal import Decimal
+
+import pyarrow as pa
+
+from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LoadError
+from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
+from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
+from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.capture.suspension import commit_standing
+from cdc_pipeline.pipeline.load.main import Locked
+from cdc_pipeline.pipeline.load.observer import LoadObserver
+from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.replace.content import content_of, replacement
+from cdc_pipeline.sink.staging.staging import StagedBatch
+
+SUPERSEDED = "the table was loaded anew"
+
+
+def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadObserver, is_whole: bool = False) -> Cut:
+    """Put the side lake's tables in the place of some targets; the main lake's new cut.
+
+    Args:
+        main: locked, its cursor where the side lake stands.
+        names: of the targets.
+        is_whole: see `content.replacement`.
+
+    Raises:
+        LoadError: a target could not take its new content; the rest of the batch is done.
+        CdcError: as `DeltaSink.finish`; the record stays, and the next run of the source finishes it.
+    """
+    there, cursor, cut = side.cut, main.cursor, main.cut
+    assert there is not None
+    targets = Targets(side.config, there)
+    low, state = side.state.cursor, side.state
+    seq = pack_seq(low.epoch, journal_number(low.journal), low.offset)
+    batch = main.sink.begin(cursor.batch_number + 1)
+    states = dict(cut.cursor.targets) if cut is not None else {}
+    notes: list[Note] = []
+    for name in names:
+        plan = plan_of(targets.named(name))
+        before = states.get(name)
+        content = content_of(main.sink.paths, side.sink.paths, there, name, seq=seq, ts_us=state.time_us)
+        there_before = cut.tables.get(name) if cut is not None else None
+        found = replacement(plan, content, before=there_before, state=before, is_whole=is_whole)
+        app_id = state.app_id(name)
+        batch.replace(replace(found.plan, app_id=app_id), found.content)
+        notes += found.notes
+        states[name] = TargetState(
+            table=name,
+            app_id=app_id,
+            delta_version=-1 if before is None else before.delta_version,
+            applied_batch=-1 if before is None else before.applied_batch,
+            sources=there.cursor.targets[name].sources,
+        )
+    sources = {source for name in names for source in there.cursor.targets[name].source_names}
+    for plan in given_up(side.config, cut, names, sources):
+        batch.change(plan, plan.columns, ())
+        states[plan.table] = states[plan.table].model_copy(update={"sources": tuple(plan.sources), "origin": None})
+    marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
+    _carry_over(side, there, batch, sources)
+    made_cut = commit_standing(
+        batch,
+        sink=main.sink,
+        cursors=main.cursors,
+        observer=observer,
+        cursor=cursor,
+        targets=states,
+        source_time_us=there.source_time_us if cut is None else cut.source_time_us,
+        kind="load",
+        notes=notes,
+        run_id=main.run_id,
+        marks=marks,
+    )
+    for name in names:
+        after = made_cut.cursor.targets.get(name)
+        if after is None:  # it was not there before, and could not be made
+            why = next((note.text for note in made_cut.notes if note.table == name), "its table could not be made")
+            raise LoadError(
+                f"the loaded table could not take its target's place: {why}",
+                table=name,
+                next_step=f"look at {main.sink.paths.table(name)}, then run the same command again",
+            )
+        held = after.suspended
+        if held is not None:
+            raise LoadError(
+                f"the loaded table could not take its target's place: {held.error}: {held.what}",
+                table=name,
+                next_step=held.next_step or "run the same command again: it goes on from here",
+            )
+    return made_cut
+
+
+def given_up(
+    config: PipelineConfig, cut: Cut | None, names: Collection[str], sources: Collection[str]
+) -> list[TargetPlan]:
+    """The plans of targets that follow some source tables after a rename, and are not loaded themselves: their source
+    is the gone table of the name that led to them."""
+    if cut is None:
+        return []
+    targets = Targets(config, cut)
+    found = []
+    for name, state in cut.cursor.targets.items():
+        if state.origin is None or name in names or name not in cut.tables:
+            continue
+        plan = plan_of(targets.named(name))
+        if not any(source in sources and not of.gone for source, of in plan.sources.items()):
+            continue
+        of = next(iter(plan.sources.values()))
+        found.append(replace(plan, sources={state.origin[0]: of.model_copy(update={"gone": True})}))
+    return found
+
+
+def _superseded(main: Locked, sources: Collection[str], *, load_id: str, at_us: int) -> tuple[QuarantineMark, ...]:
+    """Marks that give up what waits in the quarantine for the old content."""
+    if main.cut is None or not sources & main.cut.quarantine.keys():
+        return ()
+    entries = read_entries(main.sink.paths, before=main.cut.batch_number + 1, tables=sources, only_open=True)
+    return tuple(
+        QuarantineMark(
+            entry=entry.id, table=entry.table, what="discarded", who=f"load {load_id}", why=SUPERSEDED, at_us=at_us
+        )
+        for entry in entries
+    )
+
+
+def _carry_over(side: SideLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
+    """Rows that the load could not apply join the batch."""
+    if not sources & cut.quarantine.keys():
+        return
+    found: dict[str, list[Entry]] = {}
+    for entry in read_entries(side.sink.paths, before=cut.batch_number + 1, tables=sources, only_open=True):
+        found.setdefault(entry.table, []).append(entry)
+    for table, entries in found.items():
+        batch.quarantine(table, pa.Table.from_pylist([_plain(entry) for entry in entries], schema=SCHEMA))
+
+
+def _plain(entry: Entry) -> dict[str, object]:
+    return {
+        "_op": entry.op,
+        "_seq": Decimal(entry.seq),
+        "ts_us": entry.ts_us,
+        "table": entry.table,
+        "journal": entry.journal,
+        "offset": entry.offset,
+        "gtid": entry.gtid or None,
+        "error": entry.error,
+        "what": entry.what,
+        "change": entry.change or None,
+        "schema": entry.schema or None,
+        "row": entry.row or None,
+        "raw": entry.raw or None,
+    }
+
+
+def unparked(side: CursorState, main: CursorState) -> list[OpenXa]:
+    """Prepared XA transactions of the side lake whose rows the main lake has not parked itself."""
+    parked = {(xa.xid, file.table, file.rows) for xa in main.open_xa for file in xa.files}
+    return [xa for xa in side.open_xa if any((xa.xid, file.table, file.rows) not in parked for file in xa.files)]

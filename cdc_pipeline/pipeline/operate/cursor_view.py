@@ -1,0 +1,97 @@
+"""What the stored cursor is, what the lake says of it, and what the next run would do (K3). Asks no server, no JVM."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.records import BatchKind, Cut, Note
+from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
+from cdc_pipeline.pipeline.report import LogPlace, NeededPlace, needed_place
+from cdc_pipeline.pipeline.wiring import build_sink
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+
+
+class CutSummary(BaseModel):
+    """The last cut."""
+
+    model_config = ConfigDict(frozen=True)
+
+    batch_number: int
+    kind: BatchKind
+    published_at_us: int
+    place: LogPlace
+    tables: int
+    notes: tuple[Note, ...]
+
+
+class CursorView(BaseModel):
+    """The cursor of a source.
+
+    Attributes:
+        cursor: as stored; None where there is none.
+        where, written_at_us, run_id: the place that it was read from.
+        agrees: the stored cursor is what the next run goes on from.
+        next_run: what the next run would do about it, and why.
+        stops: the next run would stop on it; `next_run` holds the error.
+        unfinished_batch: a recorded batch that the next run finishes first.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    cursor: CursorState | None
+    where: str = ""
+    written_at_us: int = -1
+    run_id: str = ""
+    last_cut: CutSummary | None
+    agrees: bool
+    next_run: str
+    stops: bool = False
+    unfinished_batch: int | None = None
+    oldest_needed: NeededPlace | None = None
+
+
+def view_cursor(config: PipelineConfig, *, cursors: CursorStore) -> CursorView:
+    """The cursor of `config` as it stands.
+
+    Raises:
+        CursorError, LakeStateError: cursor or lake cannot be read.
+    """
+    sink = build_sink(config)
+    cut, pending = sink.last_cut(), sink.pending_record()
+    cursor = cursors.read()
+    entry = next(iter(cursors.history(1)), None) if cursor is not None else None
+    stops, reconciled = False, Reconciled(cursor, "", False)
+    try:
+        reconciled = reconcile(cursor, cut)
+        next_run = reconciled.reason
+    except LakeStateError as error:
+        stops, next_run = True, str(error)
+    if pending is not None:
+        next_run += f"; batch {pending.batch_number} is recorded and not finished: the run finishes it first"
+    return CursorView(
+        source=config.name,
+        cursor=cursor,
+        where="" if entry is None else entry.where,
+        written_at_us=-1 if entry is None else entry.at_us,
+        run_id="" if entry is None else entry.run_id,
+        last_cut=None if cut is None else _summary(cut),
+        agrees=not stops and not reconciled.emit and pending is None,
+        next_run=next_run,
+        stops=stops,
+        unfinished_batch=None if pending is None else pending.batch_number,
+        oldest_needed=needed_place(reconciled.cursor),
+    )
+
+
+def _summary(cut: Cut) -> CutSummary:
+    return CutSummary(
+        batch_number=cut.batch_number,
+        kind=cut.kind,
+        published_at_us=cut.published_at_us,
+        place=LogPlace.of(cut.cursor.position),
+        tables=len(cut.tables),
+        notes=cut.notes,
+    )

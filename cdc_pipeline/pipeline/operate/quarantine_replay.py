@@ -1,0 +1,235 @@
+"""Rows of the quarantine tried again, or given up by a person.
+
+Rules:
+- A replay is a batch of its own, numbered as all others; the cursor stands still. Its record names the rows that it
+  settles, so that a crash settles each of them once (K2).
+- Rows are judged by today's policies and columns. One that still cannot be applied stays, with the reason.
+- *Newer wins.* A row that the table has since got again stays as it is: the MERGE's guard compares `seq`. Where rows
+  have left the table since, the key may be among them, and a replay would raise it from the dead: that is refused
+  unless a person says that it is not so. A deleted row of `soft_delete` is still there, and guards itself.
+- history and changelog tell changes in their order: an old one has no place there any more (K18).
+- A table that stands still (K4) is caught up first.
+- Not while a recorded batch is unfinished.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from cdc_pipeline.binlog.decoded import DecodedRows, joined
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError, ConfigError
+from cdc_pipeline.lake.quarantine import Entry, read_entries
+from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
+from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.capture.suspension import commit_standing, standing_of
+from cdc_pipeline.pipeline.decode.decoding import incomplete_inserts
+from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
+from cdc_pipeline.pipeline.targets.row_policies import judged
+from cdc_pipeline.pipeline.targets.targets import Target, Targets
+from cdc_pipeline.pipeline.wiring import build_sink
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.text.table_names import split_table_name
+
+REPLAYED_NOTE = "quarantine_replayed"
+DISCARDED_NOTE = "quarantine_discarded"
+
+_ORDERED = ("history", "changelog")
+
+
+@dataclass
+class Settled:
+    """What became of rows that somebody wanted settled.
+
+    Attributes:
+        done: ids of those that were replayed or discarded.
+        left: why each of the others stays, by id.
+        batch_number: of the batch that did it; None where nothing was done.
+    """
+
+    done: list[str] = field(default_factory=list)
+    left: dict[str, str] = field(default_factory=dict)
+    batch_number: int | None = None
+
+
+def entries_of(
+    config: PipelineConfig, *, tables: Collection[str] = (), ids: Collection[str] = (), only_open: bool = True
+) -> list[Entry]:
+    """Rows in quarantine, oldest first.
+
+    Raises:
+        ConfigError: one of `ids` is not there.
+        LakeStateError: a file is damaged.
+    """
+    sink = build_sink(config)
+    cut = sink.last_cut()
+    return [] if cut is None else _chosen(sink, cut, tables, ids, only_open=only_open)
+
+
+def _chosen(
+    sink: DeltaSink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool
+) -> list[Entry]:
+    found = list(read_entries(sink.paths, before=cut.batch_number + 1, tables=tables, only_open=only_open))
+    missing = set(ids) - {entry.id for entry in found}
+    if missing:
+        raise ConfigError(
+            f"no such row in the quarantine: {', '.join(sorted(missing))}",
+            expected="ids of rows that are open",
+            next_step=f"look at `cdc-pipeline quarantine list {cut.source} --all`: they may be settled already",
+        )
+    return [entry for entry in found if not ids or entry.id in ids]
+
+
+def settle(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore,
+    what: Literal["replayed", "discarded"],
+    who: str,
+    why: str = "",
+    tables: Collection[str] = (),
+    ids: Collection[str] = (),
+    even_if_deleted: bool = False,
+    run_id: str = "",
+    observer: CaptureObserver | None = None,
+) -> Settled:
+    """Replay or discard open rows: stage, record, merge, cut, cursor.
+
+    Args:
+        tables, ids: source tables, and ids of rows; () for all.
+        even_if_deleted: rows may have left the tables since: the person knows that these are not among them.
+
+    Raises:
+        LockError: a run is writing.
+        ConfigError: one of `ids` is not there.
+        LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
+        SinkError: a merge failed; the record stays and the next run finishes it.
+    """
+    observer = observer or SilentObserver()
+    sink = build_sink(config, on_joint=observer.reached)
+    with sink.lock():
+        sink.discard_unrecorded()
+        cursor, cut = standing_of(config, sink, cursors, doing="settle the rows")
+        entries = _chosen(sink, cut, tables, ids, only_open=True)
+        settled = Settled()
+        batch = sink.begin(cursor.batch_number + 1)
+        targets = Targets(config, cut, shadows=cursor.shadows)
+        if what == "discarded":
+            settled.done = [entry.id for entry in entries]
+        else:
+            for table in dict.fromkeys(entry.table for entry in entries):
+                replay = _Replay(cut, targets, table, even_if_deleted=even_if_deleted)
+                replay.take([entry for entry in entries if entry.table == table], settled)
+                for found, rows in replay.staged:
+                    for target in found:
+                        batch.add(targets.shaped(rows, target), plan_of(target))
+        if not settled.done:
+            sink.discard_unrecorded()
+            return settled
+        done = set(settled.done)
+        now_us = time.time_ns() // 1000
+        marks = tuple(
+            QuarantineMark(entry=entry.id, table=entry.table, what=what, who=who, why=why, at_us=now_us)
+            for entry in entries
+            if entry.id in done
+        )
+        commit_standing(
+            batch,
+            sink=sink,
+            cursors=cursors,
+            observer=observer,
+            cursor=cursor,
+            source_time_us=cut.source_time_us,
+            kind="replay",
+            notes=_notes(marks, what, who, why),
+            run_id=run_id,
+            marks=marks,
+        )
+        settled.batch_number = batch.number
+        return settled
+
+
+def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tuple[Note, ...]:
+    kind = REPLAYED_NOTE if what == "replayed" else DISCARDED_NOTE
+    reason = f": {why}" if why else ""
+    tables = dict.fromkeys(mark.table for mark in marks)
+    return tuple(
+        Note(
+            kind=kind,
+            text=f"{sum(mark.table == table for mark in marks)} rows of the quarantine were {what} by {who}{reason}",
+            table=table,
+        )
+        for table in tables
+    )
+
+
+class _Replay:
+    """The open rows of one source table, judged; `staged` holds what can be applied, in order, with its targets."""
+
+    def __init__(self, cut: Cut, targets: Targets, table: str, *, even_if_deleted: bool) -> None:
+        self.staged: list[tuple[list[Target], DecodedRows]] = []
+        self._targets = targets
+        self._table = table
+        self._refusal = self._refused(cut, even_if_deleted=even_if_deleted)
+
+    def take(self, entries: Sequence[Entry], settled: Settled) -> None:
+        """Judge each row; those of one schema that can be applied are staged together."""
+        good: dict[TableSchema, list[tuple[Entry, DecodedRows]]] = {}
+        for entry in entries:
+            reason, rows = self._judge(entry)
+            if rows is None:
+                settled.left[entry.id] = reason
+            else:
+                good.setdefault(rows.schema, []).append((entry, rows))
+        for schema, found in good.items():
+            rows = joined([rows for _, rows in found])
+            try:
+                self._targets.masks.check_parked(schema)
+                self._targets.check_rows(rows)
+                following = self._targets.with_rescued(self._targets.confirm(schema), rows)
+            except CdcError as error:
+                settled.left.update((entry.id, error.what) for entry, _ in found)
+                continue
+            self.staged.append((following, rows))
+            settled.done += [entry.id for entry, _ in found]
+
+    def _refused(self, cut: Cut, *, even_if_deleted: bool) -> str:
+        """Why none of the table's rows can be replayed; "" where they can."""
+        database, table = split_table_name(self._table)
+        following = self._targets.following(database, table)
+        modes = {target.mode for target in following}
+        if self._targets.is_suspended(database, table):
+            return "the table is suspended: it is caught up first"
+        if not following:
+            return "the table has no target: its first row that can be applied makes it"
+        if any(target.sources[self._table].gone for target in following):
+            return "the table was dropped or renamed since: discard them, or correct the values at the source"
+        if not all(target.key for target in following if target.mode not in _ORDERED):
+            return "nothing tells its rows apart: it has no key"
+        if not modes.isdisjoint(_ORDERED):
+            return f"its {' and '.join(sorted(modes & {*_ORDERED}))} tells changes in their order (K18)"
+        count = cut.quarantine.get(self._table)
+        gone = count.gone if count is not None else 0
+        if gone and "mirror" in modes and not even_if_deleted:
+            return f"{gone} rows have left the table since: --even-if-deleted, if these keys are not among them"
+        return ""
+
+    def _judge(self, entry: Entry) -> tuple[str, DecodedRows | None]:
+        if self._refusal:
+            return self._refusal, None
+        rows = entry.rows()
+        if rows is None:
+            return "the event could not be decoded: there are only its bytes", None
+        policy = self._targets.policy(rows.schema)
+        found = judged(rows, policy.rows, keys=policy.keys)
+        if found.failing is not None or found.bad:
+            value = found.failing or found.bad[0]
+            return f"column {rows.schema.column_names[value.column]}: {value.reason}", None
+        if len(incomplete_inserts(rows)):
+            return entry.what, None
+        return "", found.rows

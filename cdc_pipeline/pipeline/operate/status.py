@@ -1,0 +1,141 @@
+"""Where a source stands, read from its cursor and the lake's state alone: no source, no JVM."""
+
+from __future__ import annotations
+
+import time
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.lake.loads import LoadStatus, loads_of
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.plan.needs_load import load_command, why_needed, why_parted
+from cdc_pipeline.pipeline.plan.reconcile import reconcile
+from cdc_pipeline.pipeline.report import NeededPlace, needed_place, quarantined
+from cdc_pipeline.pipeline.wiring import build_sink
+from cdc_pipeline.position.cursor import CursorStore, OpenXa, Suspension
+
+
+class TableStatus(BaseModel):
+    """One target."""
+
+    model_config = ConfigDict(frozen=True)
+
+    delta_version: int
+    applied_batch: int
+    columns: int
+    key: tuple[str, ...]
+    mode: Mode = "mirror"
+    key_reason: str = ""
+    partial: bool
+    suspended: Suspension | None = None
+    needs_load: str = ""  # why; "" where it needs none
+    next_step: str = ""  # the command that loads it
+    rescued: dict[str, int] = Field(default_factory=dict)  # values rescued so far, by column
+
+
+class SourceStatus(BaseModel):
+    """A source as the lake and the cursor tell it.
+
+    Attributes:
+        state: ``never_run``, ``ready``, or ``unfinished`` where a recorded batch waits to be finished.
+        oldest_needed: where the log must be kept from: the cursor's position, or an older one of a suspended table.
+        open_xa: prepared XA transactions whose rows are parked (K8).
+        lag_s: seconds since the commit time of the last applied transaction at the source; -1 unknown.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    source: str
+    state: str
+    reason: str
+    identity: str = ""
+    journal: str = ""
+    offset: int = 0
+    gtid_set: str = ""
+    batch_number: int = 0
+    unfinished_batch: int | None = None
+    oldest_needed: NeededPlace | None = None
+    source_time_us: int = -1
+    published_at_us: int = -1
+    lag_s: float = -1
+    open_xa: tuple[OpenXa, ...] = ()
+    quarantine: dict[str, int] = Field(default_factory=dict)  # rows that wait there, by source table
+    tables: dict[str, TableStatus] = Field(default_factory=dict)
+    loads: tuple[LoadStatus, ...] = ()  # that are under way, or wait to be gone on with
+
+
+def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
+    """State of one source.
+
+    Raises:
+        CursorError, LakeStateError: cursor and lake contradict each other.
+    """
+    sink = build_sink(config)
+    cut = sink.last_cut()
+    pending = sink.pending_record()
+    reconciled = reconcile(cursors.read(), cut)
+    cursor = reconciled.cursor
+    if cursor is None:
+        return SourceStatus(
+            source=config.name,
+            state="never_run" if pending is None else "unfinished",
+            reason=reconciled.reason,
+            unfinished_batch=None if pending is None else pending.batch_number,
+            loads=tuple(loads_of(config, cut)),
+        )
+    tables = {
+        name: TableStatus(
+            delta_version=table.delta_version,
+            applied_batch=cut.cursor.targets[name].applied_batch,
+            columns=len(table.columns),
+            key=table.key,
+            mode=table.mode,
+            key_reason=table.key_reason,
+            partial=cut.cursor.targets[name].partial,
+            suspended=cut.cursor.targets[name].suspended,
+            needs_load=_need(config, name, cut)[0],
+            next_step=_need(config, name, cut)[1],
+            rescued={column: count for column, count in table.rescued_ever.items() if count},
+        )
+        for name, table in (cut.tables.items() if cut is not None else ())
+        if cut is not None
+    }
+    for name, held in cursor.suspended.items():
+        # Suspended before its table was made.
+        tables.setdefault(
+            name, TableStatus(delta_version=-1, applied_batch=-1, columns=0, key=(), partial=False, suspended=held)
+        )
+    source_time_us = cut.source_time_us if cut is not None else -1
+    return SourceStatus(
+        source=config.name,
+        state="ready" if pending is None else "unfinished",
+        reason=reconciled.reason,
+        identity=str(cursor.identity),
+        journal=cursor.journal,
+        offset=cursor.offset,
+        gtid_set=cursor.gtid_set,
+        batch_number=cursor.batch_number,
+        unfinished_batch=None if pending is None else pending.batch_number,
+        oldest_needed=needed_place(cursor),
+        source_time_us=source_time_us,
+        published_at_us=cut.published_at_us if cut is not None else -1,
+        lag_s=time.time() - source_time_us / 1e6 if source_time_us >= 0 else -1,
+        open_xa=cursor.open_xa,
+        quarantine=quarantined(cut),
+        tables=tables,
+        loads=tuple(loads_of(config, cut)),
+    )
+
+
+def _need(config: PipelineConfig, name: str, cut: Cut) -> tuple[str, str]:
+    """Why a target needs a load, and the command for it; empty if it needs none, or if its table is gone."""
+    state = cut.cursor.targets[name]
+    parted = why_parted(config, state)
+    if parted and state.origin is not None:
+        return parted, load_command(config.name, state.origin[0])
+    if all(source.gone for source in cut.tables[name].sources_of(name).values()):
+        return "", ""
+    why = why_needed(state)
+    return why, load_command(config.name, name) if why else ""

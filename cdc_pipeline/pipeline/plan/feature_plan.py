@@ -1,0 +1,91 @@
+"""Which Delta features the tables of a plan have or will get, and whom that keeps out.
+
+Rules:
+- A table of the last cut is asked itself: what it has it keeps, whatever the setting says now. A new one is told by its
+  columns in the source's catalog, where the source has one.
+- The rules under `targets` are checked against that catalog, and the places of new targets are looked at.
+- What a table needs and may not get is a warning of the plan: the run will suspend that table by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import FeatureNotAllowedError, SchemaError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.plan.preview import with_keys
+from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.pipeline.targets.route_checks import check_columns, check_places
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.shape import shape_table
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.schema.types import target_columns
+from cdc_pipeline.sink.delta.features import allowed, excluded, features_of_table
+from cdc_pipeline.sink.delta.log import reader_features
+from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.text.table_names import split_table_name
+
+_NAMED_MAX = 5
+
+
+def with_features(
+    plan: CapturePlan, *, config: PipelineConfig, cut: Cut | None, source: Source, ours: Collection[str] = ()
+) -> CapturePlan:
+    """The plan with the features of its tables, and a warning for each table that needs one that is not permitted.
+
+    Args:
+        ours: targets that the last cut or the recorded batch has.
+
+    Raises:
+        ConfigError: the rules of targets do not fit the source's columns of now.
+        LakeStateError: another table lies where a target is to be created.
+    """
+    permitted = allowed(config.sink)
+    paths = LakePaths(config.sink.lake_path.absolute(), config.name)
+    found = {name: reader_features(paths.table(name)) for name in (cut.tables if cut is not None else ())}
+    warnings = []
+    routes = Routes(config)
+    targets = {route.target for name in plan.tables for route in routes.of(*split_table_name(name))}
+    if targets - found.keys():
+        check_places(config, plan.tables, paths=paths, ours=ours)
+        captures = TableFilter(config.tables).captured
+        placed = source.catalog(captures, since=source.end_position())
+        found_there = [schema for schema, _ in placed.catalog.tables.values()] if placed is not None else []
+        schemas = [schema for schema in found_there if schema.full_name in plan.tables]  # no views
+        known = {}
+        for schema in schemas:
+            try:
+                known[schema.full_name] = target_columns(schema), schema.key_names
+            except SchemaError:
+                continue  # stops for another reason, which the run tells
+        check_columns(config, known)
+        for source_name, (columns, key) in known.items():
+            for route in routes.of(*split_table_name(source_name)):
+                name = route.target
+                if name in found:
+                    continue
+                types = [(column.name, column.delta_type) for column in shape_table(route, columns, key).columns]
+                try:
+                    permitted.check_types(types, table=name)
+                except FeatureNotAllowedError as error:
+                    warnings.append(f"{name} will be suspended: {error.what}; {error.next_step}")
+                else:
+                    found[name] = features_of_table((delta_type for _, delta_type in types), permitted)
+        keys = {name: ([column.name for column in columns], key) for name, (columns, key) in known.items()}
+        plan = plan.model_copy(update={"targets": with_keys(config, plan.targets, keys)})
+    return plan.model_copy(
+        update={"features": dict(sorted(found.items())), "warnings": (*plan.warnings, *sorted(warnings))}
+    )
+
+
+def feature_lines(features: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    """A line for each feature: how many tables have or get it, and who cannot read those."""
+    for feature in sorted({feature for held in features.values() for feature in held}):
+        tables = [name for name, held in features.items() if feature in held]
+        named = ", ".join(tables[:_NAMED_MAX]) + (
+            f" and {len(tables) - _NAMED_MAX} more" if tables[_NAMED_MAX:] else ""
+        )
+        kept_out = excluded(feature)
+        yield f"{feature}: {named}" + (f"; cannot be read by {', '.join(kept_out)}" if kept_out else "")

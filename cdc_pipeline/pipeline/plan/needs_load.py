@@ -1,0 +1,205 @@
+"""Which tables need a load, and which are loaded together (K17, K19).
+
+Rules:
+- Needed is a load of every captured table of the source one of whose targets is not in the lake, is partial, or is
+  suspended so that catching up cannot mend it.
+- All source tables of a target are loaded together, and all targets of a source table.
+- A target that follows a renamed table under its old name (K28) shows the table of its name after a load of that. If
+  the policy wants it to follow (`rename_table: follow`), the load is refused.
+- A load of merged shards is refused while the target holds rows of a shard that the source has no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import ConfigError, LoadError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.targets.routes import Routes
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.text.table_names import split_table_name
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Tables that are loaded together.
+
+    Attributes:
+        sources: source tables, sorted.
+        targets: Delta tables, sorted.
+        why: why each target is loaded.
+    """
+
+    sources: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    why: Mapping[str, str] | None = None
+
+
+def _loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
+    """The captured ones among the source's own tables."""
+    return TableFilter(config.tables).captured_names(list(known))
+
+
+def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
+    """Targets that the source's own tables lead to."""
+    routes = Routes(config)
+    return {route.target for name in _loadable(config, known) for route in routes.of(*split_table_name(name))}
+
+
+def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
+    """Targets that need a load, and why.
+
+    Args:
+        known: the source's tables.
+    """
+    routes = Routes(config)
+    found: dict[str, str] = {}
+    states = {} if cut is None else cut.cursor.targets
+    following = [state for state in states.values() if state.origin is not None and not why_parted(config, state)]
+    moved = {name for state in following for name in (state.table, state.origin[1] if state.origin else "")}
+    followed = {source for state in following for source in state.source_names}
+    for source in _loadable(config, known):
+        if source in followed:
+            continue  # by the target that it had before it was renamed
+        for route in routes.of(*split_table_name(source)):
+            state = states.get(route.target)
+            if route.target in moved:
+                continue
+            why = (why_parted(config, state) if state is not None else "") or why_needed(state, source)
+            if why:
+                found.setdefault(route.target, why)
+    return found
+
+
+def why_parted(config: PipelineConfig, state: TargetState) -> str:
+    """Why a target does not show the table of its name (K28): an earlier version of the program, or a policy that has
+    changed since, let it follow another one; "" if it does, or if the policy wants it so."""
+    if state.origin is None:
+        return ""
+    source, target = state.origin
+    rules = (route.rule for route in Routes(config).of(*split_table_name(source)) if route.target == target)
+    policy = next((rule.schema_changes for rule in rules), None) or config.schema_changes
+    if policy.rename_table == "follow":
+        return ""
+    return (
+        f"it follows {', '.join(state.source_names)}, which had the name {source} once, and not the table of its name"
+    )
+
+
+def why_needed(state: TargetState | None, source: str = "") -> str:
+    """Why a target needs a load; "" where it does not."""
+    if state is None:
+        return "it is not in the lake"
+    if state.suspended is not None and state.suspended.needs_reload:
+        return "it is suspended, and catching up cannot mend it"
+    if state.partial:
+        return "it is partial: rows from before its first change are missing"
+    if source and source not in state.source_names:
+        return f"{source} is not in it"
+    if state.delta_version < 0 and state.suspended is None:
+        return "it was never made"
+    return ""
+
+
+def load_command(source: str, table: str) -> str:
+    """What a person types to load a table."""
+    return f"cdc-pipeline snapshot {source} --table {quote(table)}"
+
+
+def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tables: Sequence[str] | None) -> Chosen:
+    """The tables of a load.
+
+    Args:
+        known: the source's tables.
+        tables: source tables or targets that are asked for, by ``schema.table``; None for all that need a load.
+
+    Raises:
+        ConfigError: a table that is not captured, or that the source does not show.
+        LoadError: a target that follows a renamed table.
+    """
+    routes, names = Routes(config), _loadable(config, known)
+    leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in names}
+    if tables is None:
+        why = needing(config, cut, known)
+        sources = {name for name, targets in leads.items() if why.keys() & set(targets)}
+    else:
+        sources = {name for name, targets in leads.items() if name in tables or set(tables) & set(targets)}
+        unknown = sorted(set(tables) - {*sources, *(t for name in sources for t in leads[name])})
+        if unknown:
+            raise ConfigError(
+                f"no such table can be loaded: {', '.join(unknown)}",
+                setting="tables",
+                expected="captured tables that the source has and the account may SELECT from",
+                got=f"the source shows {', '.join(names) or 'none'}",
+                next_step="name tables as schema.table, capture them (tables.include), and GRANT SELECT on them",
+            )
+        why = dict.fromkeys((target for name in sources for target in leads[name]), "it was asked for")
+    sources, targets = _joined(leads, sources)
+    _check_not_moved(config, cut, targets, sources)
+    _check_shards(config, cut, sources, targets)
+    others = dict.fromkeys(targets - why.keys(), "it shares a source table or a target with one that is loaded")
+    return Chosen(tuple(sorted(sources)), tuple(sorted(targets)), {**why, **others})
+
+
+def apart_from(config: PipelineConfig, chosen: Chosen, sources: Collection[str]) -> list[str]:
+    """The chosen targets that would be loaded without any of `sources`."""
+    routes = Routes(config)
+    leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in chosen.sources}
+    _, targets = _joined(leads, leads.keys() & set(sources))
+    return sorted(set(chosen.targets) - targets)
+
+
+def _joined(leads: Mapping[str, Sequence[str]], sources: set[str]) -> tuple[set[str], set[str]]:
+    """All source tables and targets that are loaded together with `sources`."""
+    while True:
+        targets = {target for name in sources for target in leads[name]}
+        grown = {name for name, of in leads.items() if targets & set(of)}
+        if grown == sources:
+            return sources, targets
+        sources = grown
+
+
+def _check_not_moved(
+    config: PipelineConfig, cut: Cut | None, targets: Collection[str], sources: Collection[str]
+) -> None:
+    states = {} if cut is None else cut.cursor.targets
+    moved = sorted(
+        name
+        for name, state in states.items()
+        if state.origin is not None
+        and not why_parted(config, state)
+        and (name in targets or set(state.source_names) & set(sources))
+    )
+    if moved:
+        raise LoadError(
+            f"{moved[0]} follows a table that was renamed to {', '.join(states[moved[0]].source_names)}",
+            table=moved[0],
+            expected="a target that its source table's name leads to",
+            next_step="give the renamed table a rule with the target's name (targets, `name`), or exclude it, run once "
+            "and include it again: it begins under its new name, and is loaded then",
+        )
+
+
+def _check_shards(config: PipelineConfig, cut: Cut | None, sources: Collection[str], targets: Collection[str]) -> None:
+    """A load replaces all rows of a target: those of a shard whose table is gone would go without a word."""
+    routes, states = Routes(config), {} if cut is None else cut.cursor.targets
+    for name in sorted(targets):
+        rule = next(
+            route.rule for source in sources for route in routes.of(*split_table_name(source)) if route.target == name
+        )
+        gone = sorted(set(states[name].source_names) - set(sources)) if name in states else []
+        policy = rule.schema_changes or config.schema_changes
+        if not gone or rule.shard_column is None or policy.drop_table == "apply":
+            continue
+        raise LoadError(
+            f"{name} holds rows of {', '.join(gone)}, which the source has no more: a load would remove them",
+            table=name,
+            expected="all source tables of the target",
+            got=", ".join(sorted(sources)),
+            next_step="give the rule of the target `schema_changes: {drop_table: apply}`, if rows of dropped tables "
+            "shall go; or give it another `name`: the target of now stays as it is, and the new one is loaded",
+        )

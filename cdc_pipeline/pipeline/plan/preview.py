@@ -1,0 +1,104 @@
+"""The targets of a run as they can be told before it: recorded ones, and those that the configuration will make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.errors import ConfigError, KeylessTableError
+from cdc_pipeline.lake.records import Cut, CutTable
+from cdc_pipeline.pipeline.report import PlannedTarget
+from cdc_pipeline.pipeline.targets.keys import SOURCE_KEY, check_recorded, identity_of
+from cdc_pipeline.pipeline.targets.routes import Route, Routes
+from cdc_pipeline.text.table_names import split_table_name
+
+_LATER = {
+    "changelog": "without a key: a changelog",
+    "row_hash": "without a key: a mirror by all values",
+    "stop": "without a key: it stops",
+}
+
+
+def planned_targets(config: PipelineConfig, captured: Sequence[str], cut: Cut | None) -> tuple[PlannedTarget, ...]:
+    """The targets of the captured tables, by name.
+
+    Raises:
+        ConfigError: two rules give a table the same target, or a rule contradicts what is recorded.
+    """
+    routes = Routes(config)
+    found: dict[str, PlannedTarget] = {}
+    for source in captured:
+        for route in routes.of(*split_table_name(source)):
+            table = cut.tables.get(route.target) if cut is not None else None
+            if table is None:
+                there = found.get(route.target)
+                sources = (*(there.sources if there is not None else ()), source)
+                found[route.target] = _new(route, sources)
+            else:
+                found[route.target] = _recorded(route, table)
+    return tuple(found[name] for name in sorted(found))
+
+
+def with_keys(
+    config: PipelineConfig,
+    targets: Sequence[PlannedTarget],
+    known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]],
+) -> tuple[PlannedTarget, ...]:
+    """The same targets; those whose key the log tells with mode and key as the catalog has them now.
+
+    Args:
+        known: columns and key of source tables, by name. Tables that are not in it stay as they are.
+    """
+    routes = Routes(config)
+    return tuple(_with_key(routes, target, known) for target in targets)
+
+
+def _with_key(
+    routes: Routes, target: PlannedTarget, known: Mapping[str, tuple[Sequence[str], tuple[str, ...]]]
+) -> PlannedTarget:
+    source = target.sources[0]
+    if target.key is not None or source not in known:
+        return target
+    rule = next(route.rule for route in routes.of(*split_table_name(source)) if route.target == target.target)
+    columns, key = known[source]
+    try:
+        found = identity_of(rule, source=source, columns=tuple(columns), source_key=key)
+    except KeylessTableError as error:
+        return target.model_copy(update={"reason": error.what})
+    except ConfigError:
+        return target  # which the run tells
+    shard = (rule.shard_column,) if rule.shard_column and found.key else ()
+    why = found.why + (f"; with {rule.shard_column}, which tells its tables apart" if shard else "")
+    return target.model_copy(update={"mode": found.mode, "key": (*found.key, *shard), "reason": why})
+
+
+def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
+    rule: TargetRule = route.rule
+    key: tuple[str, ...] | None = None
+    reason = f"{SOURCE_KEY}; {_LATER[rule.keyless]}"
+    if rule.mode == "changelog":
+        key, reason = (), "a changelog needs no key"
+    elif rule.key:
+        key, reason = rule.key, "the rule's key; that it is unique is not checked"
+    if rule.shard_column:
+        reason += f"; with {rule.shard_column}, which tells its tables apart"
+    return PlannedTarget(
+        target=route.target, sources=sources, mode=rule.mode, key=key, reason=reason, is_recorded=False
+    )
+
+
+def _recorded(route: Route, table: CutTable) -> PlannedTarget:
+    sources = table.sources_of(route.target)
+    of_source = sources.get(route.source)
+    if of_source is not None:
+        check_recorded(
+            route.rule,
+            target=route.target,
+            mode=table.mode,
+            key=tuple(name for name in table.key if table.shape is None or name != table.shape.shard_column),
+            source=route.source,
+            source_key=of_source.key,
+        )
+    reason = table.key_reason or (SOURCE_KEY if table.key else "no key")
+    return PlannedTarget(target=route.target, sources=tuple(sources), mode=table.mode, key=table.key, reason=reason)

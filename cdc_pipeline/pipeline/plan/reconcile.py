@@ -1,0 +1,114 @@
+"""The cursor against the last cut at the start of a run (K3).
+
+Rules:
+- The lake decides how far data was applied; the cursor may only lag behind it, or stand later in the log under the same
+  batch number (a run that applied nothing moves the position alone), also in the log of another server, under a later
+  epoch.
+- A cursor with a higher batch number than the last cut means that the lake was restored or replaced: the run stops.
+- Which cursor it is has been decided before (form, source, an event of a run and of no partition, not wiped): see
+  `orchestration/cursor_store.py`. Every disagreement is resolved by this table, and its reason goes into the plan, the
+  report and the event of the cursor that is written:
+
+      cursor                                last cut         outcome
+      none                                  none             a first run
+      none (lost, wiped, never valid)       n                rebuilt from cut n
+      batch 0                               none             the cursor
+      batch m > 0                           none             stops: ahead
+      batch m > n                           n                stops: ahead
+      of another server                     n                stops
+      batch m < n                           n                moved to cut n
+      batch n, earlier in the log           n                moved to cut n: only `cursor set` goes back, by a cut
+      batch n, same place, other contents   n                moved to cut n; the reason names what differs
+      batch n, same place or later          n                the cursor
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.position.cursor import CursorState
+
+
+class Reconciled(NamedTuple):
+    """What the run goes on from.
+
+    Attributes:
+        cursor: None where neither a cursor nor a cut exists.
+        reason: how it was found, for the plan's chain of reasons.
+        emit: True where the cursor store lacks it and must be given it first.
+    """
+
+    cursor: CursorState | None
+    reason: str
+    emit: bool
+
+
+def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
+    """Decide between the stored cursor and the cursor of the last cut.
+
+    Raises:
+        LakeStateError: the cursor is ahead of the lake, or the two belong to different servers.
+    """
+    if cut is None:
+        if cursor is None:
+            return Reconciled(None, "no cursor and no cut: a first run", False)
+        if cursor.batch_number > 0:
+            raise _ahead(cursor, 0)
+        return Reconciled(cursor, "the cursor, before any batch was applied", False)
+    if cursor is None:
+        return Reconciled(cut.cursor, f"no cursor: rebuilt from cut {cut.batch_number}", True)
+    if cursor.batch_number > cut.batch_number:
+        raise _ahead(cursor, cut.batch_number)
+    # A cursor that has moved to another server begins an epoch (K1); within one, both are of the same server.
+    if cursor.epoch == cut.cursor.epoch and not cursor.identity.same_server(cut.cursor.identity):
+        raise LakeStateError(
+            "the cursor and the lake's last cut belong to different servers",
+            expected=str(cut.cursor.identity),
+            got=str(cursor.identity),
+            next_step="point the pipeline at its own server, or give the new one a source name and a lake of its own",
+        )
+    if cursor.batch_number < cut.batch_number and cursor.epoch > cut.cursor.epoch:
+        raise LakeStateError(
+            "the cursor's epoch is later than that of the lake's last cut, which comes after it",
+            expected=f"at most epoch {cut.cursor.epoch}, of cut {cut.batch_number}",
+            got=f"epoch {cursor.epoch}, batch {cursor.batch_number}",
+            next_step=f"run `cdc-pipeline cursor rebuild {cursor.source}`: it writes the cursor of the last cut",
+        )
+    if cursor.batch_number < cut.batch_number:
+        return Reconciled(
+            cut.cursor, f"the cursor stood at batch {cursor.batch_number}, moved to cut {cut.batch_number}", True
+        )
+    if (cursor.epoch, cursor.position.order) < (cut.cursor.epoch, cut.cursor.position.order):
+        return Reconciled(cut.cursor, f"the cursor stood before cut {cut.batch_number} of its own number", True)
+    differing = _differing(cursor, cut.cursor)
+    if differing:
+        reason = f"the cursor differs from cut {cut.batch_number} in {', '.join(differing)}: moved to the cut"
+        return Reconciled(cut.cursor, reason, True)
+    return Reconciled(cursor, f"the cursor of batch {cursor.batch_number}, confirmed by the last cut", False)
+
+
+def _differing(cursor: CursorState, of_cut: CursorState) -> list[str]:
+    """Names of what contradicts the cut in a cursor of its number and place."""
+    if cursor.place != of_cut.place:
+        return []
+    return [
+        name
+        for name in ("gtid_set", "journal_created_s", "open_xa", "targets")
+        if getattr(cursor, name) != getattr(of_cut, name)
+    ]
+
+
+def _ahead(cursor: CursorState, cut_number: int) -> LakeStateError:
+    return LakeStateError(
+        "the cursor is ahead of the lake: the lake was restored from a backup, replaced or deleted",
+        expected=f"a cut of batch {cursor.batch_number} in the lake",
+        got=f"last cut: batch {cut_number}" if cut_number else "no cut",
+        next_step="restore the lake's newest state; or, "
+        + (
+            f"to go on from the lake as it is, run `cdc-pipeline cursor rebuild {cursor.source} --yes`"
+            if cut_number
+            else "to begin again in an empty lake, wipe the cursor asset in Dagster: the next run is a first one"
+        ),
+    )

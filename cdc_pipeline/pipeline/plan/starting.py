@@ -1,0 +1,73 @@
+"""What a start needs of the configuration and of the runs before: the server, its rules, the count of failed dumps.
+
+Rules:
+- The count is kept beside the lake's state, for runs alone: planning reads it and writes nothing (SPEC P5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
+from cdc_pipeline.position.start.types import SECOND_US, StartRules
+
+
+class ChosenServer(NamedTuple):
+    """A configuration whose source is the server to read, and why it is that one ("" where there is no choice)."""
+
+    config: PipelineConfig
+    reason: str
+
+
+def choose(config: PipelineConfig) -> ChosenServer:
+    """The primary, or the standby while the primary cannot be reached.
+
+    Raises:
+        ServerUnreachableError: neither can.
+    """
+    if isinstance(config.source, ArchiveSourceConfig) or config.source.standby is None:
+        return ChosenServer(config, "")
+    from cdc_pipeline.source.live.standby import choose_server  # late: it brings pymysql, which an archive never needs
+
+    choice = choose_server(config.source)
+    return ChosenServer(config.model_copy(update={"source": choice.config}), choice.reason)
+
+
+def start_rules(config: PipelineConfig, *, cut: Cut | None, dump_errors: DumpErrors) -> StartRules:
+    """What the decision table asks beside cursor and source.
+
+    Args:
+        config: as it was written, before a server was chosen.
+        cut: the lake's last cut, whose last commit time a search after a switch begins from.
+        dump_errors: those of the runs before.
+    """
+    last_commit_us = cut.source_time_us if cut is not None else -1
+    source = config.source
+    if isinstance(source, ArchiveSourceConfig):
+        return StartRules(dump_errors=dump_errors, last_commit_us=last_commit_us)
+    from cdc_pipeline.source.live.standby import addresses
+
+    return StartRules(
+        addresses=addresses(source),
+        standby_start=None if source.standby is None else source.standby.start,
+        fallback_interval_us=round(source.fallback_interval_s * SECOND_US),
+        dump_errors_max=source.dump_errors_max,
+        dump_errors=dump_errors,
+        last_commit_us=last_commit_us,
+    )
+
+
+@contextmanager
+def counted(store: DumpErrorStore) -> Iterator[None]:
+    """Counts a run: a dump error adds one, reaching the end resets the count."""
+    try:
+        yield
+    except CdcError as error:
+        store.write(store.read().after(error))
+        raise
+    store.write(DumpErrors())

@@ -1,0 +1,77 @@
+"""Patterns of `tables.include` that have never matched a table: a typo, or a missing SELECT (K22).
+
+Rules:
+- A pattern has matched if a table of the source's catalog, of its log or of the lake's state matches it. What the log
+  has of captured tables is in the cursor, so after a run the cursor tells for the log.
+- The run does all else first, and then fails: with exit code 0 nobody would look. Only a run that has read the log to
+  its end can tell; of tables that come later `tables.allow_empty` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from difflib import get_close_matches
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import NothingMatchedError
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.text.table_names import split_table_name
+
+_NEAR_MAX: Final = 5
+
+
+def unmatched(tables: TableFilter, known: Collection[str], cursor: CursorState | None) -> tuple[str, ...]:
+    """Return the patterns that neither one of the source's tables nor one that the cursor knows matches.
+
+    Args:
+        known: the source's tables.
+    """
+    names = {*known, *_names_of(cursor)}
+    return tuple(pattern.text for pattern in tables.include if not any(map(pattern.matches_name, names)))
+
+
+def nothing_matched(
+    config: PipelineConfig, known: Collection[str] | None, cursor: CursorState | None
+) -> NothingMatchedError | None:
+    """Return the error that names the patterns without a table, with names that come near; None if there is none.
+
+    Args:
+        known: the source's tables; None if it cannot tell.
+        cursor: after everything of the log that there is.
+    """
+    missing = () if config.tables.allow_empty else unmatched(TableFilter(config.tables), known or (), cursor)
+    if not missing:
+        return None
+    names = sorted({*(known or ()), *_names_of(cursor)})
+    near = [name for pattern in missing for name in _near(pattern, names)]
+    got = f"near to it: {', '.join(dict.fromkeys(near))}" if near else f"{len(names)} other tables" if names else "none"
+    grant = "" if known is None else "GRANT SELECT on its tables to the account, "
+    then = "" if known is None else f"; `cdc-pipeline snapshot {config.name}` loads what stands in them already"
+    return NothingMatchedError(
+        f"no table has ever matched {', '.join(missing)}",
+        setting="tables.include",
+        expected="for each pattern a table in the log" + ("" if known is None else ", or one that the account sees"),
+        got=got,
+        next_step=f"correct the pattern, {grant}or set tables: {{allow_empty: true}} if its tables come later{then}",
+    )
+
+
+def _names_of(cursor: CursorState | None) -> set[str]:
+    """Source tables that the cursor's targets follow or began with."""
+    states = () if cursor is None else cursor.targets.values()
+    began_with = {state.origin[0] for state in states if state.origin is not None}
+    return began_with | {name for state in states for name in state.source_names}
+
+
+def _near(pattern: str, names: Collection[str]) -> list[str]:
+    """Names that a person may have meant."""
+    plain = pattern.replace("`", "").lower()
+    of_text = {name.lower(): name for name in names}
+    if "*" in plain or "?" in plain or "[" in plain:
+        schema, _ = split_table_name(plain)
+        schemas = {split_table_name(name)[0].lower() for name in names}
+        close = set(get_close_matches(schema, sorted(schemas), n=2, cutoff=0.6))
+        return [name for name in names if split_table_name(name)[0].lower() in close][:_NEAR_MAX]
+    return [of_text[text] for text in get_close_matches(plain, list(of_text), n=_NEAR_MAX, cutoff=0.6)]

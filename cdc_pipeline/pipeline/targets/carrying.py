@@ -1,0 +1,56 @@
+"""Which target takes over the rows of another one when a table is renamed (K28).
+
+Rules:
+- The two are kept by the same rule, names aside, and the rows were made by it: so they are what the new name's target
+  would hold if it had followed the table from the begin.
+- A target that several tables share takes over nothing, and gives nothing away: its rows are known by their names.
+- A history or a changelog of another table never becomes that of this one. It goes to a name that has none; else the
+  name needs a load, which ends the one and begins the other by the rules of the mode (`sink/replace/replaced_rows.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.pipeline.targets.routes import Route
+from cdc_pipeline.pipeline.targets.shape import recorded_shape
+from cdc_pipeline.pipeline.targets.target import Target
+
+_NAMING = {"tables", "except_", "name", "schema_changes"}
+
+
+def heir(route: Route, origin: Target, routes: Sequence[Route], targets: Mapping[str, Target]) -> Route | None:
+    """The route of a table's new name whose target takes over the rows of its old one; None if there is none.
+
+    Args:
+        route: of the old name, to `origin`.
+        routes: of the new name.
+        targets: by name, before the statement.
+    """
+    if origin.is_new or origin.state.delta_version < 0 or set(origin.sources) != {route.source}:
+        return None
+    if origin.sources[route.source].gone or origin.state.origin is not None or route.rule.shard_column:
+        return None
+    alike = [other for other in routes if _is_same(other.rule, route.rule) and _fits(other.rule, origin)]
+    alike.sort(key=lambda other: other.number != route.number)
+    return next((other for other in alike if _may_take(targets.get(other.target), origin, other)), None)
+
+
+def _is_same(rule: TargetRule, other: TargetRule) -> bool:
+    return rule.model_dump(exclude=_NAMING) == other.model_dump(exclude=_NAMING)
+
+
+def _fits(rule: TargetRule, origin: Target) -> bool:
+    """Whether the rule of today would have made the rows that are there."""
+    return recorded_shape(rule) == origin.shape
+
+
+def _may_take(there: Target | None, origin: Target, route: Route) -> bool:
+    if there is None:
+        return True
+    if there.state.origin is not None or not set(there.sources) <= {route.source}:
+        return False
+    if there.mode == "soft_delete":
+        return (there.mode, there.key) == (origin.mode, origin.key)
+    return there.mode == "mirror"

@@ -1,0 +1,112 @@
+"""What a target's rows are found by, and what a table without a key becomes.
+
+Rules, in this order:
+- A changelog needs no key.
+- The rule's own `key`. Nothing proves that it is unique at the source: two rows with one key would be one row here.
+- The key that the source names: its primary key or, for want of one, the first unique key without nullable columns,
+  which both servers log in its place. When that key goes, the next table map says so, and the target stops (K13).
+- None of these: what the rule's `keyless` says. A changelog by default, so that nothing is lost and nothing stops.
+- What was chosen is recorded with the target, and holds: another mode or key in the configuration stops the target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.config.target_config import Mode, TargetRule
+from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.schema.types import keyless
+
+SOURCE_KEY: Final = "the source's key: primary, or else unique and never NULL"
+_HISTORY_NAMES: Final = ("__start_at", "__end_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """How a target follows and finds rows; `why` says it in words."""
+
+    mode: Mode
+    key: tuple[str, ...]
+    why: str
+
+
+def identity_of(
+    rule: TargetRule,
+    *,
+    source: str,
+    columns: tuple[str, ...],
+    source_key: tuple[str, ...],
+) -> Identity:
+    """The identity of a new target.
+
+    Args:
+        source: its source table, for errors.
+        columns: of the source table.
+        source_key: the columns of the key that it names, () for none.
+
+    Raises:
+        ConfigError: the rule names columns that are not there, or the table has a column that belongs to the mode.
+        KeylessTableError: the table has no key and the rule says stop.
+    """
+    for setting, named in (("key", rule.key), ("track", rule.track)):
+        unknown = [name for name in named if name not in columns]
+        if unknown:
+            raise ConfigError(
+                f"the rule of {source} names columns that it does not have: {', '.join(unknown)}",
+                table=source,
+                setting=f"targets.{setting}",
+                expected=f"among {', '.join(columns)}",
+                next_step="correct the rule, or give the table a rule of its own",
+            )
+    taken = [name for name in columns if rule.mode == "history" and name.lower() in _HISTORY_NAMES]
+    if taken:
+        raise ConfigError(
+            f"column {taken[0]} of {source} has a name that a history needs for itself",
+            table=source,
+            setting="targets.mode",
+            next_step="choose another mode for this table",
+        )
+    if rule.mode == "changelog":
+        return Identity("changelog", (), "a changelog needs no key")
+    if rule.key:
+        return Identity(rule.mode, rule.key, "the rule's key; that it is unique is not checked")
+    if source_key:
+        return Identity(rule.mode, source_key, SOURCE_KEY)
+    if rule.keyless == "stop":
+        raise keyless(source)
+    if rule.keyless == "row_hash":
+        return Identity("mirror", (), "all values of a row, with multiplicity: the table has no key")
+    return Identity("changelog", (), f"no key, so that a {rule.mode} cannot find its rows: every change is kept")
+
+
+def check_recorded(
+    rule: TargetRule,
+    *,
+    target: str,
+    mode: Mode,
+    key: tuple[str, ...],
+    source: str,
+    source_key: tuple[str, ...],
+) -> None:
+    """Check that the configuration still says what is recorded of a target.
+
+    Args:
+        source_key: the key that the source table named when the target was made.
+
+    Raises:
+        ConfigError: it says another mode or key.
+    """
+    by_values = mode == "mirror" and not key
+    for_want_of_a_key = mode == "changelog" and not source_key and rule.keyless == "changelog"
+    fits_mode = for_want_of_a_key or (mode == rule.mode and (not by_values or rule.keyless == "row_hash"))
+    if fits_mode and (not rule.key or mode == "changelog" or set(rule.key) == set(key)):
+        return
+    raise ConfigError(
+        f"{target} is a {mode} by ({', '.join(key)}) in the lake, and its rule now says otherwise",
+        table=source,
+        setting="targets",
+        expected=f"mode: {mode}" + (f", key: [{', '.join(key)}]" if key else ""),
+        got=f"mode: {rule.mode}" + (f", key: [{', '.join(rule.key)}]" if rule.key else ""),
+        next_step="give the rule another `name`: a target of that mode is then made beside this one",
+    )

@@ -1,0 +1,198 @@
+"""Masks: what stands in the place of a column's values, from the moment of decoding on (K14).
+
+Rules:
+- Masks are of a source table's columns. Every target of a table gets the same masked rows: rules that mask a column
+  differently contradict each other and are refused. So one decoded row is all there is, and nothing that comes after
+  (staging, parked XA rows, rescue, quarantine, errors) can hold the value itself.
+- A column that no target of the table takes is emptied like a dropped one.
+- NULL stays NULL, absent stays absent; ``fixed`` hides both: it stands in every image that there is.
+- A value that its type cannot hold does not matter where it is dropped or fixed; elsewhere its text is hidden.
+- The rows' schema tells each column's mask (`Column.masked`), so that parked rows are known to have the masks of now.
+  Of a salt it tells the hash of a fixed text, as any hashed value does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.arrow_types import arrow_type
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, DecodedRows
+from cdc_pipeline.binlog.native.hmac_kernel import hmac_states
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
+from cdc_pipeline.binlog.value_text import has_text, hashed
+from cdc_pipeline.config.target_config import Mask
+from cdc_pipeline.errors import ConfigError, StagingError
+from cdc_pipeline.pipeline.targets.routes import Route
+
+HIDDEN: Final = "(masked)"
+_CHECK: Final = "cdc_pipeline mask check"
+_UNUSED: Final = Mask(kind="drop")
+
+
+class Masks:
+    """The masks of every captured table.
+
+    Args:
+        routes_of: the targets of a table, by database and table name; of a table that was renamed those that it had.
+    """
+
+    def __init__(self, routes_of: Callable[[str, str], tuple[Route, ...]]) -> None:
+        self._routes_of = routes_of
+        self._plans: dict[TableSchema, tuple[tuple[Route, ...], tuple[Mask | None, ...]]] = {}
+
+    def apply(self, rows: DecodedRows) -> DecodedRows:
+        """The rows as anybody may see them.
+
+        Raises:
+            ConfigError: a mask does not fit its column, or two rules contradict each other.
+        """
+        masks = self._masks(rows.schema)
+        if not any(masks):
+            return rows
+        columns = rows.schema.columns
+        images = []
+        for image, without in ((rows.before, INSERT), (rows.after, DELETE)):
+            there = rows.op != without
+            arrays = [
+                array if mask is None else _masked(array, column, mask, there)
+                for array, column, mask in zip(image.columns, columns, masks, strict=True)
+            ]
+            images.append(pa.RecordBatch.from_arrays(arrays, names=rows.schema.column_names))
+        invalid = []
+        for value in rows.invalid:
+            mask = masks[value.column]
+            if mask is None:
+                invalid.append(value)
+            elif mask.kind not in ("drop", "fixed"):
+                invalid.append(value._replace(text=HIDDEN))
+        before, after = images
+        return replace(rows, schema=self.schema(rows.schema), before=before, after=after, invalid=invalid)
+
+    def schema(self, schema: TableSchema) -> TableSchema:
+        """A table's schema with its masks.
+
+        Raises:
+            ConfigError: see `apply`.
+        """
+        masks = self._masks(schema)
+        if not any(masks):
+            return schema
+        columns = tuple(
+            column if mask is None else replace(column, masked=fingerprint(mask))
+            for column, mask in zip(schema.columns, masks, strict=True)
+        )
+        return replace(schema, columns=columns)
+
+    def check_parked(self, schema: TableSchema) -> None:
+        """Nothing, if rows that were masked in an earlier run have the masks of now.
+
+        Raises:
+            StagingError: they do not.
+        """
+        plain = replace(schema, columns=tuple(replace(column, masked="") for column in schema.columns))
+        if self.schema(plain) != schema:
+            raise StagingError(
+                "rows of a prepared XA transaction were parked with other masks than the configuration has now",
+                table=schema.full_name,
+                expected="the same masks from prepare to commit",
+                next_step="restore the masks under `targets` until the transaction has ended; or set the cursor back "
+                "to before its prepare",
+            )
+
+    def _masks(self, schema: TableSchema) -> tuple[Mask | None, ...]:
+        routes = self._routes_of(schema.database, schema.table)
+        known, found = self._plans.get(schema, ((), ()))
+        if known != routes:
+            found = tuple(mask_of(routes, column.name) for column in schema.columns)
+            for column, mask in zip(schema.columns, found, strict=True):
+                if mask is not None:
+                    _check_fits(mask, column, routes)
+            self._plans[schema] = routes, found
+        return found or (None,) * len(schema.columns)
+
+
+def mask_of(routes: tuple[Route, ...], column: str) -> Mask | None:
+    """The mask of a source column, over all targets of its table.
+
+    Raises:
+        ConfigError: two rules contradict each other.
+    """
+    # A target that leaves the column out has no say: whatever is decoded, it does not get it.
+    masks = [(route, route.rule.mask_of(column)) for route in routes if route.rule.columns.takes(column)]
+    if not masks:
+        return _UNUSED if routes else None
+    first, mask = masks[0]
+    for route, other in masks[1:]:
+        if other != mask:
+            raise ConfigError(
+                f"{first.setting} and {route.setting} mask column {column} of {route.source} differently",
+                table=route.source,
+                setting=f"{route.setting}.masks.{column}",
+                expected="one mask of a column in all rules of its table: nothing is kept before it is masked",
+                next_step="mask it in the same way in both, or exclude it in one (columns: {exclude: [...]})",
+            )
+    return mask
+
+
+@lru_cache(maxsize=1024)
+def _states(salt: str) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    return hmac_states(salt.encode())
+
+
+def fingerprint(mask: Mask) -> str:
+    """What tells one mask from another, without its salt."""
+    if mask.kind == "hash":
+        check: str = hashed(pa.array([_CHECK]), _states(mask.salt.get_secret_value()))[0].as_py()
+        return f"hash:{check[:16]}"
+    if mask.kind == "truncate":
+        return f"truncate:{mask.length}"
+    return mask.kind if mask.kind == "drop" else f"fixed:{mask.value!r}"
+
+
+def masked_type(mask: Mask | None, delta_type: str) -> str:
+    """Delta type of a column under a mask."""
+    return "string" if mask is not None and mask.kind == "hash" else delta_type
+
+
+def _masked(array: pa.Array, column: Column, mask: Mask, there: NDArray[np.bool_]) -> pa.Array:
+    if mask.kind == "hash":
+        return hashed(array, _states(mask.salt.get_secret_value()))
+    if mask.kind == "truncate":
+        cut = pc.binary_slice if pa.types.is_binary(array.type) else pc.utf8_slice_codeunits
+        return cut(array, 0, mask.length)
+    if mask.kind == "drop" or mask.value is None:
+        return pa.nulls(len(array), array.type)
+    value = pa.scalar(mask.value).cast(arrow_type(column))
+    return pc.if_else(pa.array(there), value, pa.scalar(None, array.type))
+
+
+def _check_fits(mask: Mask, column: Column, routes: tuple[Route, ...]) -> None:
+    type_ = arrow_type(replace(column, masked=""))
+    expected = ""
+    if mask.kind == "hash" and not has_text(type_):
+        expected = "a column of single values: hash does not fit geometries and vectors"
+    elif mask.kind == "truncate" and not (pa.types.is_string(type_) or pa.types.is_binary(type_)):
+        expected = "a column of text or bytes"
+    elif mask.kind == "fixed" and mask.value is not None:
+        try:
+            pa.scalar(mask.value).cast(type_)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            expected = f"a value of the column's own type, {column.kind.value}"
+    if expected:
+        route = next(route for route in routes if route.rule.mask_of(column.name) is not None)
+        raise ConfigError(
+            f"the mask {mask.kind} does not fit column {column.name} of {route.source}",
+            table=route.source,
+            setting=f"{route.setting}.masks.{column.name}",
+            expected=expected,
+            got=column.kind.value,
+            next_step="use another mask: drop, hash, truncate or fixed",
+        )

@@ -1,0 +1,164 @@
+"""Rows that cannot be applied, as entries of the quarantine (`lake/quarantine.py`).
+
+Rules:
+- An entry tells where the row stands, what is wrong with it, its images as the JSON lines of `cdc-pipeline binlog`, its
+  decoded values, and the bytes of its event.
+- Where columns are hidden, neither their values nor the event's bytes are kept (K14).
+- One Python step for each such row: they are the exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.events.gtid import gtid_texts
+from cdc_pipeline.binlog.rows.rows import RowsSelection
+from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
+from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.prepared_rows import encode_stream
+from cdc_pipeline.lake.quarantine import SCHEMA
+
+WHOLE_EVENT: Final = 0  # in place of an op
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """Entries of one source table."""
+
+    table: str
+    entries: pa.Table
+
+
+def bad_rows(
+    rows: DecodedRows,
+    causes: Mapping[int, tuple[str, str]],
+    parts: Sequence[RowsSelection],
+    *,
+    hidden: Collection[str] = (),
+) -> BadRows:
+    """Entries of some decoded rows.
+
+    Args:
+        rows: the decoder's, with all of their invalid values.
+        causes: error and its text by row, for those that are bad.
+        parts: what was decoded.
+        hidden: columns whose values nobody may see.
+    """
+    wanted = np.zeros(len(rows), np.bool_)
+    wanted[list(causes)] = True
+    bad = without_values(rows.where(wanted), hidden)
+    offsets = np.concatenate([part.chunk.events["offset"][part.rows] for part in parts]).astype(np.int64)
+    ends = np.cumsum([len(part.rows) for part in parts])
+    events: dict[int, tuple[Chunk, int]] = {}
+    gtids: list[str | None] = [None] * len(offsets)
+    for at in np.unique(bad.event_row).tolist():
+        of = int(np.searchsorted(ends, at, side="right"))
+        events[at] = parts[of].chunk, int(parts[of].rows[at - int(ends[of]) + len(parts[of].rows)])
+        gtids[at] = _gtid(*events[at]) or None
+    schema, lines, seen = bad.schema.to_json(), list(_lines(bad, events, offsets, gtids)), set[int]()
+    found = []
+    for place, (row, (error, what)) in enumerate(sorted(causes.items())):
+        at = int(bad.event_row[place])
+        chunk, event = events[at]
+        found.append(
+            {
+                "_op": int(rows.op[row]),
+                "_seq": bad.seq[place].as_py(),
+                "ts_us": int(bad.commit_ts_us[place]),
+                "table": bad.schema.full_name,
+                "journal": chunk.journal,
+                "offset": int(offsets[at]),
+                "gtid": gtids[at],
+                "error": error,
+                "what": what,
+                "change": lines[place],
+                "schema": schema,
+                "row": encode_stream(bad.part(place, place + 1)),
+                "raw": None if hidden or at in seen else _bytes_of(chunk, event),
+            }
+        )
+        seen.add(at)
+    return BadRows(bad.schema.full_name, pa.Table.from_pylist(found, schema=SCHEMA))
+
+
+def bad_event(
+    part: RowsSelection, at: int, schema: TableSchema, error: CdcError, *, epoch: int, hidden: Collection[str] = ()
+) -> BadRows:
+    """The entry of a whole rows event that cannot be decoded: event `at` of `part`."""
+    chunk, row = part.chunk, int(part.rows[at])
+    event = chunk.events[row]
+    seq = pack_seq(epoch, journal_number(chunk.journal), int(event["tx_offset"]), int(event["tx_ordinal"]), 0, 0)
+    entry = {
+        "_op": WHOLE_EVENT,
+        "_seq": Decimal(seq),
+        "ts_us": int(event["commit_ts_us"]),
+        "table": schema.full_name,
+        "journal": chunk.journal,
+        "offset": int(event["offset"]),
+        "gtid": _gtid(chunk, row) or None,
+        "error": type(error).__name__,
+        "what": error.what,
+        "schema": schema.to_json(),
+        "raw": None if hidden else _bytes_of(chunk, row),
+    }
+    return BadRows(schema.full_name, pa.Table.from_pylist([entry], schema=SCHEMA))
+
+
+def _lines(
+    rows: DecodedRows, events: Mapping[int, tuple[Chunk, int]], offsets: NDArray[np.int64], gtids: list[str | None]
+) -> list[str]:
+    """The JSON text of each row; those of one journal together."""
+    found: dict[int, str] = {}
+    journals = [events[at][0].journal for at in rows.event_row.tolist()]
+    for journal in dict.fromkeys(journals):
+        mask = np.array([name == journal for name in journals])
+        lines = jsonl_lines(rows.where(mask), journal=journal, offsets=offsets, gtids=gtids)
+        found.update(zip(np.flatnonzero(mask).tolist(), lines, strict=True))
+    return [found[row] for row in range(len(rows))]
+
+
+def without_values(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
+    """The rows with NULL in hidden columns."""
+    # A masked value is what everybody may see.
+    hidden = {column.name for column in rows.schema.columns if column.name in hidden and not column.masked}
+    if not hidden:
+        return rows
+    names = rows.schema.column_names
+    images = [
+        pa.record_batch(
+            [
+                pa.nulls(len(rows), array.type) if name in hidden else array
+                for name, array in zip(names, image.columns, strict=True)
+            ],
+            schema=image.schema,
+        )
+        for image in (rows.before, rows.after)
+    ]
+    invalid = [value for value in rows.invalid if names[value.column] not in hidden]
+    return replace(rows, before=images[0], after=images[1], invalid=invalid)
+
+
+def _gtid(chunk: Chunk, row: int) -> str:
+    """Of the event's transaction; "" without GTIDs, or where the transaction began in an earlier piece."""
+    begin = int(chunk.events["tx_offset"][row])
+    first = int(np.searchsorted(chunk.events["offset"][: row + 1], begin))
+    if first > row or int(chunk.events["offset"][first]) != begin:
+        return ""
+    return gtid_texts(chunk, first, first + 1).get(begin, "")
+
+
+def _bytes_of(chunk: Chunk, row: int) -> bytes:
+    """The whole event, with header and checksum."""
+    first = int(chunk.events["start"][row])
+    return chunk.data[first : first + int(chunk.events["event_length"][row])].tobytes()

@@ -1,0 +1,342 @@
+"""What the rules under `targets` contradict: each other, the tables that are known, what is recorded, and the lake.
+
+Rules:
+- Everything that is wrong is told at once, each with its path in the file.
+- A target's mode and shape are its history: rows that are there were made by them. A rule that says otherwise now needs
+  a new target, or the old one loaded anew. `cluster_by` alone tells only how files are laid out: it may change, and
+  holds for tables that are created afterwards.
+- Columns are checked where they are known: those of recorded tables. The rest is checked at a table's first rows.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, SchemaError, SinkError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut, RecordedShape
+from cdc_pipeline.pipeline.targets.masks import mask_of
+from cdc_pipeline.pipeline.targets.routes import Route, Routes
+from cdc_pipeline.pipeline.targets.shape import ShapedTable, recorded_shape, shape_table
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, SOURCE_PROPERTY, read_table_log
+from cdc_pipeline.text.table_names import TablePattern, split_table_name
+
+# Columns and key of each source table.
+Columns = Mapping[str, tuple[tuple[TargetColumn, ...], tuple[str, ...]]]
+
+_ANEW = "give the rule another `name`; or move the target's folder away and have the table loaded anew"
+
+
+def join_shard(
+    route: Route, shaped: ShapedTable, columns: Collection[TargetColumn], key: tuple[str, ...], sources: Iterable[str]
+) -> None:
+    """Nothing, if another source table may join a target with these columns, key and source tables.
+
+    Raises:
+        ConfigError: the rule merges no tables, or does not tell these apart.
+        SchemaError: their columns contradict each other.
+    """
+    others = list(sources)
+    if route.rule.shard_column is None:
+        raise _not_merged(route, others)
+    same = [other for other in others if route.rule.shard_of(*split_table_name(other)) == route.shard]
+    if same:
+        raise ConfigError(
+            f"{route.source} and {same[0]} are the same shard {route.shard!r} of target {route.target}",
+            table=route.source,
+            setting=f"{route.setting}.shard_value",
+            expected="another value for each table",
+            next_step="use {schema}, {table} or both, so that no two tables have the same value",
+        )
+    here = {column.name.lower(): column.delta_type for column in columns}
+    new = {column.name.lower(): column.delta_type for column in shaped.columns}
+    differences = [
+        f"`{name}` is {here.get(name, 'absent')} in the target and {new.get(name, 'absent')} here"
+        for name in sorted(here.keys() | new.keys())
+        if here.get(name) != new.get(name)
+    ]
+    if [name.lower() for name in key] != [name.lower() for name in shaped.key]:
+        differences.append(f"the key is ({', '.join(key)}) in the target and ({', '.join(shaped.key)}) here")
+    if differences:
+        raise SchemaError(
+            f"{route.source} cannot join target {route.target}: " + "; ".join(differences),
+            table=route.source,
+            setting=route.setting,
+            expected=f"the columns of {', '.join(others)}",
+            next_step="bring the shards to the same columns; exclude what differs (columns), or give types that hold "
+            "both; or leave the table out of the rule (except)",
+        )
+
+
+def _not_merged(route: Route, others: list[str]) -> ConfigError:
+    return ConfigError(
+        f"{route.source} and {', '.join(others)} lead to one target {route.target}",
+        table=route.source,
+        setting=route.setting if route.number >= 0 else "targets",
+        expected="a target of its own for each table, or one rule with shard_column that merges them",
+        next_step="give their rules other names, or one rule with a `shard_column`",
+    )
+
+
+def check_recorded(routes: Routes, cut: Cut) -> None:
+    """Nothing, if every target that is followed, and goes on without a load, was made by the rules of now.
+
+    Raises:
+        ConfigError: mode or shape of some have changed; all of them.
+    """
+    _raise_all(_changed(routes, cut))
+
+
+def check_routes(config: PipelineConfig, tables: Collection[str], cut: Cut | None) -> None:
+    """Everything that can be told before anything is read.
+
+    Args:
+        tables: the captured tables that are known, ``schema.table``.
+
+    Raises:
+        ConfigError: one or more rules are wrong, or targets belong to another source, with all mistakes.
+        LakeStateError: the lake cannot be written.
+    """
+    routes = Routes(config)
+    found: list[CdcError] = []
+    by_target: dict[str, list[Route]] = {}
+    for table in sorted(tables):
+        try:
+            of_table = routes.of(*split_table_name(table))
+        except ConfigError as error:
+            found.append(error)
+            continue
+        for route in of_table:
+            by_target.setdefault(route.target, []).append(route)
+    found += [error for sharing in by_target.values() for error in _sharing(sharing)]
+    if cut is not None:
+        found += _changed(routes, cut)
+        found += _misfits(config, routes, _of_cut(cut, tables))
+    recorded = cut.cursor.targets.keys() if cut is not None else set()
+    found += _of_others(config, by_target.keys() - recorded)
+    _raise_all(found)
+    if isinstance(config.sink.lake_path, Path):
+        _check_writable(config.sink.lake_path)
+
+
+def _of_others(config: PipelineConfig, targets: Collection[str]) -> list[CdcError]:
+    """Targets that are not made yet, and whose place another source has taken (K16)."""
+    paths = LakePaths(config.sink.lake_path, config.name)
+    found: list[CdcError] = []
+    for name in sorted(targets):
+        owner = _owner(paths, name)
+        if owner not in ("", config.name):
+            found.append(
+                ConfigError(
+                    f"target {name} belongs to source {owner}: a table of the lake is kept by one source",
+                    table=name,
+                    setting="targets",
+                    expected=f"a target that no other source of the lake {config.sink.lake_path} has",
+                    got=f"the Delta table of {owner}",
+                    next_step="give this source a lake of its own (sink.lake_path), give the target another `name` in "
+                    "a rule under targets, or leave the table out (tables.exclude)",
+                )
+            )
+    return found
+
+
+def _owner(paths: LakePaths, target: str) -> str:
+    """The source that made the Delta table in a target's place; "" if there is none, or none that can be read."""
+    try:
+        place = paths.table(target)
+        there = read_table_log(place) if (place / LOG_FOLDER).is_dir() else None
+    except SinkError:
+        return ""  # the run meets it when it makes the target, and says so
+    return "" if there is None else there.properties.get(SOURCE_PROPERTY, "")
+
+
+def _sharing(routes: list[Route]) -> list[CdcError]:
+    first, *others = routes
+    for route in others:
+        if route.rule.shard_column is None or route.number != first.number:
+            return [_not_merged(route, [first.source])]
+    values = [route.shard for route in routes]
+    twice = next((route for route in routes if values.count(route.shard) > 1), None)
+    if len(routes) > 1 and twice is not None:
+        return [
+            ConfigError(
+                f"two tables are the same shard {twice.shard!r} of target {twice.target}",
+                table=twice.source,
+                setting=f"{twice.setting}.shard_value",
+                expected="another value for each table",
+                next_step="use {schema}, {table} or both, so that no two tables have the same value",
+            )
+        ]
+    return []
+
+
+def _changed(routes: Routes, cut: Cut) -> list[CdcError]:
+    found: list[CdcError] = []
+    for name, table in sorted(cut.tables.items()):
+        held = cut.cursor.targets[name].suspended
+        if held is not None and held.needs_reload:
+            continue  # it gets no row before it is loaded anew, by the rule of now
+        # A renamed table's target is still that of the rule under which it began.
+        origin = cut.cursor.targets[name].origin
+        leads_to, sources = (name, list(table.sources_of(name))) if origin is None else (origin[1], [origin[0]])
+        for source in routes.sources_of(leads_to, sources):
+            route = next(route for route in routes.of(*split_table_name(source)) if route.target == leads_to)
+            differs = _differences(table.shape or RecordedShape(), recorded_shape(route.rule) or RecordedShape())
+            if not differs:
+                continue
+            found.append(
+                ConfigError(
+                    f"the rows of target {name} were made by another rule: {', '.join(differs)} changed",
+                    table=source,
+                    setting=", ".join(f"{route.setting}.{setting}" for setting in differs),
+                    expected="; ".join(f"{setting}: {before}" for setting, (before, _) in differs.items()),
+                    got="; ".join(f"{setting}: {after}" for setting, (_, after) in differs.items()),
+                    next_step=_ANEW,
+                )
+            )
+            break
+    return found
+
+
+def _differences(before: RecordedShape, after: RecordedShape) -> dict[str, tuple[str, str]]:
+    found = {}
+    for setting in RecordedShape.model_fields:
+        old, new = getattr(before, setting), getattr(after, setting)
+        if old == new or setting == "cluster_by":
+            continue
+        if setting == "masks":
+            # A salt is told apart by what it makes of a fixed text, which is nobody's business.
+            old, new = ({name: mask.split(":")[0] for name, mask in masks.items()} for masks in (old, new))
+            if old == new:
+                old, new = "as recorded", "another salt, length or value"
+        path = "columns" if setting in ("include", "exclude") else setting
+        found[path] = (str(old), str(new))
+    return found
+
+
+def check_columns(config: PipelineConfig, known: Columns) -> None:
+    """Nothing, if the rules fit the columns and keys of source tables as they are now.
+
+    Raises:
+        ConfigError: they do not, with all mistakes.
+    """
+    _raise_all(_misfits(config, Routes(config), known))
+
+
+def check_places(config: PipelineConfig, tables: Collection[str], *, paths: LakePaths, ours: Collection[str]) -> None:
+    """Nothing, if the place of every target that is to be created is free.
+
+    Args:
+        ours: targets that the last cut or the recorded batch has.
+
+    Raises:
+        LakeStateError: another table lies in the place of some; of all of them.
+    """
+    routes = Routes(config)
+    targets = {route.target for table in tables for route in _routes_or_none(routes, table)} - set(ours)
+    found: list[CdcError] = []
+    for name in sorted(targets):
+        there = read_table_log(paths.table(name))
+        if there is not None:
+            owner = there.properties.get(SOURCE_PROPERTY)
+            found.append(
+                LakeStateError(
+                    f"another Delta table lies in the place of target {name}",
+                    table=name,
+                    expected="nothing there, or the target that the last cut has",
+                    got=f"a table of source {owner}, version {there.version}"
+                    if owner
+                    else "a table without _cdc properties",
+                    next_step="move that table away, or give the target another `name`",
+                )
+            )
+    _raise_all(found)
+
+
+def _of_cut(cut: Cut, tables: Collection[str]) -> Columns:
+    return {
+        source: (recorded.columns, recorded.key)
+        for name, table in cut.tables.items()
+        for source, recorded in table.sources_of(name).items()
+        if source in tables and not recorded.gone
+    }
+
+
+def _misfits(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
+    """Rules that do not fit the columns of their tables."""
+    found: list[CdcError] = []
+    for source, (columns, key) in sorted(known.items()):
+        for route in _routes_or_none(routes, source):
+            try:
+                shape_table(route, columns, key)
+            except ConfigError as error:
+                found.append(error)
+        for column in columns:
+            try:
+                mask_of(_routes_or_none(routes, source), column.name)
+            except ConfigError as error:
+                found.append(error)
+    return [*found, *_unknown_columns(config, routes, known)]
+
+
+def _unknown_columns(config: PipelineConfig, routes: Routes, known: Columns) -> list[CdcError]:
+    """Columns that a rule names and none of its tables has, where all of its tables are known by name."""
+    found: list[CdcError] = []
+    for number, rule in enumerate(config.targets):
+        of_rule = [
+            columns
+            for source, (columns, _) in known.items()
+            if any(route.number == number for route in _routes_or_none(routes, source))
+        ]
+        if not of_rule or not all(TablePattern.parse(name).exact in known for name in rule.tables):
+            continue
+        names = {column.name.lower() for columns in of_rule for column in columns}
+        for setting, named in (("masks", rule.masks), ("types", rule.types)):
+            for name in named:
+                if name.lower() not in names:
+                    found.append(
+                        ConfigError(
+                            f"no table of the rule has a column {name}",
+                            setting=f"targets.{number}.{setting}.{name}",
+                            expected=f"one of {', '.join(sorted(names))}",
+                            next_step="write the column as the source has it, or take it out",
+                        )
+                    )
+    return found
+
+
+def _routes_or_none(routes: Routes, source: str) -> tuple[Route, ...]:
+    try:
+        return routes.of(*split_table_name(source))
+    except ConfigError:
+        return ()
+
+
+def _check_writable(lake: Path) -> None:
+    place = next((folder for folder in (lake, *lake.parents) if folder.exists()), lake)
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        raise LakeStateError(
+            f"the lake cannot be written: {lake}",
+            setting="sink.lake_path",
+            expected=f"a folder that this user may write to at {place}",
+            got="a file" if not place.is_dir() else "no permission to write",
+            next_step="choose another sink.lake_path, or grant the permission",
+        )
+
+
+def _raise_all(found: list[CdcError]) -> None:
+    if not found:
+        return
+    if len(found) == 1:
+        raise found[0]
+    lines = list(dict.fromkeys(f"{error.setting or 'targets'}: {error.what}" for error in found))
+    kind = ConfigError if any(isinstance(error, ConfigError) for error in found) else type(found[0])
+    raise kind(
+        f"{len(found)} mistakes in the rules of targets:\n" + "\n".join(f"  {line}" for line in lines),
+        setting="targets",
+        next_step="\n  ".join(dict.fromkeys(error.next_step for error in found if error.next_step)),
+    )

@@ -1,0 +1,100 @@
+"""From source tables to their targets, as the configuration says.
+
+Rules:
+- `Routes` answers by names alone: it asks neither the source nor the lake.
+- A target that is recorded is followed while one of its source tables is captured and still leads to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import lru_cache
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.text.table_names import TablePattern, matches_any, split_table_name, table_name
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One target of a source table.
+
+    Attributes:
+        source: source table, ``schema.table``.
+        target: name of the target, ``schema.table`` in the lake.
+        rule: what the target is like.
+        number: of the rule in the file; -1 for the default target.
+    """
+
+    source: str
+    target: str
+    rule: TargetRule
+    number: int = -1
+
+    @property
+    def setting(self) -> str:
+        """Path of the rule in the file."""
+        return "sink" if self.number < 0 else f"targets.{self.number}"
+
+    @property
+    def shard(self) -> str:
+        """What the rule's shard column holds in rows of the source table."""
+        return self.rule.shard_of(*split_table_name(self.source))
+
+
+class Routes:
+    """The targets of each captured table."""
+
+    def __init__(self, config: PipelineConfig) -> None:
+        self._captured = TableFilter(config.tables).captured
+        self._default = TargetRule(mode=config.sink.mode)
+        self._rules = [(_patterns(rule.tables), _patterns(rule.except_), rule) for rule in config.targets]
+        self.of = lru_cache(maxsize=65536)(self._of)
+
+    def _of(self, schema: str, table: str) -> tuple[Route, ...]:
+        """The routes of a captured table, in the order of the rules.
+
+        Raises:
+            ConfigError: two rules give it the same target.
+        """
+        name = table_name(schema, table)
+        rules = [
+            (number, rule)
+            for number, (among, without, rule) in enumerate(self._rules)
+            if matches_any(among, name) and not matches_any(without, name)
+        ] or [(-1, self._default)]
+        routes = tuple(Route(name, rule.target_name(schema, table), rule, number) for number, rule in rules)
+        names = [route.target for route in routes]
+        twice = next((target for target in names if names.count(target) > 1), None)
+        if twice is not None:
+            raise ConfigError(
+                f"two rules keep {name} as the same target {twice}",
+                setting="targets",
+                expected="a name of its own for each target of a table",
+                next_step="give one of the rules another `name`, or leave the table out of one by `except`",
+            )
+        return routes
+
+    def sources_of(self, target: str, names: Collection[str]) -> list[str]:
+        """Those of the source tables `names` (``schema.table``) that are captured and lead to a target."""
+        return sorted(
+            name
+            for name in names
+            if self._captured(*split_table_name(name))
+            and any(route.target == target for route in self.of(*split_table_name(name)))
+        )
+
+    def is_followed(self, state: TargetState) -> bool:
+        """Whether a recorded target still follows the source."""
+        if state.origin is not None:
+            source, target = state.origin
+            return bool(self.sources_of(target, [source]))
+        return bool(self.sources_of(state.table, state.source_names))
+
+
+def _patterns(patterns: Collection[str]) -> tuple[TablePattern, ...]:
+    return tuple(map(TablePattern.parse, patterns))

@@ -1,0 +1,201 @@
+"""What becomes of values that their Delta type cannot hold, as the configuration says
+(docs/rescue.md).
+
+Rules:
+- The policies of a table are the strictest among its targets: fail, then quarantine, then rescue, then null. One
+  decoded row is all there is for all of them.
+- A value in a key column has no rescue: without it no row can be found. It is a row that cannot be applied
+  (`on_bad_row`). So is a JSON difference without the document that it belongs to.
+- The text of a hidden column (masked, or taken by no target) goes nowhere: the value is NULL and counted (K14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
+from cdc_pipeline.binlog.rows.partial_rows import NO_DOCUMENT
+from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import RowPolicies
+from cdc_pipeline.pipeline.targets.routes import Route
+from cdc_pipeline.sink.modes.rescue import NULLED
+
+Action = Literal["fail", "quarantine", "rescue", "null"]
+
+_STRICTEST: Final[tuple[Action, ...]] = ("fail", "quarantine", "rescue", "null")
+_DATES: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+_TEMPORAL: Final = _DATES | {Kind.TIME}
+
+
+@dataclass(frozen=True, slots=True)
+class RowPolicy:
+    """`RowPolicies` with nothing left open."""
+
+    on_invalid_value: Action = "rescue"
+    zero_dates: Action = "rescue"
+    rescued_column: Literal["when_needed", "always"] = "when_needed"
+    on_bad_row: Action = "fail"
+
+    def action(self, value: InvalidValue, schema: TableSchema, keys: Collection[str]) -> Action:
+        """What becomes of the row of an invalid value, or of the value alone."""
+        column = schema.columns[value.column]
+        if value.reason == NO_DOCUMENT:
+            return self.on_bad_row
+        action = self.zero_dates if column.kind in _DATES else self.on_invalid_value
+        if column.name in keys and action != "fail":
+            return "quarantine" if action == "quarantine" else self.on_bad_row
+        if action == "quarantine" and value.image == "before":
+            return "rescue"  # nobody finds a row by it: the change itself can be applied
+        return action
+
+
+@dataclass(frozen=True, slots=True)
+class TablePolicy:
+    """What the decoder must know of a source table.
+
+    Attributes:
+        keys: columns that find a row, in any of its targets.
+        hidden: columns whose values nobody may see (K14).
+    """
+
+    rows: RowPolicy
+    keys: Collection[str]
+    hidden: Collection[str] = ()
+
+
+class RowPolicyTable:
+    """The policies of every captured table."""
+
+    def __init__(self, config: PipelineConfig, routes_of: Callable[[str, str], Sequence[Route]]) -> None:
+        self._sink = config.sink
+        self._routes_of = routes_of
+
+    def of_rule(self, rule: RowPolicies) -> RowPolicy:
+        """The policies of one target."""
+        said = {
+            name: getattr(rule, name) or getattr(self._sink, name)
+            for name in RowPolicies.model_fields
+            if getattr(rule, name) or getattr(self._sink, name)
+        }
+        said.setdefault("zero_dates", said.get("on_invalid_value", "rescue"))
+        return RowPolicy(**said)
+
+    def of(self, schema: TableSchema) -> RowPolicy:
+        """The policies of a table: those of its targets together."""
+        policies = [self.of_rule(route.rule) for route in self._routes_of(schema.database, schema.table)]
+        if not policies:
+            return RowPolicy()
+        return RowPolicy(
+            on_invalid_value=_strictest([policy.on_invalid_value for policy in policies]),
+            zero_dates=_strictest([policy.zero_dates for policy in policies]),
+            on_bad_row=_strictest([policy.on_bad_row for policy in policies]),
+        )
+
+
+def _strictest(actions: Sequence[Action]) -> Action:
+    return min(actions, key=_STRICTEST.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Rows whose invalid values are decided.
+
+    Attributes:
+        rows: `invalid` holds what is to be rescued, with the texts that people see, or to be counted.
+        failing: the first value that stops the table; None where none does.
+        bad: values of rows that cannot be applied, one or more a row; those rows are still in `rows`.
+    """
+
+    rows: DecodedRows
+    failing: InvalidValue | None = None
+    bad: tuple[InvalidValue, ...] = ()
+
+
+def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) -> Judged:
+    """Decide about the invalid values of some rows.
+
+    Args:
+        keys: names of columns that find a row, in any target.
+    """
+    known: dict[tuple[int, str, str], Action] = {}
+    kept, bad = [], []
+    for value in rows.invalid:
+        if value.reason == NULLED and rows.schema.column_names[value.column] not in keys:
+            kept.append(value)
+            continue
+        case = value.column, value.image, value.reason
+        action = known.get(case)
+        if action is None:
+            action = known[case] = policy.action(value, rows.schema, keys)
+        if action == "fail":
+            return Judged(rows, failing=value)
+        if action == "rescue":
+            kept.append(value._replace(text=_server_text(value, rows.schema)))
+        elif action == "null":
+            kept.append(value._replace(text="", reason=NULLED))
+        else:
+            bad.append(value)
+    return Judged(replace(rows, invalid=kept), bad=tuple(bad))
+
+
+def _server_text(value: InvalidValue, schema: TableSchema) -> str:
+    """What stands in ``_cdc_rescued``: a date as the server prints it, bytes as ``0x`` and what its HEX() gives."""
+    text = value.text
+    if schema.columns[value.column].kind in _TEMPORAL or text.startswith(("[", "0x")):
+        return text
+    return f"0x{text.upper()}"
+
+
+def without_hidden(rows: DecodedRows, hidden: Collection[str]) -> DecodedRows:
+    """The rows with no text of a hidden column: its invalid values are NULL, and counted (K14).
+
+    Args:
+        hidden: names of columns that are masked, or that no target takes.
+    """
+    names = rows.schema.column_names
+    if not rows.invalid or not hidden:
+        return rows
+    invalid = [
+        value._replace(text="", reason=NULLED) if names[value.column] in hidden else value for value in rows.invalid
+    ]
+    return replace(rows, invalid=invalid)
+
+
+def shape_invalid(
+    rows: DecodedRows, arrays: list[pa.Array], positions: Sequence[int], *, image: str
+) -> list[InvalidValue]:
+    """The invalid values of one image under a target's columns; those of columns that it leaves out are nowhere.
+
+    A date that is kept as text (`types`) has its own text there, and is invalid no more.
+
+    Args:
+        arrays: the target's columns of the image; changed in place.
+        positions: the source column of each.
+    """
+    if not rows.invalid:
+        return []
+    place = {source: at for at, source in enumerate(positions)}
+    texts: dict[int, dict[int, str]] = {}
+    found = []
+    for value in rows.invalid:
+        at = place.get(value.column) if value.image == image else None
+        if at is None:
+            continue
+        column = rows.schema.columns[value.column]
+        if column.kind in _DATES and not column.masked and pa.types.is_string(arrays[at].type) and value.text:
+            texts.setdefault(at, {})[value.row] = value.text
+        else:
+            found.append(value._replace(column=at))
+    for at, of_rows in texts.items():
+        mask = np.zeros(len(rows), np.bool_)
+        mask[list(of_rows)] = True
+        values = pa.array([of_rows[row] for row in sorted(of_rows)], pa.string())
+        arrays[at] = pc.replace_with_mask(arrays[at], pa.array(mask), values)
+    return found

@@ -1,0 +1,582 @@
+"""The Delta tables of a source as this run knows them: source tables, columns, key and transaction id of each.
+
+Rules:
+- What is recorded comes from the last cut and grows with the run's own decisions.
+- A source table has one target for each of its routes; a target knows its source tables' columns by itself, so that one
+  that stands still keeps what held where it stands.
+- Every table map of a captured table must confirm the record of each target (K13); a target met without one is created
+  from the table map and labelled partial (K19).
+- A target is exact (K12) from a CREATE TABLE in the log on, where it mirrors that one table as it is; `lose_exactness`
+  takes that away for good, and so does every statement that may change rows without row events.
+- A target shows the table of its name (K28): at a RENAME it takes over the rows of the target whose table has the name
+  now, if both are kept by the same rule (`carrying.heir`). If it cannot, it holds rows of another table, and is
+  suspended until it is loaded; a name without a target gets a partial one.
+- A suspended target is not known here: its rows and statements pass it by (K4). Suspended is a table also before it has
+  a target. A source table is suspended where all of its targets are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from uuid import uuid4
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.target_config import TargetRule
+from cdc_pipeline.errors import ContentUnknownError, SchemaError
+from cdc_pipeline.lake.records import Cut, RecordedShape, RecordedSource
+from cdc_pipeline.pipeline.targets.carrying import heir
+from cdc_pipeline.pipeline.targets.following import FollowedTargets
+from cdc_pipeline.pipeline.targets.keys import Identity, identity_of
+from cdc_pipeline.pipeline.targets.masks import Masks
+from cdc_pipeline.pipeline.targets.route_checks import check_recorded, join_shard
+from cdc_pipeline.pipeline.targets.routes import Route
+from cdc_pipeline.pipeline.targets.row_policies import RowPolicyTable, TablePolicy
+from cdc_pipeline.pipeline.targets.shape import ShapedTable, recorded_shape, shape_table, shard_key
+from cdc_pipeline.pipeline.targets.shape_changes import shaped_change, unshaped
+from cdc_pipeline.pipeline.targets.target import Carried, Snapshot
+from cdc_pipeline.pipeline.targets.target import Target as Target
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.schema.ddl.statement import StatementKind
+from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, TableChange, confirm
+from cdc_pipeline.schema.evolution.decisions import DdlDecision
+from cdc_pipeline.schema.evolution.shadows import Shadow
+from cdc_pipeline.schema.evolution.statement_context import Arrival
+from cdc_pipeline.schema.evolution.steps import AddColumn, RenameColumn, WidenColumn
+from cdc_pipeline.schema.types import target_columns
+from cdc_pipeline.sink.delta.features import allowed
+from cdc_pipeline.sink.modes.rescue import check_images, rescued_names
+from cdc_pipeline.text.table_names import split_table_name, table_name
+
+_CREATES = frozenset({StatementKind.CREATE_TABLE, StatementKind.CREATE_TABLE_LIKE, StatementKind.CREATE_TABLE_SELECT})
+
+
+class Targets(FollowedTargets):
+    """All targets of a source, by name.
+
+    Args:
+        config: the pipeline, for its routes.
+        cut: the last cut.
+        catching_up: a suspended target that this run catches up: it alone follows the source in this run.
+        shadows: as in the cursor.
+
+    Attributes:
+        news: what was suspended since the last cut, by target.
+        has_lost_exactness: whether a target that the last cut calls exact is so no more.
+        masks: of all source tables.
+        unknown_contents: of the last statement: targets that hold rows of another table than that of their name.
+    """
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        cut: Cut | None,
+        *,
+        catching_up: str | None = None,
+        shadows: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(config, catching_up=catching_up)
+        self.masks = Masks(self.routes_of)
+        self._allowed = allowed(config.sink)
+        self._row_policies = RowPolicyTable(config, self.routes_of)
+        self.has_lost_exactness = False
+        self.unknown_contents: list[ContentUnknownError] = []
+        self._confirmed: dict[tuple[str, str], TableSchema] = {}
+        if cut is not None:
+            for name, table in cut.tables.items():
+                state = cut.cursor.targets[name]
+                if state.suspended is not None:
+                    state = state.model_copy(update={"exact": False})
+                self._targets[name] = Target(
+                    state,
+                    table.columns,
+                    table.key,
+                    table.mode,
+                    table.sources_of(name),
+                    table.shape,
+                    key_reason=table.key_reason,
+                    rescued=tuple(table.rescued_ever) if table.rescues else None,
+                )
+            check_recorded(self._routes, cut)
+            self._take_suspended(cut.cursor.targets)
+        self._shadows = {name: Shadow.model_validate_json(text) for name, text in shadows.items()}
+        self._look_for_followers()
+
+    def shadow(self, database: str, table: str) -> Shadow | None:
+        """What is kept of a shadow table."""
+        return self._shadows.get(table_name(database, table))
+
+    def shadow_texts(self) -> dict[str, str]:
+        """The shadow tables, as the cursor has them."""
+        return {name: shadow.model_dump_json() for name, shadow in sorted(self._shadows.items())}
+
+    # -- columns and keys ---------------------------------------------------------------------------------------------
+
+    def following(self, database: str, table: str) -> list[Target]:
+        """The recorded targets of a table that follow the source now."""
+        source, targets = table_name(database, table), self._targets
+        names = [route.target for route in self.routes_of(database, table) if not self._stands(route.target)]
+        return [targets[name] for name in names if name in targets and source in targets[name].sources]
+
+    def known(self, database: str, table: str) -> KnownTable | None:
+        """What is recorded of a source table, or None."""
+        source = table_name(database, table)
+        following = self.following(database, table)
+        # One that came to the name by RENAME and whose table is gone has nothing to do with a later table of that name.
+        led_to = {route.target for route in self.routes_of(database, table)}
+        others = (target for target in self._targets.values() if source in target.sources)
+        recorded = [*following, *(one for one in others if one.name in led_to or not one.sources[source].gone)]
+        if not recorded:
+            return None
+        return self._known(recorded[0], source)
+
+    def known_all(self, database: str, table: str) -> list[KnownTable]:
+        """What is recorded of each target of a source table that follows it; of any where none does."""
+        source = table_name(database, table)
+        found = [self._known(target, source) for target in self.following(database, table)]
+        if not found:
+            known = self.known(database, table)
+            return [] if known is None else [known]
+        return found
+
+    def _known(self, target: Target, source: str) -> KnownTable:
+        of, others = target.sources[source], [of for name, of in target.sources.items() if name != source]
+        return KnownTable(
+            columns=of.columns,
+            key=of.key,
+            target=unshaped(target.columns, of, others, target.shape),
+            names=of.names,
+            gone=of.gone,
+            shared=bool(others),
+            name=target.name,
+            by_key=_by_key(target, of),
+            follows=target.state.origin is not None,
+        )
+
+    def shaped_change(self, change: TableChange) -> TableChange:
+        """What a DDL does to a target, where that was judged as if the target had the source's columns as they are.
+
+        Raises:
+            SchemaError: the statement and the target's rule contradict each other.
+        """
+        target, source = self._targets[change.known.name], table_name(*change.table)
+        others = [of for name, of in target.sources.items() if name != source]
+        if target.shape is None and not others:
+            return change
+        return shaped_change(change, self._route_to(source, target.name), target.columns, others)
+
+    def names_in(self, database: str) -> list[str]:
+        """Names (without the schema) of the source tables of a database that have a target which is not suspended."""
+        prefix = f"{database}."
+        going_on = (
+            target
+            for name, target in self._targets.items()
+            if not self._stands(name) or self._has_unknown_content(name)
+        )
+        names = {source for target in going_on for source in target.sources}
+        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+    def decided(self, decision: Decision, *, may_carry: bool = True) -> None:
+        """Take over what was decided of a statement.
+
+        Args:
+            may_carry: the last cut has all rows that came before the statement, so that a target can take over those
+                of another one.
+        """
+        for created in decision.creates:
+            source = RecordedSource(columns=created.columns, key=created.key)
+            for route in self.routes_of(*created.table):
+                if not self._stands(route.target):
+                    exact = decision.told_by_rows and not created.may_exist and _is_plain(route.rule)
+                    self._follow(route, source, partial=created.may_exist, exact=exact)
+        if not decision.told_by_rows:
+            self.lose_exactness(decision.ddl.tables)
+        before, new_in_log = dict(self._targets), set(self._created_in_log)
+        standing = {name for name in before if self._stands(name)}
+        for change in decision.changes:
+            if not change.is_carried:
+                self._change(change)
+            elif may_carry and change.known.name not in standing:
+                self._carry(change, before)
+        self.unknown_contents = []
+        for arrival in decision.arrivals:
+            self._arrive(arrival, before, new_in_log, decision.ddl, is_overlap=not may_carry)
+        for shadowed in decision.shadows:
+            name = table_name(*shadowed.name)
+            self._shadows.pop(name, None)
+            if shadowed.shadow is not None:
+                self._shadows[name] = shadowed.shadow
+        if decision.changes or decision.creates:
+            self._look_for_followers()
+        is_made = decision.statement.kind in _CREATES and not decision.ignored
+        if is_made and not decision.creates and not decision.statement.if_not_exists:
+            self._created_in_log.update(decision.ddl.tables)
+
+    def states(self, created: Collection[str]) -> dict[str, TargetState]:
+        """The cursor's part of every target that exists, is in `created`, or is suspended."""
+        states = self._unmade | {
+            name: target.state for name, target in self._targets.items() if not target.is_new or name in created
+        }
+        for name in self._suspended.keys() & self._targets.keys():
+            states.setdefault(name, self._targets[name].state)
+        for name, suspension in self._suspended.items():
+            states[name] = states[name].model_copy(update={"suspended": suspension})
+        return dict(sorted(states.items()))
+
+    def snapshot(self) -> Snapshot:
+        """What `restore` takes back."""
+        suspended, unmade = dict(self._suspended), dict(self._unmade)
+        return dict(self._targets), dict(self._shadows), suspended, unmade, set(self._created_in_log)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Forget everything since `snapshot`."""
+        self._targets, self._shadows = dict(snapshot[0]), dict(snapshot[1])
+        self._suspended, self._unmade = dict(snapshot[2]), dict(snapshot[3])
+        self._created_in_log = set(snapshot[4])
+        self._confirmed.clear()
+        self._look_for_followers()
+
+    def named(self, name: str) -> Target:
+        """A recorded target."""
+        return self._targets[name]
+
+    def lose_exactness(self, sources: Collection[str] | None = None) -> None:
+        """The targets of some source tables, by default all, may from now on hold other rows than the row events tell,
+        or be told one twice (K12)."""
+        for name, target in self._targets.items():
+            if target.state.exact and (sources is None or not target.sources.keys().isdisjoint(sources)):
+                state = target.state.model_copy(update={"exact": False})
+                self._targets[name] = replace(target, state=state)
+                self.has_lost_exactness |= not target.is_new
+
+    def _follow(self, route: Route, source: RecordedSource, *, partial: bool, exact: bool = False) -> Target:
+        """Record that a target follows a source table from here on; a new one is created by the next batch."""
+        there = self._targets.get(route.target)
+        found, shaped = _made(route, source)
+        self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=route.source)
+        if there is not None and route.source not in there.sources:
+            join_shard(route, shaped, there.columns, there.key, there.sources)
+            sources = {**there.sources, route.source: source}
+            grown = {"sources": tuple(sources), "partial": there.state.partial or partial, "exact": False}
+            target = replace(there, state=there.state.model_copy(update=grown), sources=sources)
+            self._targets[route.target] = target
+            return target
+        state = self._unmade.get(route.target)
+        if state is None:
+            state = self._new_state(route, partial=partial).model_copy(update={"exact": exact})
+        elif not partial:
+            state = state.model_copy(update={"partial": False})
+        shape = recorded_shape(route.rule)
+        if not _keeps_exact(found, shaped.key, source, shape):
+            state = state.model_copy(update={"exact": False})
+        target = Target(
+            state,
+            shaped.columns,
+            shaped.key,
+            found.mode,
+            sources={route.source: source},
+            shape=shape,
+            is_new=True,
+            key_reason=found.why,
+            track=route.rule.track,
+            rescued=self._first_rescued(route.rule),
+        )
+        self._targets[route.target] = target
+        self._look_for_followers()
+        return target
+
+    def _first_rescued(self, rule: TargetRule) -> tuple[str, ...] | None:
+        return () if self._row_policies.of_rule(rule).rescued_column == "always" else None
+
+    def _change(self, change: TableChange) -> None:
+        """Record what a DDL does to a target; the columns that it adds need what their types need."""
+        known, source, new_source = change.known, table_name(*change.table), table_name(*change.new_name)
+        target = self._targets[known.name]
+        added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
+        self._allowed.check_types(added, table=source)
+        for name in (source, new_source):
+            self._confirmed.pop((target.name, name), None)
+        recorded = RecordedSource(columns=known.columns, key=known.key, names=known.names, gone=known.gone)
+        if change.empties:
+            _check_may_replace(target, source)
+        if change.replaces:
+            self._replace(target, new_source, recorded)
+            return
+        sources = {name: of for name, of in target.sources.items() if name != source} | {new_source: recorded}
+        update: dict[str, object] = {}
+        if change.inexact:
+            update["exact"] = False
+        if known.gone:
+            self._created_in_log.discard(source)
+            if self._has_unknown_content(target.name):
+                self._resume(target.name)
+                update["suspended"] = None
+        if new_source != source:
+            update["sources"] = tuple(sources)
+            if target.state.origin is not None or not self._leads(new_source, target.name):
+                update["origin"] = target.state.origin or (source, target.name)
+        self._targets[target.name] = replace(
+            target,
+            state=target.state.model_copy(update=update),
+            columns=known.target_columns,
+            key=self._key_after(target, change),
+            sources=sources,
+        )
+
+    def placed(self, decision: Decision) -> Decision:
+        """A decision for the targets as they are: where a table's old and new name lead to one target, no row goes
+        anywhere: the target goes on with its table."""
+        stay = {
+            (change.table, change.known.name)
+            for change in decision.changes
+            if change.is_carried and self._leads(table_name(*change.new_name), change.known.name, alone=True)
+        }
+        of_others = [change for change in decision.changes if (change.table, change.known.name) not in stay]
+        go_on = [
+            replace(change, is_carried=False)
+            for change in decision.changes
+            if change.is_carried and (change.table, change.known.name) in stay
+        ]
+        return replace(decision, changes=(*go_on, *of_others)) if stay else decision
+
+    def _leads(self, source: str, target: str, *, alone: bool = False) -> bool:
+        """Whether the configuration leads from a source table to a target; `alone`: which no others share with it."""
+        routes = self._routes.of(*split_table_name(source))
+        return any(route.target == target and not (alone and route.rule.shard_column) for route in routes)
+
+    def _carry(self, change: TableChange, before: Mapping[str, Target]) -> None:
+        """A renamed table's rows go to a target of its new name, if one can take them over.
+
+        Args:
+            before: the targets before the statement: tables may have exchanged their names.
+        """
+        origin, source, name = before[change.known.name], table_name(*change.table), table_name(*change.new_name)
+        routes = self.routes_of(*change.new_name)
+        route = heir(self._route_to(source, origin.name), origin, routes, before)
+        if route is None or self._catching_up not in (None, route.target):
+            return
+        there, known = before.get(route.target), change.known
+        added = [(step.name, step.delta_type) for step in change.steps if isinstance(step, AddColumn | WidenColumn)]
+        self._allowed.check_types(added, table=name)
+        state = self._new_state(route, partial=origin.state.partial)
+        if there is not None:
+            update = {name: getattr(there.state, name) for name in ("delta_version", "applied_batch")}
+            state = state.model_copy(update=update)
+        self._resume(route.target)
+        self._created_in_log.discard(name)
+        self._confirmed.pop((route.target, name), None)
+        self._targets[route.target] = replace(
+            origin,
+            state=state,
+            columns=known.target_columns,
+            key=self._key_after(origin, change),
+            sources={name: RecordedSource(columns=known.columns, key=known.key, names=known.names)},
+            is_new=there is None or there.is_new,
+            track=route.rule.track,
+            carried=Carried(
+                origin=origin.name,
+                app_id=origin.state.app_id,
+                version=origin.state.delta_version,
+                columns=origin.columns,
+                steps=change.steps,
+                keeps_rows=there is not None and there.mode == "soft_delete",
+            ),
+        )
+
+    def _arrive(
+        self,
+        arrival: Arrival,
+        before: Mapping[str, Target],
+        created: Collection[str],
+        ddl: DdlDecision,
+        *,
+        is_overlap: bool,
+    ) -> None:
+        """A table has taken a name: targets of the name that could not take over its rows hold those of another."""
+        name, came_from = table_name(*arrival.name), table_name(*arrival.before)
+        self._created_in_log.discard(name)
+        if came_from in created:
+            self._created_in_log.add(name)
+        lost = []
+        for route in self.routes_of(*arrival.name):
+            there = self._targets.get(route.target)
+            if there is None or there.carried is not None or self._stands(route.target):
+                continue
+            old = before.get(there.name)
+            if old is not None and name in there.sources and name not in old.sources:
+                continue  # it was the target of the table under the name before, and goes on
+            if is_overlap and old is not None and name in old.sources and not old.sources[name].gone:
+                continue  # the statement was applied before the switch to this server
+            lost.append(there.name)
+        if lost:
+            self.unknown_contents.append(
+                ContentUnknownError(
+                    f"{came_from} has taken the name {name}, and its rows cannot be taken over",
+                    targets=tuple(lost),
+                    table=name,
+                    journal=ddl.journal,
+                    offset=ddl.offset,
+                    expected=f"a table that was captured as {came_from}, whole, by the same rule as {name}, into a "
+                    "target of its own that goes on, and no history of another table under this name",
+                    next_step=f"load it: `cdc-pipeline snapshot {self._source} --table {name}`",
+                )
+            )
+
+    def carried(self) -> list[Target]:
+        """The targets that take over rows of others in the batch at work."""
+        return [target for target in self._targets.values() if target.carried is not None]
+
+    def _replace(self, target: Target, source: str, recorded: RecordedSource) -> Target:
+        """Another table has taken the source table's name: the target is made anew by the next batch."""
+        _check_may_replace(target, source)
+        found, shaped = _made(self._route_to(source, target.name), recorded)
+        self._allowed.check_types(((column.name, column.delta_type) for column in shaped.columns), table=source)
+        app_id = f"cdc_pipeline/{self._source}/{target.name}/{uuid4().hex}"
+        old = target.replaces if target.is_new else target.state.app_id
+        state = target.state.model_copy(update={"app_id": app_id, "partial": False, "exact": False})
+        self._targets[target.name] = made = Target(
+            state,
+            shaped.columns,
+            shaped.key,
+            found.mode,
+            sources={source: recorded},
+            shape=target.shape,
+            is_new=True,
+            replaces=old,
+            key_reason=found.why,
+            track=target.track,
+            rescued=None if target.rescued is None else (),
+        )
+        return made
+
+    def _key_after(self, target: Target, change: TableChange) -> tuple[str, ...]:
+        """A target's key after a DDL: the source's, where that is what finds its rows, else its own under new names."""
+        before = target.sources[table_name(*change.table)]
+        if _by_key(target, before):
+            return tuple(change.known.target_name(name) for name in change.known.key) + shard_key(target.shape)
+        renamed = {step.name: step.new_name for step in change.steps if isinstance(step, RenameColumn)}
+        return tuple(renamed.get(name, name) for name in target.key)
+
+    def created(self, sources: Collection[str]) -> None:
+        """All rows of these source tables come, as if each had been created in the log: a target that is made of them
+        is not partial (K17, K19)."""
+        self._created_in_log.update(sources)
+
+    def confirm(self, schema: TableSchema) -> list[Target]:
+        """The targets of a table map's table that follow the source; created from it, and partial, where nothing is
+        recorded.
+
+        Raises:
+            SchemaError: the table map contradicts what is recorded, or is of another table than a target keeps.
+            KeylessTableError: a new table without a key.
+            ConfigError: two tables lead to one target.
+            FeatureNotAllowedError: a new table with a column that needs a Delta feature that is not permitted.
+        """
+        source = schema.full_name
+        found = []
+        for route in self.routes_of(schema.database, schema.table):
+            if self._stands(route.target):
+                continue
+            target = self._targets.get(route.target)
+            recorded = target.sources.get(source) if target is not None else None
+            if target is None or recorded is None:
+                of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
+                target = self._follow(route, of_source, partial=source not in self._created_in_log)
+            elif recorded.gone:
+                of_source = RecordedSource(columns=target_columns(schema), key=schema.key_names)
+                target = self._replace(target, source, of_source)
+            elif self._confirmed.get((route.target, source)) != schema:
+                # Only a target that finds its rows by the source's own key depends on it.
+                by_its_key = _by_key(target, recorded)
+                confirm(recorded.columns, recorded.key if by_its_key else schema.key_names, schema)
+                if target.track != route.rule.track:
+                    target = self._targets[route.target] = replace(target, track=route.rule.track)
+            self._confirmed[route.target, source] = schema
+            found.append(target)
+        return found
+
+    def policy(self, schema: TableSchema) -> TablePolicy:
+        """What becomes of values and rows of a table that cannot be applied."""
+        keys = {name for target in self.following(schema.database, schema.table) for name in target.key}
+        hidden = {column.name for column in schema.columns if column.masked}
+        return TablePolicy(self._row_policies.of(schema), keys.union(schema.key_names), hidden)
+
+    def with_rescued(self, found: Sequence[Target], rows: DecodedRows) -> list[Target]:
+        """The targets of some rows, with the rescue column that their values ask for (`sink/modes/rescue.py`).
+
+        Raises:
+            IncompleteRowsError: a partial image tells of `_cdc_rescued` only in part.
+        """
+        made = []
+        for target in found:
+            if rows.invalid or (target.rescued and not rows.all_present):
+                shaped = self.shaped(rows, target)
+                renamed = dict(target.sources[rows.schema.full_name].names)
+                names = {renamed.get(name, name) for name in rescued_names(shaped, target.mode)}
+                known = names.union(target.rescued or ())
+                if target.mode != "changelog":
+                    back = {new: name for name, new in renamed.items()}
+                    check_images(shaped, {back.get(name, name) for name in known})
+                if names and len(known) > len(target.rescued or ()):
+                    self._targets[target.name] = replace(target, rescued=tuple(sorted(known)))
+            made.append(self._targets[target.name])
+        return made
+
+    def check(self, schema: TableSchema) -> None:
+        """As `confirm`, for rows that may never count: a table without a record stays without one."""
+        saved = self.snapshot()
+        self.confirm(schema)
+        self.restore(saved)
+
+    def committed(self, cut: Cut) -> None:
+        """Take over what a published cut says of each target."""
+        for name, state in cut.cursor.targets.items():
+            if name in self._targets and state.delta_version >= 0:
+                self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="", carried=None)
+        self._take_suspended(cut.cursor.targets)
+        self.has_lost_exactness = False
+
+
+def _by_key(target: Target, of: RecordedSource) -> bool:
+    """Whether a target finds its rows by the key that one of its source tables names."""
+    return bool(target.key) and target.key == of.key_in_target + shard_key(target.shape)
+
+
+def _check_may_replace(target: Target, source: str) -> None:
+    """Raises:
+    SchemaError: the target keeps what was, and so cannot be made anew for another table.
+    """
+    if target.mode != "mirror":
+        raise SchemaError(
+            f"another table takes the place of {source}, and its target keeps what was",
+            table=source,
+            expected="a mirror, which is made anew",
+            got=f"{target.name}, a {target.mode}",
+            next_step=f"give the rule of {target.name} another `name`: the new table's target is made there",
+        )
+
+
+def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:
+    """How a new target of a source table follows it, and its columns and key."""
+    found = identity_of(
+        route.rule,
+        source=route.source,
+        columns=tuple(column.name for column in source.columns),
+        source_key=source.key,
+    )
+    shaped = shape_table(route, source.columns, found.key)
+    return found, shaped if found.key else replace(shaped, key=())
+
+
+def _keeps_exact(found: Identity, key: tuple[str, ...], source: RecordedSource, shape: RecordedShape | None) -> bool:
+    """Whether a target may be exact (K12): a mirror by the source's own key, and its shape keeps every row."""
+    return found.mode == "mirror" and key == source.key and (shape is None or shape.is_exact_possible(key))
+
+
+def _is_plain(rule: TargetRule) -> bool:
+    """Whether a rule keeps a table as it is, under whatever name: a mirror, and nothing else said."""
+    naming = {"tables", "except_", "name"}
+    return rule.model_dump(exclude=naming) == TargetRule().model_dump(exclude=naming)

@@ -1,0 +1,1 @@
+"""Tables compared with their source, and put right."""

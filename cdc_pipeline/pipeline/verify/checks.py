@@ -1,0 +1,226 @@
+"""Checks of a source's tables, one small result each: for Dagster's asset checks, a schedule, or a person.
+
+Rules:
+- A check changes nothing and captures nothing: it looks at the lake, and some at the server's own figures. What needs a
+  comparison with the source's rows is `verify`, whose report gives the results of count and checksum (`checks_of`).
+- Those that need no Spark say so; none of them starts it by accident.
+- `passed` is None where a check cannot tell, with the reason: that is not a pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import TableNotInCutError
+from cdc_pipeline.pipeline.report import needed_place
+from cdc_pipeline.pipeline.verify.report import Intervals, TableVerified
+from cdc_pipeline.pipeline.wiring import build_source
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.sink.delta.row_count import row_count
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.read.cuts import check_readable
+from cdc_pipeline.sink.verify.checks import duplicate_keys, history_intervals
+from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+
+CheckName = Literal["count", "checksum", "key_uniqueness", "interval_continuity", "lag", "retention", "readable"]
+
+_LAG_MAX_S: Final = 3600.0
+
+
+class CheckResult(BaseModel):
+    """What one check found.
+
+    Attributes:
+        table: target, ``schema.table``; "" for the whole source.
+        passed: None where it cannot tell.
+        text: one sentence for people.
+        values: figures, by name with their unit.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    check: CheckName
+    table: str = ""
+    passed: bool | None
+    text: str
+    values: dict[str, int | float | str] = Field(default_factory=dict)
+
+
+class IntervalResult(CheckResult):
+    """`found`: the versions of the history."""
+
+    found: Intervals
+
+
+def checks_of(verified: TableVerified) -> list[CheckResult]:
+    """Count and checksum of a table that was verified. Asks nobody."""
+    name = verified.target
+    if verified.status == "not_compared":
+        reason = f"not compared: {verified.reason}"
+        return [CheckResult(check=check, table=name, passed=None, text=reason) for check in ("count", "checksum")]
+    lacking, more = verified.counts.get("missing", 0), verified.counts.get("extra", 0) + verified.strays
+    more += verified.counts.get("duplicate", 0)
+    figures: dict[str, int | float | str] = {
+        "rows_source": verified.rows_source,
+        "rows_lake": verified.rows_lake,
+        "unsettled_keys": verified.unsettled,
+        "cut": verified.cut,
+    }
+    settled = verified.status != "unsettled"
+    same_count = not (lacking or more)
+    differing = sum(verified.counts.values())
+    return [
+        CheckResult(
+            check="count",
+            table=name,
+            passed=False if not same_count else True if settled else None,
+            text=f"{lacking:,} rows missing in the lake, {more:,} too many"
+            if not same_count
+            else f"{verified.rows_source:,} rows on both sides",
+            values=figures | {"missing": lacking, "extra": more},
+        ),
+        CheckResult(
+            check="checksum",
+            table=name,
+            passed=False if differing else True if settled else None,
+            text=f"{differing:,} keys differ"
+            if differing
+            else f"{verified.parts - verified.parts_differing:,} of {verified.parts:,} parts have equal checksums",
+            values=figures | {"parts": verified.parts, "parts_differing": verified.parts_differing},
+        ),
+    ]
+
+
+def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = None) -> CheckResult:
+    """Whether a target has each key once among the rows that stand for rows of the source. Starts Spark."""
+    cut = sink.last_cut()
+    of = None if cut is None else cut.tables.get(table)
+    if cut is None or of is None or not of.key:
+        return CheckResult(check="key_uniqueness", table=table, passed=None, text="the table has no key")
+    at = of.delta_version if version is None else version
+    found = duplicate_keys(sink.spark.session(), sink.paths.table(table), at, mode=of.mode, key=of.key)
+    text = f"{found:,} keys are there more than once" if found else "each key is there once"
+    return CheckResult(
+        check="key_uniqueness", table=table, passed=not found, text=text, values={"duplicate_keys": found}
+    )
+
+
+def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) -> IntervalResult:
+    """Whether the versions of a history's keys follow each other: no overlap, and only the last one of a key current.
+    A gap is where a row was deleted and came back: counted, and no fault. Starts Spark."""
+    cut = sink.last_cut()
+    of = None if cut is None else cut.tables.get(table)
+    if cut is None or of is None or of.mode != "history":
+        nothing = Intervals(versions=0, keys=0, overlaps=0, not_ended=0, gaps=0)
+        return IntervalResult(
+            check="interval_continuity", table=table, passed=None, text="the table is no history", found=nothing
+        )
+    at = of.delta_version if version is None else version
+    figures = history_intervals(sink.spark.session(), sink.paths.table(table), at, key=of.key)
+    found = Intervals(**figures)
+    text = f"{found.versions:,} versions of {found.keys:,} keys follow each other"
+    if not found.is_continuous:
+        text = f"{found.overlaps:,} versions overlap, {found.not_ended:,} are not ended by the next one"
+    return IntervalResult(
+        check="interval_continuity",
+        table=table,
+        passed=found.is_continuous,
+        text=text,
+        values=dict(figures),
+        found=found,
+    )
+
+
+def check_row_counts(sink: DeltaSink) -> list[CheckResult]:
+    """Rows of each table at the last cut, as Delta's log tells, without Spark: for whoever compares them with a count
+    of the source's own. Cannot pass or fail by itself."""
+    cut = sink.last_cut()
+    found = []
+    for name, table in sorted(cut.tables.items()) if cut is not None else ():
+        rows = row_count(sink.paths.table(name), version=table.delta_version)
+        text = "the log does not tell the rows" if rows is None else f"{rows:,} rows in the lake"
+        values: dict[str, int | float | str] = {} if rows is None else {"rows_lake": rows}
+        found.append(CheckResult(check="count", table=name, passed=None, text=text, values=values))
+    return found
+
+
+def check_lag(
+    config: PipelineConfig, sink: DeltaSink, cursor: CursorState | None, *, lag_max_s: float = _LAG_MAX_S
+) -> CheckResult:
+    """How far the lake is behind the source: no time where the cursor stands at the end of the log, else the age of the
+    last cut's last transaction. Asks the server, without Spark."""
+    if cursor is None:
+        return CheckResult(check="lag", passed=None, text="nothing was captured yet")
+    with closing(build_source(config)) as source:
+        end = source.end_position()
+        same = source.identity.same_server(cursor.identity)
+    if not same:
+        return CheckResult(check="lag", passed=None, text=f"another server answers than the cursor's: {config.name}")
+    if end.order <= cursor.position.order or (end.gtid_set and end.gtid_set == cursor.gtid_set):
+        return CheckResult(
+            check="lag", passed=True, text="the cursor stands at the end of the log", values={"lag_s": 0}
+        )
+    cut = sink.last_cut()
+    if cut is None or cut.source_time_us < 0:
+        return CheckResult(check="lag", passed=None, text=f"the log goes on to {end}, and no cut tells a time")
+    lag_s = max(0.0, time.time() - cut.source_time_us / 1e6)
+    text = f"the cursor stands at {cursor.position}, the log ends at {end}: at most {lag_s:,.0f} s behind"
+    return CheckResult(
+        check="lag", passed=lag_s <= lag_max_s, text=text, values={"lag_s": round(lag_s, 1), "lag_max_s": lag_max_s}
+    )
+
+
+def check_retention(
+    config: PipelineConfig, cursor: CursorState | None, *, headroom_min_s: float = 24 * 3600.0
+) -> CheckResult:
+    """In how long the source may purge what the pipeline still needs: its journals live for
+    ``binlog_expire_logs_seconds`` after their end. Asks the server, without Spark."""
+    needed = needed_place(cursor)
+    if needed is None or not isinstance(config.source, LiveSourceConfig):
+        text = "nothing was captured yet" if needed is None else "an archive is purged by its owner"
+        return CheckResult(check="retention", passed=None, text=text)
+    with closing(build_source(config)) as source, closing(ServerConnection(config.source)) as server:
+        journals = [info.journal for info in source.journals()]
+        if needed.journal not in journals:
+            text = f"{needed.consumer} needs {needed}, and the source begins with {journals[0] if journals else 'none'}"
+            return CheckResult(check="retention", passed=False, text=text, values={"headroom_s": 0})
+        behind = journals.index(needed.journal)
+        following = journals[behind + 1 : behind + 2]
+        ended_s = source.journal_created_s(following[0]) if following else int(time.time())
+        try:
+            kept_s = int(server.value("SELECT @@GLOBAL.binlog_expire_logs_seconds"))
+        except StatementError:
+            text = "the server does not say for how long it keeps its journals (binlog_expire_logs_seconds)"
+            return CheckResult(check="retention", passed=None, text=text)
+    values: dict[str, int | float | str] = {"journals_before": behind, "kept_s": kept_s}
+    if not kept_s:
+        text = f"{needed.consumer} needs {needed}; the source purges nothing by itself"
+        return CheckResult(check="retention", passed=True, text=text, values=values)
+    headroom_s = kept_s - max(0, int(time.time()) - ended_s)
+    text = f"{needed.consumer} needs {needed}, which the source may purge in {headroom_s / 3600:,.1f} hours"
+    return CheckResult(
+        check="retention", passed=headroom_s >= headroom_min_s, text=text, values=values | {"headroom_s": headroom_s}
+    )
+
+
+def check_cuts_readable(sink: DeltaSink, *, tables: Sequence[str] = ()) -> list[CheckResult]:
+    """Whether each table's version in the last cut is there with all its files (K15). Without Spark."""
+    cut = sink.last_cut()
+    found = []
+    for name in sorted(cut.tables) if cut is not None else ():
+        if tables and name not in tables:
+            continue
+        assert cut is not None
+        try:
+            check_readable(sink.paths, cut, name)
+            passed, text = True, f"version {cut.tables[name].delta_version} of cut {cut.batch_number} can be read"
+        except TableNotInCutError as error:
+            passed, text = False, error.what
+        found.append(CheckResult(check="readable", table=name, passed=passed, text=text))
+    return found

@@ -1,0 +1,141 @@
+"""Tables that another program has written to: what it changed, and the batch that takes it back (K3).
+
+Rules:
+- Such a table stands still from the next run on (K4). What was changed by hand is told by comparing the version of the
+  last cut with the newest one.
+- Put back, it stands where the cut says, holds what the cut says, and is caught up by the next capture.
+- Not while a recorded batch is unfinished; the cursor stands still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.capture.suspension import commit_standing, standing_of
+from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.pipeline.verify.display import shown
+from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange
+from cdc_pipeline.pipeline.verify.rows import recorded_of
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.sink.apply.external_writes import Foreign, foreign_change
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, compare, read_found
+from cdc_pipeline.sink.verify.scratch import Scratch
+from cdc_pipeline.sink.verify.sides import Sides
+
+RESTORED_NOTE = "restored"
+
+
+def find_foreign(sink: DeltaSink, names: Collection[str]) -> dict[str, Foreign]:
+    """Those of the targets that are not as the last cut says."""
+    cut, pending = sink.last_cut(), sink.pending_record()
+    if cut is None:
+        return {}
+    found = {name: foreign_change(sink.paths, cut, name, pending) for name in sorted(names) if name in cut.tables}
+    return {name: foreign for name, foreign in found.items() if foreign is not None}
+
+
+def describe(
+    config: PipelineConfig, sink: DeltaSink, foreign: Foreign, *, scratch: Scratch, keys_shown: int
+) -> ForeignChange:
+    """What was changed, key by key where the rows of the cut are still there. Starts Spark then."""
+    made = ForeignChange(versions=dict(foreign.versions), what=_in_words(foreign), restorable=foreign.is_restorable)
+    cut = sink.last_cut()
+    if not foreign.is_restorable or cut is None:
+        return made
+    target = Targets(config, cut).named(foreign.table)
+    recorded = recorded_of(target)
+    sides = Sides(
+        target=recorded,
+        columns=tuple(column.name for column in recorded.columns),
+        key=target.key,
+        path=sink.paths.table(foreign.table),
+        version=foreign.newest,
+        source_version=cut.tables[foreign.table].delta_version,
+    )
+    session = sink.spark.session()
+    try:
+        found = compare(
+            session,
+            sides,
+            source_files=(),
+            source_rows=0,
+            source_bytes=0,
+            folder=scratch.new_folder(),
+            changed=Changed(),
+            fixed=config.sink.spark.settings,
+        )
+    except CdcError as error:  # columns were changed: what is there can be put back all the same
+        return made.model_copy(update={"what": f"{made.what}; {error.got}"})
+    differences: tuple[Difference, ...] = ()
+    if found.folder is not None and keys_shown:
+        rows = read_found(sides, found, DIFFERENCES, limit=keys_shown)
+        differences = shown(sides, rows)
+    counts = {kind: count for kind, count in found.counts.items() if kind in DIFFERENCES}
+    return made.model_copy(update={"counts": counts, "differences": differences})
+
+
+def _in_words(foreign: Foreign) -> str:
+    return f"{foreign.error.what}: {foreign.error.got}" if foreign.error.got is not None else foreign.error.what
+
+
+def put_back(
+    config: PipelineConfig,
+    sink: DeltaSink,
+    tables: Sequence[str],
+    *,
+    cursors: CursorStore,
+    who: str,
+    run_id: str = "",
+) -> Cut:
+    """One batch that puts the rows of the last cut back into these tables.
+
+    Raises:
+        LockError: a run is writing.
+        LakeStateError: a batch is unfinished, or a table cannot be put back any more.
+        SinkError: Spark failed; the record stays and the next run finishes it.
+    """
+    with sink.lock():
+        sink.discard_unrecorded()
+        cursor, cut = standing_of(config, sink, cursors, doing="put a table back")
+        targets = Targets(config, cut, shadows=cursor.shadows)
+        batch = sink.begin(cursor.batch_number + 1)
+        notes, states = [], dict(cut.cursor.targets)
+        for name in tables:
+            found = foreign_change(sink.paths, cut, name)
+            if found is None or not found.is_restorable:
+                raise LakeStateError(
+                    "the table cannot be put back any more",
+                    table=name,
+                    expected="rows of the last cut, and commits of others behind it",
+                    got="it is as the cut says" if found is None else found.error.got,
+                    next_step="verify again",
+                )
+            version = cut.tables[name].delta_version
+            batch.restore(plan_of(targets.named(name)), version)
+            held = states[name].suspended
+            if held is not None and held.needs_reload:
+                # It holds what the cut says, so that it can be caught up from where it stands.
+                held = held.model_copy(update={"needs_reload": False, "next_step": ""})
+            states[name] = states[name].model_copy(update={"suspended": held, "exact": False})
+            undone = ", ".join(f"{number} ({what})" for number, what in found.versions.items())
+            notes.append(
+                Note(kind=RESTORED_NOTE, text=f"put back to version {version} by {who}: versions {undone}", table=name)
+            )
+        return commit_standing(
+            batch,
+            sink=sink,
+            cursors=cursors,
+            observer=SilentObserver(),
+            cursor=cursor,
+            targets=states,
+            source_time_us=cut.source_time_us,
+            kind="repair",
+            notes=notes,
+            run_id=run_id,
+        )

@@ -1,0 +1,91 @@
+"""Keys that the lake has, as a condition in the source's SQL: to read these rows again.
+
+Rules:
+- The condition may take more rows than meant (a collation that ignores case): the comparison is by the lake's own
+  values. It never takes fewer.
+- Where a value does not lead back to the source (a mask, another type, a float), there is no condition, and the table
+  is read whole.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from cdc_pipeline.binlog.rows.result_columns import quoted
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.schema.types import delta_type
+
+KEYS_PER_STATEMENT: Final = 500
+
+_NUMBERS: Final = frozenset(
+    {Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64, Kind.DECIMAL, Kind.YEAR, Kind.BIT}
+)
+_TEXTS: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.UUID, Kind.INET4, Kind.INET6})
+_MOMENTS: Final = frozenset({Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP})
+
+
+def leads_back(schema: TableSchema, columns: Sequence[str], delta_types: Mapping[str, str]) -> bool:
+    """Whether values of these source columns, as the lake has them under these Delta types, can be asked for.
+
+    Args:
+        schema: the source table's, with its masks (`Masks.schema`).
+    """
+    by_name = {column.name: column for column in schema.columns}
+    return bool(columns) and all(name in by_name and _leads_back(by_name[name], delta_types[name]) for name in columns)
+
+
+def _leads_back(column: Column, kind: str) -> bool:
+    if column.masked or column.kind not in _NUMBERS | _TEXTS | _MOMENTS | {Kind.BINARY, Kind.TIME}:
+        return False
+    own = delta_type(column)
+    return own == kind or (column.kind in _NUMBERS and kind in ("smallint", "int", "bigint"))
+
+
+def conditions(schema: TableSchema, columns: Sequence[str], keys: Sequence[pa.ChunkedArray]) -> Iterator[str]:
+    """Conditions that take the rows with n keys, some keys each.
+
+    Args:
+        columns: of the source.
+        keys: the values of each, (n,).
+    """
+    by_name = {column.name: column for column in schema.columns}
+    names = [quoted(name) for name in columns]
+    rows = list(zip(*([_literal(by_name[name], v) for v in array.to_pylist()]
+                      for name, array in zip(columns, keys, strict=True)), strict=True))  # fmt: skip
+    for first in range(0, len(rows), KEYS_PER_STATEMENT):
+        some = rows[first : first + KEYS_PER_STATEMENT]
+        if any(None in row for row in some):
+            yield " OR ".join(
+                "("
+                + " AND ".join(f"{name} <=> {value or 'NULL'}" for name, value in zip(names, row, strict=True))
+                + ")"
+                for row in some
+            )
+        elif len(names) == 1:
+            yield f"{names[0]} IN ({', '.join(str(row[0]) for row in some)})"
+        else:
+            listed = ", ".join(f"({', '.join(map(str, row))})" for row in some)
+            yield f"({', '.join(names)}) IN ({listed})"
+
+
+def _literal(column: Column, value: Any) -> str | None:
+    if value is None:
+        return None
+    if column.kind in _NUMBERS:
+        number = int(value) if isinstance(value, bool) else Decimal(value)
+        return f"{number:f}" if isinstance(number, Decimal) else str(number)
+    if column.kind is Kind.BINARY:
+        return f"x'{bytes(value).hex()}'"
+    if column.kind in _MOMENTS:
+        if isinstance(value, datetime.datetime):
+            value = value.astimezone(datetime.UTC).replace(tzinfo=None) if value.tzinfo else value
+            return f"'{value.isoformat(sep=' ', timespec='microseconds')}'"
+        return f"'{value.isoformat()}'"
+    if column.kind is Kind.TIME:
+        return f"'{value}'"
+    return f"_utf8mb4 x'{str(value).encode().hex()}'"

@@ -1,0 +1,146 @@
+"""What a verification says, as plain values for people, Dagster and ``--json``."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.pipeline.report import LogPlace
+
+Status = Literal["equal", "different", "unsettled", "not_compared"]
+
+
+class _Plain(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Step(NamedTuple):
+    """What a verification does now; `rows`: of the source that were read."""
+
+    target: str
+    what: Literal["capturing", "reading", "comparing", "repairing"]
+    rows: int = 0
+
+
+class Difference(_Plain):
+    """One key that differs.
+
+    Attributes:
+        kind: ``missing`` in the lake; ``extra`` there, the source has no such row; ``different`` values; ``duplicate``:
+            the lake has the key more than once; ``ambiguous``: the source has.
+        key: the values that tell the row, as text; hashed where the lake has them hashed.
+        columns: those that differ.
+        rows: how many rows more (missing) or less (extra) the source has; 1 where the table has a key.
+    """
+
+    kind: str
+    key: dict[str, str | None]
+    columns: tuple[str, ...] = ()
+    rows: int = 1
+
+
+class ForeignChange(_Plain):
+    """Commits of other programs in a Delta table, and what they changed (K3).
+
+    Attributes:
+        versions: of these commits, with Delta's names of what they did.
+        what: the disagreement in words.
+        restorable: the rows of the last cut are still there: `--repair` puts them back.
+        counts: keys by kind, the cut's rows against those that are there now: ``missing`` were taken away, ``extra``
+            were added.
+        restored: they were put back.
+    """
+
+    versions: dict[int, str] = Field(default_factory=dict)
+    what: str
+    restorable: bool = False
+    counts: dict[str, int] = Field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+    restored: bool = False
+
+
+class Intervals(_Plain):
+    """Versions of a history (see `checks.check_intervals`)."""
+
+    versions: int
+    keys: int
+    overlaps: int
+    not_ended: int
+    gaps: int
+
+    @property
+    def is_continuous(self) -> bool:
+        return not (self.overlaps or self.not_ended)
+
+
+class TableVerified(_Plain):
+    """What was found of one Delta table.
+
+    Attributes:
+        status: ``equal``: proved equal to the source at `cut`; ``different``: some keys differ, each proved;
+            ``unsettled``: some keys changed whenever they were looked at, no key is known to differ.
+        proves: what a status of equal means for this table's mode.
+        cut, place: the last cut that was compared, and its place in the source's log.
+        rows_source, rows_lake: that were compared at first; keys that changed meanwhile come later.
+        rows_equal: rows of the source that the lake has as they are.
+        ranges: key ranges that were read, each in one view.
+        parts, parts_differing: of the first comparison, by checksum.
+        counts: keys by kind of difference.
+        unsettled: keys.
+        strays: rows of a merged table that belong to none of its source tables.
+        unreadable: rows of the source that the lake cannot hold, by the policies: left out, or in quarantine.
+        stale: rows of the lake that are older images of those: they differ, and no repair can mend them.
+        rounds: how often the source was looked at.
+        repaired: keys by what was done; `repaired_keys` names those that differed before.
+    """
+
+    target: str
+    sources: tuple[str, ...]
+    mode: Mode
+    key: tuple[str, ...]
+    status: Status
+    proves: str = ""
+    reason: str = ""
+    cut: int = 0
+    place: LogPlace | None = None
+    rows_source: int = 0
+    rows_lake: int = 0
+    rows_equal: int = 0
+    ranges: int = 0
+    parts: int = 0
+    parts_differing: int = 0
+    counts: dict[str, int] = Field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+    unsettled: int = 0
+    unsettled_keys: tuple[Difference, ...] = ()
+    strays: int = 0
+    unreadable: int = 0
+    stale: int = 0
+    rounds: int = 0
+    partial: bool = False
+    sampled: bool = False
+    intervals: Intervals | None = None
+    foreign: ForeignChange | None = None
+    repaired: dict[str, int] = Field(default_factory=dict)
+    repaired_keys: tuple[Difference, ...] = ()
+    repair_batches: tuple[int, ...] = ()
+    seconds: float = 0.0
+
+
+class VerifyReport(_Plain):
+    """What `verify` found of a source."""
+
+    source: str
+    tables: dict[str, TableVerified] = Field(default_factory=dict)
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    spark_started: bool = False
+
+    @property
+    def status(self) -> Status:
+        """The worst of the tables': different, then unsettled, then not_compared."""
+        found = {table.status for table in self.tables.values()}
+        order: tuple[Status, ...] = ("different", "unsettled", "not_compared")
+        return next((status for status in order if status in found), "equal")

@@ -1,0 +1,130 @@
+"""Rows of a source table as a comparison takes them: masked, judged, confirmed and shaped as the log's are.
+
+Rules:
+- What a target gets of a row is what a batch would give it (`Targets`): same policies, masks, names and types.
+- A row that the policies keep out of the lake (quarantine) is counted and left out. Its key is told: what the lake has
+  under it is an older image of that row, which no comparison may take for a row of its own.
+- Nothing is recorded of a target here: `Targets` is this verification's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.errors import UnrepresentableValueError
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
+from cdc_pipeline.pipeline.targets.targets import Target, Targets
+from cdc_pipeline.sink.modes.expand import StagedRows
+from cdc_pipeline.sink.modes.registry import staged_rows
+from cdc_pipeline.sink.modes.rescue import RESCUED, with_rescued, with_rescued_column
+from cdc_pipeline.sink.staging.fitting import fitted
+
+
+def recorded_of(target: Target) -> RecordedTarget:
+    """A target as its staged rows are read, ``_cdc_rescued`` among its columns where it has one."""
+    plan = plan_of(target)
+    return with_rescued_column(
+        RecordedTarget(
+            table=plan.table,
+            app_id=plan.app_id,
+            mode=plan.mode,
+            columns=plan.columns,
+            key=plan.key,
+            track=plan.track,
+            sources=dict(plan.sources),
+            shape=plan.shape,
+            rescues=plan.rescued is not None,
+        )
+    )
+
+
+class SourceRows:
+    """Takes rows of one source table for one of its targets.
+
+    Attributes:
+        told: names of the target's columns that the rows tell.
+        unreadable: rows that the policies keep out of the lake.
+        unread: keys (``k0 ...``) of those among them whose key is readable, since `take_unread`.
+    """
+
+    def __init__(self, targets: Targets, name: str) -> None:
+        self.told: tuple[str, ...] = ()
+        self.unreadable = 0
+        self._unread: list[DecodedRows] = []
+        self._targets = targets
+        self._name = name
+
+    @property
+    def target(self) -> Target:
+        """The target as it is known now: with a rescue column from the first value that needs it."""
+        return self._targets.named(self._name)
+
+    def take(self, rows: DecodedRows) -> StagedRows | None:
+        """Inserts of the source table as the target stages them; None where none is left.
+
+        Raises:
+            UnrepresentableValueError: a value stops the table, by its policies.
+            SchemaError: the table contradicts what is recorded.
+        """
+        return self._staged(self._judged(self._targets.masks.apply(rows)))
+
+    def take_unread(self, key: Sequence[str]) -> pa.Table | None:
+        """Keys (``k0 ...``, the target's columns `key`) of rows that were kept out since the last call; None where
+        there is none."""
+        rows, self._unread = self._unread, []
+        made = [staged.table for staged in map(self._staged, rows) if staged is not None]
+        if not made or not key:
+            return None
+        names = [column.name for column in self.target.columns]
+        places = [f"c{names.index(name)}" for name in key]
+        found = pa.concat_tables([table.select(places) for table in made])
+        return found.rename_columns([f"k{number}" for number in range(len(places))])
+
+    def _staged(self, good: DecodedRows) -> StagedRows | None:
+        found = [one for one in self._targets.confirm(good.schema) if one.name == self._name]
+        found = self._targets.with_rescued(found, good)
+        target = found[0]
+        shaped = self._targets.shaped(good, target)
+        plan = plan_of(target)
+        source = plan.sources.get(shaped.schema.full_name)
+        if source is not None:
+            shaped = fitted(shaped, plan.columns, source.names)
+        shaped = with_rescued(shaped, plan.rescued)
+        self.told = shaped.schema.column_names
+        if not len(shaped):
+            return None
+        columns = plan.columns if plan.rescued is None else (*plan.columns, RESCUED)
+        return staged_rows(shaped, replace(plan, columns=columns, mode="mirror"), None)
+
+    def _judged(self, rows: DecodedRows) -> DecodedRows:
+        if not rows.invalid:
+            return rows
+        policy = self._targets.policy(rows.schema)
+        rows = without_hidden(rows, policy.hidden)
+        found = judged(rows, policy.rows, keys=policy.keys)
+        if found.failing is not None:
+            value = found.failing
+            raise UnrepresentableValueError(
+                f"column {rows.schema.column_names[value.column]} holds a value that its Delta type cannot hold: "
+                f"{value.reason}",
+                table=rows.schema.full_name,
+                next_step="correct the value at the source, or let such values be rescued (on_invalid_value: rescue)",
+            )
+        if not found.bad:
+            return found.rows
+        good = np.ones(len(rows), np.bool_)
+        good[[value.row for value in found.bad]] = False
+        self.unreadable += int((~good).sum())
+        keyless = {value.row for value in found.bad if rows.schema.column_names[value.column] in policy.keys}
+        told = ~good
+        told[list(keyless)] = False
+        if told.any():
+            self._unread.append(replace(rows, invalid=[]).where(told))
+        return found.rows.where(good)

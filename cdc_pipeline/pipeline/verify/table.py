@@ -1,0 +1,187 @@
+"""One source table against one Delta table, until every key is settled or the rounds are over (K17).
+
+Rules:
+- The first round reads all rows in ranges. Keys that changed meanwhile are looked at again in further rounds, each in
+  one view at an exact place where the server gives one.
+- A difference counts only where its key did not change between the cuts that bracket the view. *Different* and *extra*
+  are told by the lake's own row, whose seq would be later; *missing* only where every change between the cuts is known.
+- What never settles is unsettled, never equal.
+- A DDL in between begins the round anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.verify.captures import Standing
+from cdc_pipeline.pipeline.verify.read import DisturbedError, Reading, TableReading, What
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Found, Kind, Wanted, compare, read_found
+from cdc_pipeline.sink.verify.scratch import Scratch
+from cdc_pipeline.sink.verify.sides import Sides
+
+ROUNDS_MAX: Final = 6
+KEYS_MAX: Final = 20_000  # more keys than these are read again with the whole table
+_DISTURBED_MAX: Final = 5
+_ON_SOURCE: Final = ("missing", "different", "duplicate", "ambiguous")
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Keys that a round has settled, or could not settle.
+
+    Attributes:
+        reading: that it was found by.
+        kinds: those in the folder that count.
+    """
+
+    reading: Reading
+    found: Found
+    kinds: tuple[Kind, ...]
+
+    @property
+    def sides(self) -> Sides:
+        return self.reading.sides
+
+    @property
+    def keys(self) -> int:
+        return sum(self.found.counts.get(kind, 0) for kind in self.kinds)
+
+    @property
+    def wanted(self) -> Wanted:
+        """These keys, for a round that looks at them alone."""
+        assert self.found.folder is not None
+        return Wanted(self.found.folder, self.kinds)
+
+
+@dataclass
+class Settled:
+    """What all rounds together have found.
+
+    Attributes:
+        different: keys that are proved to differ, by round.
+        unsettled: keys of the last round that are not proved to be anything.
+        stale: rows of the lake that are older images of unreadable ones.
+        last: the last reading, and the comparison of it.
+    """
+
+    rows_source: int = 0
+    rows_lake: int = 0
+    rows_equal: int = 0
+    ranges: int = 0
+    parts: int = 0
+    parts_differing: int = 0
+    unreadable: int = 0
+    stale: int = 0
+    rounds: int = 0
+    different: list[Piece] = field(default_factory=list)
+    unsettled: Piece | None = None
+    last: tuple[Reading, Found] | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        found: Counter[str] = Counter()
+        for piece in self.different:
+            found.update({kind: piece.found.counts.get(kind, 0) for kind in piece.kinds})
+        return {kind: found[kind] for kind in DIFFERENCES if found[kind]}
+
+    @property
+    def standing(self) -> Standing | None:
+        return None if self.last is None else self.last[0].after
+
+
+class TableComparison:
+    """Compares one source table with one target; `scratch` keeps what was found until the verification ends."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        reading: TableReading,
+        *,
+        sink: DeltaSink,
+        scratch: Scratch,
+    ) -> None:
+        self._config = config
+        self._reading = reading
+        self._sink = sink
+        self._scratch = scratch
+
+    def settle(self, what: What, *, by_key: bool, wanted: Piece | None = None) -> Settled:
+        """Compare all rows, or the keys of a piece.
+
+        Args:
+            what: of the first round.
+            by_key: the target finds rows by a key; without one all is compared at an exact place.
+
+        Raises:
+            DisturbedError: DDL came again and again.
+            CdcError: as capture, reader and Spark.
+        """
+        settled = Settled()
+        if not by_key:
+            what, wanted = What(exact="always"), None
+        pending = wanted
+        while settled.rounds < ROUNDS_MAX:
+            settled.rounds += 1
+            if pending is not None:
+                what = self.what_of(pending)
+            reading, found = self.round(what, pending)
+            if settled.last is None:
+                settled.rows_source, settled.rows_lake = found.rows_source, found.rows_lake
+                settled.ranges, settled.unreadable = reading.ranges, reading.unreadable
+                settled.parts, settled.parts_differing = found.buckets, found.buckets_differing
+                settled.stale = found.stale
+            settled.rows_equal += found.rows_source - sum(found.counts.get(kind, 0) for kind in _ON_SOURCE)
+            settled.last = reading, found
+            if any(found.counts.get(kind) for kind in reading.proved):
+                settled.different.append(Piece(reading, found, reading.proved))
+            pending = Piece(reading, found, reading.open)
+            if not pending.keys:
+                pending = None
+                break
+            if reading.unproved:  # another look would tell no more
+                break
+        settled.unsettled = pending
+        return settled
+
+    def round(self, what: What, wanted: Piece | None) -> tuple[Reading, Found]:
+        """One reading, compared.
+
+        Raises:
+            DisturbedError: DDL came again and again.
+        """
+        for attempt in range(_DISTURBED_MAX):
+            try:
+                reading = self._reading.read(what, anew=attempt > 0)
+                break
+            except DisturbedError:
+                if attempt + 1 == _DISTURBED_MAX:
+                    raise
+        found = compare(
+            self._sink.spark.session(),
+            reading.sides,
+            source_files=self._scratch.files("source"),
+            source_rows=reading.rows,
+            source_bytes=self._scratch.size_bytes("source"),
+            folder=self._scratch.new_folder(),
+            changed=reading.changed,
+            unread=self._scratch.files("unread"),
+            wanted=None if wanted is None else wanted.wanted,
+            sampled=what.share < 1,
+            fixed=self._config.sink.spark.settings,
+        )
+        return reading, found
+
+    def what_of(self, piece: Piece) -> What:
+        """How the keys of a piece are read again: by their values, where that is worth it."""
+        sides = piece.sides
+        if not sides.key or piece.keys > KEYS_MAX:
+            return What(exact="if possible")
+        shard = sides.shard[0] if sides.shard is not None else ""
+        places = [at for at in sides.key_positions if sides.target.columns[at].name != shard]
+        values = read_found(sides, piece.found, piece.kinds, limit=KEYS_MAX, columns=places)
+        columns = {sides.target.columns[at]: values.column(f"c{at}") for at in places}
+        return What(exact="if possible", keys=columns)

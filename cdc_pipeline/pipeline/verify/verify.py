@@ -1,0 +1,464 @@
+"""Proves that the lake's tables equal the source at an exact position, names the keys that differ, repairs them (K17).
+
+    for each target:   foreign commits?  ->  rounds of  cut C0 | views | cut C1 | compare  ->  repair  ->  compare again
+
+Rules:
+- Nothing is locked and nothing is written at the source. In the lake a verification captures, as any run does, and
+  writes to its scratch folder; it changes a table only with `repair`, by recorded batches.
+- *Equal* is said of a table only where every key was compared at a known place. What could not be compared is named,
+  with the reason, and is never equal.
+- A name of the lake is compared with the source's table of that name (K28). A target that follows a renamed table under
+  its old name is compared only if the policy wants it to follow.
+- A table that another program has written to is told by its own versions; `repair` puts it back before anything else.
+- One table after the other: the scratch folder holds the rows of one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from shlex import quote
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
+from cdc_pipeline.errors import (
+    ConfigError,
+    LakeStateError,
+    MissingGrantError,
+    SchemaError,
+    ServerSettingError,
+    TableReadError,
+    UnknownColumnTypeError,
+    UnrepresentableValueError,
+)
+from cdc_pipeline.lake.records import Cut, CutTable
+from cdc_pipeline.pipeline.plan.needs_load import load_command, why_parted
+from cdc_pipeline.pipeline.report import CaptureObserver, LogPlace, SilentObserver
+from cdc_pipeline.pipeline.verify.captures import Captures, OwnRuns, Runs, Standing
+from cdc_pipeline.pipeline.verify.checks import check_intervals
+from cdc_pipeline.pipeline.verify.display import shown
+from cdc_pipeline.pipeline.verify.external_writes import describe, find_foreign, put_back
+from cdc_pipeline.pipeline.verify.read import DisturbedError, LeftError, Reading, TableReading, What, compared_key
+from cdc_pipeline.pipeline.verify.repair import Repaired, apply_repair, repairable
+from cdc_pipeline.pipeline.verify.report import (
+    Difference,
+    ForeignChange,
+    Status,
+    Step,
+    TableVerified,
+    VerifyReport,
+)
+from cdc_pipeline.pipeline.verify.table import Piece, Settled, TableComparison
+from cdc_pipeline.pipeline.wiring import build_sink
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.verify.changes import UntoldChangesError
+from cdc_pipeline.sink.verify.compare import DIFFERENCES, Found, count_strays, read_found
+from cdc_pipeline.sink.verify.scratch import Scratch, verify_lock
+
+REPAIRS_MAX: Final = 5
+
+# What keeps one table from being compared, and not the others.
+_OF_ONE_TABLE: Final = (
+    DisturbedError,
+    LeftError,
+    TableReadError,
+    SchemaError,
+    ServerSettingError,
+    MissingGrantError,
+    UnrepresentableValueError,
+    UnknownColumnTypeError,
+    UntoldChangesError,
+)
+
+_PROVES: Final = {
+    "mirror": "every row of the source is in the lake with the same values, and no other row",
+    "soft_delete": "every row of the source is a living row of the lake with the same values, and no other row lives",
+    "history": "the current versions are the rows of the source; versions of a key do not overlap",
+    "changelog": "the last image of each key is the source's row, and a key without a row ends with a delete; nothing "
+    "is said of earlier changes",
+}
+_PROVES_KEYLESS: Final = {
+    "mirror": "the same rows, as often as the source has them",
+    "changelog": "the sum of its changes is the rows of the source, as often as the source has them",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to verify, and how.
+
+    Attributes:
+        tables: targets or source tables, ``schema.table``; () for all that are not partial or suspended.
+        repair: bring what differs to what the source has, and verify again.
+        share: of the key ranges to read, chosen at random: a sample proves nothing of rows that only the lake has.
+        seed: of that choice.
+        rows_per_range: rows that one view reads.
+        keys_shown: differing keys that are named, of each table.
+        who: makes the repairs, for the record.
+    """
+
+    tables: tuple[str, ...] = ()
+    repair: bool = False
+    share: float = 1.0
+    seed: int = 0
+    rows_per_range: int = 200_000
+    keys_shown: int = 20
+    who: str = "verify"
+
+
+def verify(
+    config: PipelineConfig,
+    *,
+    cursors: CursorStore | None = None,
+    runs: Runs | None = None,
+    asked: Asked | None = None,
+    observer: CaptureObserver | None = None,
+    on_step: Callable[[Step], None] | None = None,
+) -> VerifyReport:
+    """Compare the lake's tables with the source, and repair what differs if that is asked for.
+
+    Args:
+        cursors: where the cursor is read from and committed to, where captures are run here.
+        runs: how captures and repairs are run instead.
+        observer: is told of the captures.
+        on_step: is told what is done now.
+
+    Raises:
+        ConfigError: the source is an archive, a table is not known, or the share is none.
+        LockError: another verification of the source is under way; or a capture is, at the moment when one is needed.
+        CdcError: as capture, reader and Spark.
+    """
+    asked = asked or Asked()
+    started = (time.monotonic(), time.process_time())
+    if not isinstance(config.source, LiveSourceConfig):
+        raise ConfigError(
+            "only a live server has rows to compare with",
+            setting="source",
+            expected="kind: live",
+            next_step="verify against the server that wrote the archive",
+        )
+    if not 0 < asked.share <= 1:
+        raise ConfigError("a sample is a share of the table", setting="sample", expected="above 0, at most 1")
+    if runs is None:
+        assert cursors is not None, "a cursor store, or runs that have one"
+        runs = OwnRuns(config, cursors)
+    sink = build_sink(config)
+    captures = Captures(config, runs, observer or SilentObserver())
+    with verify_lock(sink.paths) as scratch:
+        run = _Verification(config, asked, sink=sink, scratch=scratch, captures=captures, on_step=on_step or _nobody)
+        tables = run.tables()
+    return VerifyReport(
+        source=config.name,
+        tables=tables,
+        seconds=time.monotonic() - started[0],
+        cpu_seconds=time.process_time() - started[1],
+        spark_started=sink.spark_started,
+    )
+
+
+def _nobody(_step: Step) -> None:
+    """Nobody watches."""
+
+
+class _Verification:
+    """The values that the steps of one verification share."""
+
+    def __init__(
+        self,
+        config: PipelineConfig,
+        asked: Asked,
+        *,
+        sink: DeltaSink,
+        scratch: Scratch,
+        captures: Captures,
+        on_step: Callable[[Step], None],
+    ) -> None:
+        self._config = config
+        self._asked = asked
+        self._sink = sink
+        self._scratch = scratch
+        self._captures = captures
+        self._on_step = on_step
+
+    def tables(self) -> dict[str, TableVerified]:
+        """Every target that was asked for."""
+        standing = self._first_standing()
+        foreign = self._foreign(standing.cut)
+        if foreign:
+            try:
+                standing = self._captures.run()
+            except LakeStateError:
+                if not all(change.restored for change in foreign.values()):
+                    return {name: self._not_compared(standing.cut, name, foreign) for name in foreign}
+                raise
+        found = {}
+        for name in self._names(standing.cut):
+            started = time.monotonic()
+            try:
+                made = self._table(name, standing, foreign)
+            except _OF_ONE_TABLE as error:
+                made = self._not_compared(standing.cut, name, foreign, error.what)
+            found[name] = made.model_copy(update={"seconds": time.monotonic() - started})
+            standing = self._captures.standing()
+        return found
+
+    # -- which tables -------------------------------------------------------------------------------------------------
+
+    def _first_standing(self) -> Standing:
+        """The state of the lake before any table of others is judged; a batch that waits is finished first."""
+        if self._sink.last_cut() is not None and self._sink.pending_record() is None:
+            names = self._names(self._captures_cut())
+            if find_foreign(self._sink, names):
+                return self._captures.standing()
+        return self._captures.run()
+
+    def _captures_cut(self) -> Cut:
+        cut = self._sink.last_cut()
+        assert cut is not None
+        return cut
+
+    def _names(self, cut: Cut) -> list[str]:
+        """The targets that were asked for.
+
+        Raises:
+            ConfigError: one is not known.
+        """
+        if not self._asked.tables:
+            return sorted(cut.cursor.targets)
+        chosen = []
+        for asked in self._asked.tables:
+            names = [n for n, state in cut.cursor.targets.items() if asked == n or asked in state.source_names]
+            if not names:
+                raise ConfigError(
+                    f"no such table is in the lake: {asked}",
+                    setting="table",
+                    expected=f"one of {', '.join(sorted(cut.cursor.targets)[:20]) or 'none: nothing was captured yet'}",
+                    next_step="name tables as schema.table; `cdc-pipeline status` lists them",
+                )
+            chosen += names
+        return sorted(set(chosen))
+
+    def _foreign(self, cut: Cut) -> dict[str, ForeignChange]:
+        """Tables that others have written to: told, and put back where that is asked for."""
+        found = find_foreign(self._sink, self._names(cut))
+        told = {
+            name: describe(self._config, self._sink, one, scratch=self._scratch, keys_shown=self._asked.keys_shown)
+            for name, one in found.items()
+        }
+        back = [name for name, one in found.items() if one.is_restorable] if self._asked.repair else []
+        if back:
+            self._captures.change(
+                lambda cursors, run_id: put_back(
+                    self._config, self._sink, back, cursors=cursors, who=self._asked.who, run_id=run_id
+                )
+            )
+            told.update({name: told[name].model_copy(update={"restored": True}) for name in back})
+        return told
+
+    # -- one table ----------------------------------------------------------------------------------------------------
+
+    def _table(self, name: str, standing: Standing, foreign: dict[str, ForeignChange]) -> TableVerified:
+        cut = standing.cut
+        reason = self._why_not(name, cut)
+        if reason:
+            return self._not_compared(cut, name, foreign, reason)
+        table = cut.tables[name]
+        parts: list[Settled] = []
+        repaired = Repaired()
+        sources = [source for source, recorded in table.sources_of(name).items() if not recorded.gone]
+        for source in sources:
+            reading = TableReading(
+                self._config,
+                captures=self._captures,
+                scratch=self._scratch,
+                name=name,
+                source_table=source,
+                on_step=self._on_step,
+            )
+            comparison = TableComparison(self._config, reading, sink=self._sink, scratch=self._scratch)
+            by_key = bool(table.key or (table.mode == "changelog" and table.sources_of(name)[source].key))
+            parts.append(self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired))
+        made = self._joined(name, table, sources, parts, repaired)
+        return made.model_copy(update={"foreign": foreign.get(name)}) if name in foreign else made
+
+    def _source_table(
+        self, table: CutTable, *, by_key: bool, comparison: TableComparison, repaired: Repaired
+    ) -> Settled:
+        asked = self._asked
+        what = What(rows_per_range=asked.rows_per_range, share=asked.share, seed=asked.seed)
+        settled = comparison.settle(what, by_key=by_key)
+        if not asked.repair or not settled.different or (settled.unreadable and not by_key):
+            return settled
+        first = settled
+        for piece in settled.different:
+            repaired.keys += self._shown(piece, len(repaired.keys))
+        for _ in range(REPAIRS_MAX):
+            if repairable(table.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
+                break
+            self._repair(comparison, settled.different, by_key, repaired)
+            settled = comparison.settle(what, by_key=by_key)
+            if not settled.different:
+                break
+        settled.rounds += first.rounds
+        return settled
+
+    def _repair(self, comparison: TableComparison, pieces: Sequence[Piece], by_key: bool, repaired: Repaired) -> None:
+        """What is proved of these keys is applied where the source stands there still; else they are read again."""
+        for piece in pieces[-1:] if not by_key else pieces:
+            reading, found = piece.reading, piece.found
+            for _ in range(REPAIRS_MAX):
+                if not any(found.counts.get(kind) for kind in reading.proved):
+                    break
+                done = self._applied(reading, found)
+                if done is not None:
+                    repaired.batches.append(done[0])
+                    repaired.counts.update(done[1])
+                    break
+                what = comparison.what_of(piece) if by_key else What(exact="always")
+                reading, found = comparison.round(what, piece if by_key else None)
+
+    def _applied(self, reading: Reading, found: Found) -> tuple[int, Counter[str]] | None:
+        self._on_step(Step(reading.target.name, "repairing", found.differences))
+        return self._captures.change(
+            lambda cursors, run_id: apply_repair(
+                self._config, self._sink, reading, found, reading.proved, cursors=cursors, who=self._asked.who,
+                run_id=run_id,
+            )
+        )  # fmt: skip
+
+    # -- in words -----------------------------------------------------------------------------------------------------
+
+    def _why_not(self, name: str, cut: Cut) -> str:
+        """Why a table is not compared; "" where it is."""
+        state, table = cut.cursor.targets[name], cut.tables.get(name)
+        if state.suspended is not None:
+            held = state.suspended
+            return f"suspended at {held.position}: {held.error}: {held.what}"
+        if table is None or state.delta_version < 0:
+            return "not made yet"
+        parted = why_parted(self._config, state)
+        if parted and state.origin is not None:
+            return f"{parted}: load that, `{load_command(self._config.name, state.origin[0])}`"
+        sources = {source: of for source, of in table.sources_of(name).items() if not of.gone}
+        if not sources:
+            return "its table was dropped or renamed at the source: what the lake holds is kept"
+        if state.partial and table.mode == "changelog":
+            return (
+                "a changelog that began in mid-life (K19): it does not tell the rows that were there before its first "
+                f"change. Only a load makes it comparable: `cdc-pipeline snapshot {self._config.name} --table "
+                f"{quote(next(iter(sources)))}`"
+            )
+        if state.partial and not self._asked.tables:
+            return "partial (K19): it lacks the rows of before its first change; name it by --table to compare it"
+        return ""
+
+    def _not_compared(self, cut: Cut, name: str, foreign: dict[str, ForeignChange], reason: str = "") -> TableVerified:
+        table = cut.tables.get(name)
+        change = foreign.get(name)
+        return TableVerified(
+            target=name,
+            sources=cut.cursor.targets[name].source_names,
+            mode="mirror" if table is None else table.mode,
+            key=() if table is None else table.key,
+            status="not_compared" if change is None or change.restored else "different",
+            reason=reason or (change.what if change is not None else ""),
+            cut=cut.batch_number,
+            place=LogPlace.of(cut.cursor.position),
+            partial=cut.cursor.targets[name].partial,
+            foreign=change,
+        )
+
+    def _joined(
+        self, name: str, table: CutTable, sources: Sequence[str], parts: Sequence[Settled], repaired: Repaired
+    ) -> TableVerified:
+        counts: Counter[str] = Counter()
+        differences: list[Difference] = []
+        unsettled: list[Difference] = []
+        last = parts[-1].last
+        assert last is not None
+        reading = last[0]
+        for part in parts:
+            counts.update(part.counts)
+            for piece in part.different:
+                differences += self._shown(piece, len(differences))
+            if part.unsettled is not None:
+                unsettled += self._shown(part.unsettled, len(unsettled))
+        sides = reading.sides
+        strays = 0
+        if sides.shard is not None and self._asked.share >= 1:
+            strays = count_strays(self._sink.spark.session(), sides.path, sides.version, sides.shard[0], reading.shards)
+        intervals = None
+        if table.mode == "history":
+            intervals = check_intervals(self._sink, name, version=sides.version).found
+        open_keys = sum(part.unsettled.keys for part in parts if part.unsettled is not None)
+        stale = sum(part.stale for part in parts)
+        wrong = bool(counts or strays or stale or (intervals is not None and not intervals.is_continuous))
+        status: Status = "different" if wrong else "unsettled" if open_keys else "equal"
+        keyless = not compared_key(reading.target, sources[-1])
+        return TableVerified(
+            target=name,
+            sources=tuple(sources),
+            mode=table.mode,
+            key=sides.key,
+            status=status,
+            proves=_PROVES_KEYLESS[table.mode] if keyless else _PROVES[table.mode],
+            reason=self._reason(
+                table,
+                counts,
+                open_keys,
+                stale,
+                unproved=reading.unproved,
+                unread=keyless and any(p.unreadable for p in parts),
+            ),
+            cut=reading.after.cut.batch_number,
+            place=LogPlace.of(reading.after.position),
+            rows_source=sum(part.rows_source for part in parts),
+            rows_lake=sum(part.rows_lake for part in parts),
+            rows_equal=sum(part.rows_equal for part in parts),
+            ranges=sum(part.ranges for part in parts),
+            parts=sum(part.parts for part in parts),
+            parts_differing=sum(part.parts_differing for part in parts),
+            counts={kind: counts[kind] for kind in DIFFERENCES if counts[kind]},
+            differences=tuple(differences),
+            unsettled=open_keys,
+            unsettled_keys=tuple(unsettled),
+            strays=strays,
+            unreadable=sum(part.unreadable for part in parts),
+            stale=stale,
+            rounds=sum(part.rounds for part in parts),
+            partial=reading.after.cut.cursor.targets[name].partial,
+            sampled=self._asked.share < 1,
+            intervals=intervals,
+            repaired=dict(repaired.counts),
+            repaired_keys=tuple(repaired.keys) if repaired.batches else (),
+            repair_batches=tuple(repaired.batches),
+        )
+
+    def _shown(self, piece: Piece, already: int) -> tuple[Difference, ...]:
+        room = self._asked.keys_shown - already
+        if room <= 0 or piece.found.folder is None:
+            return ()
+        rows = read_found(piece.sides, piece.found, piece.kinds, limit=room)
+        return shown(piece.sides, rows)
+
+    def _reason(
+        self, table: CutTable, counts: Counter[str], open_keys: int, stale: int, *, unproved: bool, unread: bool
+    ) -> str:
+        if counts and self._asked.repair:
+            why = repairable(table.mode, [kind for kind in DIFFERENCES if counts[kind]], unread=unread)
+            return f"not repaired: {why}" if why else "some keys differ again"
+        if stale:
+            return (
+                f"{stale:,} rows of the lake are older than the source's, which the policies keep out of it: correct "
+                f"the values at the source, or see `cdc-pipeline quarantine list {self._config.name}`"
+            )
+        if open_keys and unproved:
+            return (
+                "nothing shows that what was written since the server's newest journal began is committed: MySQL "
+                "without GTIDs tells it by its locks (GRANT SELECT ON performance_schema.* TO the account); or verify "
+                "again after FLUSH BINARY LOGS"
+            )
+        return "these keys changed whenever they were looked at" if open_keys else ""

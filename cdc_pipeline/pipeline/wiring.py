@@ -1,0 +1,107 @@
+"""Builds the stages that a configuration asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypedDict
+
+from cdc_pipeline.config.pipeline_config import ArchiveSourceConfig, PipelineConfig
+from cdc_pipeline.lake.dump_errors import DumpErrorFile
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.source.protocol import Source
+from cdc_pipeline.store.contract import EventStore
+from cdc_pipeline.store.memory import MemoryEventStore
+from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode
+from cdc_pipeline.store.segments.file import FileEventStore
+from cdc_pipeline.store.segments.mixed import MixedEventStore
+
+
+def build_source(config: PipelineConfig) -> Source:
+    """The live server or the archive; nothing is connected or read yet."""
+    # Imported late: a live source brings pymysqlreplication, which an archive never needs.
+    if isinstance(config.source, ArchiveSourceConfig):
+        from cdc_pipeline.source.archive.archive import ArchiveSource
+
+        return ArchiveSource(config.source.directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
+    from cdc_pipeline.source.live.live import LiveSource
+
+    live = LiveSource(config.source, pipeline_name=config.name)
+    if config.source.archive_directory is None:
+        return live
+    from cdc_pipeline.source.archive.archive_then_live import ArchiveThenLive
+
+    return ArchiveThenLive(live, config.source.archive_directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
+
+
+class _FileOptions(TypedDict):
+    """What the two stores that use files have in common."""
+
+    disk_bytes_max: int
+    batch_mode: BatchMode
+    memory_unit_bytes: int
+
+
+def build_store(config: PipelineConfig, *, on_joint: Callable[[str], None] | None = None) -> EventStore:
+    """The event store between reader and drain; one that uses files is emptied when it starts and when it stops.
+
+    `on_joint` is told ``spill``, in the reader's thread, whenever the mixed store has written to files.
+    """
+    store = config.store
+    if store.kind == "memory":
+        return MemoryEventStore(
+            ring_events=store.ring_events, batch_mode=store.batch_mode, memory_unit_bytes=store.memory_unit_bytes
+        )
+    directory = spill_directory(config)
+    options = _FileOptions(
+        disk_bytes_max=store.disk_bytes_max,
+        batch_mode=store.batch_mode,
+        memory_unit_bytes=store.memory_unit_bytes,
+    )
+    if store.kind == "file":
+        return FileEventStore(directory, **options)
+    return MixedEventStore(
+        directory,
+        memory_events=store.ring_events if store.batch_mode == "itemsize" else UNBOUNDED_EVENTS,
+        memory_bytes=store.ring_events * store.memory_unit_bytes,
+        on_joint=on_joint,
+        **options,
+    )
+
+
+def spill_directory(config: PipelineConfig) -> Path:
+    """A local folder of the user's own (K14: raw events stay local), one for each source and lake."""
+    lake = hashlib.sha256(str(config.sink.lake_path).encode()).hexdigest()[:12]
+    parent = config.store.directory or Path(tempfile.gettempdir()) / f"cdc_pipeline-{os.getuid()}"
+    return parent / f"{config.name}-{lake}"
+
+
+def get_size(config: PipelineConfig) -> int:
+    """How much one get asks for, in the store's measure (events, or memory units).
+
+    A quarter of the ring at most: reader and drain overlap, and a mixed store, whose memory holds the events' rows as
+    well, need not spill before a get is full.
+    """
+    if config.store.batch_mode == "itemsize":
+        return max(1, config.store.ring_events // 4)
+    units = max(1, config.batch.get_bytes // config.store.memory_unit_bytes)
+    return min(units, max(1, config.store.ring_events // 4))
+
+
+def build_sink(config: PipelineConfig, *, on_joint: Callable[[str], None] | None = None) -> DeltaSink:
+    """The Delta side. Starts no JVM before something is merged."""
+    return DeltaSink(source=config.name, config=config.sink, on_joint=on_joint or (lambda _joint: None))
+
+
+def build_dump_errors(config: PipelineConfig) -> DumpErrorFile:
+    """The count of failed dumps."""
+    return DumpErrorFile(LakePaths(config.sink.lake_path.absolute(), config.name).dump_errors)
+
+
+def slice_events_max(config: PipelineConfig) -> int:
+    """Events in one slice: 1024 (SPEC T1), less in a small ring, so that reader and drain overlap."""
+    return max(1, min(1024, config.store.ring_events // 4))

@@ -1,0 +1,99 @@
+"""Sets of transactions by GTID, of both flavors (SPEC P1).
+
+Rules:
+- A set never changes: every operation gives a new one.
+- A set adds transactions by key and number, many at once: the key is what comes before the number, ``uuid`` or
+  ``uuid:tag`` for MySQL, ``domain-server`` for MariaDB. No loop over transactions.
+- `str` is canonical: equal sets have equal texts, on one line, and the server accepts it.
+- Two sets of different flavors are never compared: that is an error.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.errors import PositionError
+from cdc_pipeline.position.gtid.errors import set_error
+from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet, parse_mariadb
+from cdc_pipeline.position.gtid.mysql import MysqlGtidSet, encode_mysql_binary, parse_mysql
+from cdc_pipeline.position.position import Flavor
+
+__all__ = [
+    "MariadbGtidSet",
+    "MysqlGtidSet",
+    "SingleGtid",
+    "add_executed",
+    "encode_mysql_binary",
+    "parse_gtid_set",
+    "parse_mariadb",
+    "parse_mysql",
+    "parse_single_gtid",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SingleGtid:
+    """The GTID of one transaction.
+
+    Attributes:
+        flavor: whose GTID it is.
+        key: ``uuid``, ``uuid:tag`` or ``domain-server``.
+        number: its number under that key.
+        text: canonical.
+    """
+
+    flavor: Flavor
+    key: str
+    number: int
+    text: str
+
+    def is_in(self, gtid_set: str) -> bool:
+        """Whether the set `gtid_set` holds it; a position of MariaDB holds what is at or before it in its domain."""
+        if self.flavor == "mariadb":
+            return parse_mariadb(gtid_set).contains(parse_mariadb(self.text))
+        return parse_mysql(gtid_set).contains(parse_mysql(self.text))
+
+
+def parse_single_gtid(text: str, flavor: Flavor) -> SingleGtid:
+    """The one transaction that `text` names.
+
+    Raises:
+        PositionError: not a GTID of this flavor, or more than one.
+    """
+    found = parse_gtid_set(text, flavor)
+    if isinstance(found, MariadbGtidSet):
+        if len(found.last) == 1:
+            (((domain, server), number),) = found.last.items()
+            return SingleGtid(flavor, f"{domain}-{server}", number, str(found))
+    elif found.count() == 1:
+        ((key, intervals),) = found.intervals.items()
+        return SingleGtid(flavor, key, int(intervals[0, 0]), str(found))
+    raise set_error(flavor, "not the GTID of one transaction", text, is_single=True)
+
+
+def parse_gtid_set(text: str, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:
+    """The set that `text` names; "" is the empty set.
+
+    Raises:
+        PositionError: not a GTID set of this flavor.
+    """
+    return parse_mariadb(text) if flavor == "mariadb" else parse_mysql(text)
+
+
+def add_executed(text: str, executed: dict[str, NDArray[np.int64]], flavor: Flavor) -> str:
+    """Text of the set `text` with all transactions of `executed`, by key.
+
+    Raises:
+        PositionError: `text` or a key is not of this flavor.
+    """
+    if not executed:
+        return text
+    found: MysqlGtidSet | MariadbGtidSet = parse_gtid_set(text, flavor)
+    for key, numbers in executed.items():
+        if not len(key):
+            raise PositionError("a transaction without a GTID cannot join a GTID set", got=f"{len(numbers)} of them")
+        found = found.add_many(key, numbers)
+    return str(found)

@@ -1,0 +1,1 @@
+"""Where a run starts (SPEC P2 to P8)."""

@@ -1,0 +1,297 @@
+"""A start with a history: the same server, one that has its transactions, or one that is searched by time (P3, P5, P6).
+
+Rules:
+- A GTID set is exact wherever every transaction has a GTID, also where another server has them in another order, so
+  it is used where there is one. Journal and offset are exact on the server that they were taken from.
+- A dump by GTID set begins at the newest journal before which the set has everything, and so passes over transactions
+  without a GTID in silence, where MySQL was without GTIDs for a while. A dump by offset is refused aloud there. So what
+  would be passed over is read by offset first: mostly the last event of the cursor's journal, and nothing at all while
+  the log has not rotated.
+- A cursor has a GTID set only while its source uses GTIDs. Transactions without one that come later are in no set, so a
+  set kept through such a time would lose them once GTIDs are used again.
+- A cursor ahead of its own server's log, or of a log that is another one by now, is an error and never reads as
+  "nothing new" (K24; `same_log`): after RESET the same GTIDs are given to other transactions.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from cdc_pipeline.errors import JournalMissingError, PositionError, ServerChangedError, SourceIdentityError
+from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
+from cdc_pipeline.position.start.executed import complete, head_set
+from cdc_pipeline.position.start.locate import locate_gtid_set
+from cdc_pipeline.position.start.question import Question
+from cdc_pipeline.position.start.same_log import begin_again, check_same_log
+from cdc_pipeline.position.start.search import search_by_time
+from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartDecision, StartSource, read_by_offset
+
+
+def stay(question: Question) -> StartDecision:
+    """P5, and P3 on the cursor's own server: the last position as it is."""
+    cursor, source = question.cursor, question.source
+    _check_not_ahead(question)
+    position = cursor.position
+    by_offset = not question.goes_by_gtid
+    notes: tuple[str, ...] = ()
+    if position.gtid_set and not question.uses_gtids:
+        position = read_by_offset(position)
+        notes = ("the server does not use GTIDs any more: the cursor's set is left behind",)
+    check_same_log(source, position, pipeline_name=cursor.source)
+    source.validate_position(position)
+    if not by_offset:
+        _check_nothing_is_passed_over(question)
+    return StartDecision(position, (*_stands(question), *notes, _what_is_new(question)), by_offset=by_offset)
+
+
+def complete_cursor(question: Question) -> StartDecision:
+    """A server that has begun to use GTIDs: go on by offset, with the executed set completed."""
+    source, wanted = question.source, read_by_offset(question.cursor.position)
+    _check_not_ahead(question)
+    check_same_log(source, wanted, pipeline_name=question.cursor.source)
+    source.validate_position(wanted)
+    position, notes = complete(source, wanted)
+    return StartDecision(position, (*_stands(question), *notes, _what_is_new(question)))
+
+
+def by_set_after_purge(question: Question) -> StartDecision:
+    """P3: the cursor's journal is gone, and its GTID set tells whether anything was lost with it."""
+    _check_not_ahead(question)
+    question.source.validate_position(question.cursor.position)
+    return StartDecision(question.cursor.position, (*_stands(question), _what_is_new(question)), by_offset=False)
+
+
+def fail_over(question: Question) -> StartDecision:
+    """P3 on another server: its own log, without the transactions of the cursor's set."""
+    position = after_gtid_set(question.source, question.cursor.gtid_set, setting="cursor.gtid_set")
+    return StartDecision(
+        position,
+        (
+            *_stands(question),
+            f"now {_name_of(question.identity)} answers, which has all of it and has kept what follows: its log is "
+            "read without the transactions of the cursor's set",
+        ),
+        by_offset=False,
+        epoch_grows=True,
+    )
+
+
+def switch_by_time(question: Question) -> StartDecision:
+    """P6, P5: another server without GTIDs: search by the time of the last commit, less the fallback interval."""
+    source, rules = question.source, question.rules
+    last_us = _last_commit_us(question)
+    t_us = last_us - rules.fallback_interval_us
+    _check_reaches_back(question, last_us)
+    found = search_by_time(source, t_us=t_us, end=question.end)
+    reasons = [
+        *_stands(question),
+        f"now {_name_of(question.identity)} answers: searched for the first commit at or after {_time(t_us)}, which is "
+        f"{rules.fallback_interval_us / SECOND_US:g} s before the last one that was applied",
+        f"found at {found}" if found else f"there is none: the end of the log at {question.end} (P8)",
+    ]
+    position = found or question.end
+    until_us: int | None = last_us
+    if question.overlap is not None:
+        overlap = question.overlap(position)
+        position, reasons = overlap.position, [*reasons, overlap.reason]
+        until_us = overlap.until_us
+    if question.uses_gtids:
+        position, notes = complete(source, read_by_offset(position))
+        reasons += notes
+    else:
+        position = read_by_offset(position)
+    return StartDecision(position, tuple(reasons), epoch_grows=True, overlap_until_us=until_us)
+
+
+def switch_virtual_ip(question: Question) -> StartDecision:
+    """P5: too many dump errors, and another server behind the one address there is."""
+    decision = switch_by_time(question)
+    count = question.rules.dump_errors.count
+    reason = f"{count} dumps in a row have failed, more than {question.rules.dump_errors_max}: the address has moved"
+    return replace(decision, reasons=(reason, *decision.reasons), resets_dump_errors=True)
+
+
+def await_virtual_ip(question: Question) -> StartDecision:
+    """P5: another server behind the one address there is, which may be a mistake of the moment.
+
+    Raises:
+        ServerChangedError: always.
+    """
+    cursor, rules = question.cursor, question.rules
+    more = rules.dump_errors_max - rules.dump_errors.count
+    raise ServerChangedError(
+        f"another server answers at the address of the cursor of {cursor.source}",
+        journal=cursor.journal,
+        offset=cursor.offset,
+        expected=_name_of(cursor.identity),
+        got=_name_of(question.identity),
+        next_step=f"bring the old server back to the address; or run again: after {more} more such errors in a row "
+        f"(source.dump_errors_max is {rules.dump_errors_max}) the address counts as moved, and a run searches this "
+        "server by time",
+    )
+
+
+def refuse(question: Question) -> StartDecision:
+    """Another server that nothing connects with the cursor.
+
+    Raises:
+        SourceIdentityError: always.
+    """
+    cursor = question.cursor
+    raise SourceIdentityError(
+        f"the cursor of {cursor.source} was written for another server",
+        journal=cursor.journal,
+        offset=cursor.offset,
+        expected=_name_of(cursor.identity),
+        got=_name_of(question.identity),
+        next_step="connect to the server of the cursor again, or name both servers in source.host and source.standby; "
+        "if the source has moved for good, wipe the cursor and the lake of this source and load it anew from the new "
+        "server",
+    )
+
+
+def _check_not_ahead(question: Question) -> None:
+    """Raise if the log of the cursor's own server ends before the cursor.
+
+    Raises:
+        SourceIdentityError: by place or by GTIDs.
+    """
+    cursor, identity, end = question.cursor, question.identity, question.end
+    position = cursor.position
+    missing = ""
+    if position.gtid_set and end.gtid_set:
+        missing = str(_difference(position.gtid_set, end.gtid_set, identity.flavor))
+    if position.order <= end.order and not missing:
+        return
+    raise SourceIdentityError(
+        f"the cursor of {cursor.source} is ahead of the log of {_name_of(identity)}: its journals were numbered anew, "
+        "or it was restored to an earlier state",
+        journal=position.journal,
+        offset=position.offset,
+        expected=f"a log that ends at {position} or later" + (f" and holds {missing}" if missing else ""),
+        got=f"a log that ends at {end}",
+        next_step=f"wait if this is a replica that lags; {begin_again(cursor.source)}",
+    )
+
+
+def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
+    """Where reading after the GTID set `text` begins: at the oldest journal of a server, which leaves out what is in
+    the set; in an archive at the place that parts the set from the rest.
+
+    Raises:
+        PositionError: no GTID set of this source, the log has no GTIDs, or no place of an archive parts them.
+        JournalMissingError: transactions that follow were purged.
+        SourceIdentityError: the source has not executed all of it.
+    """
+    flavor = source.identity.flavor
+    wanted = parse_gtid_set(text, flavor)
+    if isinstance(wanted, MariadbGtidSet):
+        wanted = wanted.position()
+    text = str(wanted)
+    earliest, end = source.earliest_position(), source.end_position()
+    if not source.uses_gtids:
+        raise PositionError(
+            "the start is a GTID set, but the log has no GTIDs",
+            setting=setting,
+            got=text,
+            next_step="start at a journal and an offset, at a time, at earliest or at latest",
+        )
+    if source.tables() is None:  # an archive: nobody leaves out what was executed, so the place must be found
+        with closing(cast(Any, source.chunks(earliest, end))) as chunks:
+            position = locate_gtid_set(chunks, wanted=text, earliest=earliest, end=end, flavor=flavor)
+    else:
+        position = replace(earliest, gtid_set=text)
+    source.validate_position(position)
+    return position
+
+
+def _name_of(identity: ServerIdentity) -> str:
+    """A server for people."""
+    where = f" at {identity.address}" if identity.address else ""
+    return f"{identity} (server id {identity.server_id}){where}"
+
+
+def _stands(question: Question) -> tuple[str, ...]:
+    cursor = question.cursor
+    return (
+        f"the cursor of batch {cursor.batch_number} stands at {cursor.position}",
+        f"it was written for {_name_of(cursor.identity)}",
+    )
+
+
+def _what_is_new(question: Question) -> str:
+    if question.cursor.position.order == question.end.order:
+        return "it stands at the end of the log: nothing is new"
+    return f"the log goes on to {question.end}"
+
+
+def _last_commit_us(question: Question) -> int:
+    """Commit time of the last applied transaction, or the nearest time before the next one that is known."""
+    cursor = question.cursor
+    last_us = max(question.rules.last_commit_us, cursor.timestamp_s * SECOND_US)
+    if last_us <= 0:
+        last_us = cursor.journal_created_s * SECOND_US
+    if last_us <= 0:
+        raise SourceIdentityError(
+            f"the cursor of {cursor.source} was written for another server and holds no time to search by",
+            journal=cursor.journal,
+            offset=cursor.offset,
+            expected=_name_of(cursor.identity),
+            got=_name_of(question.identity),
+            next_step="connect to the server of the cursor again, or load the tables anew from the new server",
+        )
+    return last_us
+
+
+def _check_reaches_back(question: Question, last_us: int) -> None:
+    """Raise if the log of the new server begins after the last applied transaction: what is between is not in it."""
+    oldest = question.source.journals()[0].journal
+    created_s = question.source.journal_created_s(oldest)
+    if created_s * SECOND_US > last_us:
+        raise JournalMissingError(
+            f"the log of {_name_of(question.identity)} begins after the last transaction that was applied",
+            journal=oldest,
+            expected=f"a journal created at or before {_time(last_us)}",
+            got=f"the oldest was created at {_time(created_s * SECOND_US)}",
+            next_step="read what is missing from the old server or an archive of it, or load the tables anew",
+        )
+
+
+def _check_nothing_is_passed_over(question: Question) -> None:
+    """Read by offset what a dump by the cursor's GTID set leaves out between the cursor and where it begins.
+
+    Raises:
+        ServerSettingError: there are transactions without a GTID; MySQL itself says so.
+    """
+    source, cursor = question.source, question.cursor
+    if question.identity.flavor != "mysql" or source.heads_are_local:
+        return  # MariaDB has a GTID for each transaction; files are read by offset
+    names = [info.journal for info in source.journals()]
+    later = names[names.index(cursor.journal) + 1 :] if cursor.journal in names else []
+    low, high = 0, len(later)
+    while low < high:
+        middle = (low + high) // 2
+        if _difference(head_set(source, later[middle]), cursor.gtid_set, cursor.flavor):
+            high = middle
+        else:
+            low = middle + 1
+    if not low:
+        return
+    passed_over = source.chunks(read_by_offset(cursor.position), Position(later[low - 1], FIRST_OFFSET))
+    with closing(cast(Any, passed_over)) as chunks:
+        for _ in chunks:
+            pass
+
+
+def _difference(inner: str, outer: str, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:
+    own: Any = parse_gtid_set(inner, flavor)
+    left: MysqlGtidSet | MariadbGtidSet = own.subtract(parse_gtid_set(outer, flavor))
+    return left
+
+
+def _time(t_us: int) -> str:
+    return datetime.fromtimestamp(t_us / SECOND_US, tz=UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,86 @@
+"""Where a GTID set ends in a log that is read by offset: an archive cannot leave out what was executed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.errors import PositionError
+from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_gtid_set
+from cdc_pipeline.position.position import Flavor, Position
+
+
+def locate_gtid_set(
+    chunks: Iterator[Chunk], *, wanted: str, earliest: Position, end: Position, flavor: Flavor
+) -> Position:
+    """The place in a log that is read by offset after which only transactions outside `wanted` come.
+
+    Args:
+        chunks: all chunks from `earliest` to `end`.
+        wanted: the transactions that count as executed.
+
+    Raises:
+        PositionError: executed and other transactions are mixed, so that no one place parts them; or the log lacks
+            some.
+    """
+    from cdc_pipeline.binlog.events import gtid
+    from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+
+    skip: Any = parse_gtid_set(wanted, flavor)
+    known: Any = parse_gtid_set(earliest.gtid_set, flavor)
+    grouping = TransactionPass()
+    place: Position | None = None
+    for chunk in chunks:
+        starts = grouping.apply(chunk).starts
+        whole: Any = _set_of(gtid.executed(chunk, 0, len(chunk.events)), flavor)
+        if place is None and skip.contains(whole):
+            known = known.union(whole)
+            continue
+        # Only where both kinds are in one chunk is each transaction looked at.
+        is_mixed = place is None or bool(whole.subtract(whole.subtract(skip)))
+        for row in starts.tolist() if is_mixed else ():
+            one: Any = _set_of(gtid.executed(chunk, row, row + 1), flavor)
+            if not one:
+                continue
+            if not skip.contains(one):
+                if place is None:
+                    offset, created_s = int(chunk.events["offset"][row]), chunk.journal_format.created_s
+                    place = Position(chunk.journal, offset, journal_created_s=created_s)
+                continue
+            if place is not None:
+                raise _unparted(wanted, chunk.journal, int(chunk.events["offset"][row]), str(one))
+            known = known.union(one)
+    missing = skip.subtract(known)
+    if missing or known.subtract(skip):
+        raise PositionError(
+            "the log does not join the configured GTID set",
+            setting="start.gtid_set",
+            expected=f"a log that begins after no more than {wanted} and holds all of it",
+            got=f"before its first journal: {earliest.gtid_set or 'nothing'}; not found: {missing or 'nothing'}",
+            next_step="start at earliest, or take the GTID set from the server that wrote these journals",
+        )
+    return replace(place or end, gtid_set=wanted)
+
+
+def _unparted(wanted: str, journal: str, offset: int, found: str) -> PositionError:
+    return PositionError(
+        "transactions of the configured GTID set come after transactions that are not in it",
+        journal=journal,
+        offset=offset,
+        setting="start.gtid_set",
+        expected=f"all of {wanted} before anything else",
+        got=found,
+        next_step="start at a journal and an offset",
+    )
+
+
+def _set_of(executed: dict[str, NDArray[np.int64]], flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:
+    found = parse_gtid_set("", flavor)
+    for key, numbers in executed.items():
+        found = found.add_many(key, numbers)
+    return found

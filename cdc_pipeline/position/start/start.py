@@ -1,0 +1,147 @@
+"""Where a run starts: the decision table (SPEC P3-P8, K1, K6).
+
+Rules:
+- The first row of `WITH_HISTORY` (of `WITHOUT_HISTORY` where there is no cursor) whose condition holds decides. Its
+  clause and reason begin the chain of reasons, which `plan` shows and the cursor's metadata keeps.
+- A cursor wins over the configuration. A cursor of a server that nothing connects with this one, or beyond the end of
+  its own server's log, is an error and never reads as "nothing new".
+- Conditions ask the source as little as they can; rows are pure: the same answers of the source give the same start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import GtidConfig, PositionConfig, Start, TimeConfig
+from cdc_pipeline.errors import PositionError
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.start import configured, history
+from cdc_pipeline.position.start.executed import complete
+from cdc_pipeline.position.start.locate import locate_gtid_set
+from cdc_pipeline.position.start.question import Question
+from cdc_pipeline.position.start.types import Overlap, StartDecision, StartRules, StartSource, read_by_offset
+
+__all__ = [
+    "WITHOUT_HISTORY",
+    "WITH_HISTORY",
+    "Row",
+    "StartDecision",
+    "StartRules",
+    "StartSource",
+    "locate_gtid_set",
+    "resolve_start",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table: where `applies`, `decide` gives the start, or raises."""
+
+    clause: str
+    reason: str
+    applies: Callable[[Question], bool]
+    decide: Callable[[Question], StartDecision]
+
+
+WITH_HISTORY: Final = (
+    Row(
+        "P5", "the source is another kind of server than the cursor's", lambda q: not q.same_flavor, history.refuse
+    ),
+    Row(
+        "P3", "another server, which uses GTIDs: the cursor's GTID set tells what it has executed",
+        lambda q: q.goes_by_gtid and not q.same_server, history.fail_over,
+    ),
+    Row(
+        "P3", "the cursor's journal was purged: its GTID set tells whether anything was lost",
+        lambda q: q.goes_by_gtid and q.is_purged and q.source.tables() is not None, history.by_set_after_purge,
+    ),
+    Row(
+        "P3", "the server has begun to use GTIDs: by offset, with the executed set completed",
+        lambda q: q.same_server and q.uses_gtids and not q.goes_by_gtid and bool(q.end.gtid_set),
+        history.complete_cursor,
+    ),
+    Row("P5", "the cursor's own server: the last position as it is", lambda q: q.same_server, history.stay),
+    Row(
+        "P6", "primary and standby were switched, and there is no GTID set to go by: search by time",
+        lambda q: q.switched, history.switch_by_time,
+    ),
+    Row(
+        "P5", "another server behind the source's one address, after too many dump errors: search by time",
+        lambda q: q.is_only_address and q.rules.dump_errors.count > q.rules.dump_errors_max, history.switch_virtual_ip,
+    ),
+    Row(
+        "P5", "another server behind the source's one address", lambda q: q.is_only_address, history.await_virtual_ip
+    ),
+    Row("P5", "a server that nothing connects with the cursor", lambda _: True, history.refuse),
+)  # fmt: skip
+
+WITHOUT_HISTORY: Final = (
+    Row(
+        "P3", "there is no cursor: the configured GTID set",
+        lambda q: isinstance(q.configured, GtidConfig), configured.gtid_set,
+    ),
+    Row(
+        "P4", "there is no cursor: the standby without a start of its own",
+        lambda q: q.configured is None, configured.standby_end,
+    ),
+    Row(
+        "P4", "there is no cursor: the configured journal and offset",
+        lambda q: isinstance(q.configured, PositionConfig), configured.journal_and_offset,
+    ),
+    Row(
+        "P4", "there is no cursor: the configured time in one journal",
+        lambda q: isinstance(q.configured, TimeConfig) and q.configured.journal is not None,
+        configured.journal_and_time,
+    ),
+    Row(
+        "P8", "there is no cursor: the configured time",
+        lambda q: isinstance(q.configured, TimeConfig), configured.time,
+    ),
+    Row("P4", "there is no cursor: the oldest journal", lambda q: q.configured == "earliest", configured.earliest),
+    Row("P4", "there is no cursor: the end of the log", lambda q: q.configured == "latest", configured.latest),
+)  # fmt: skip
+
+
+def resolve_start(
+    *,
+    cursor: CursorState | None,
+    start: Start,
+    source: StartSource,
+    rules: StartRules | None = None,
+    overlap: Overlap | None = None,
+) -> StartDecision:
+    """The position that a run starts from.
+
+    Args:
+        cursor: the last known position.
+        start: the configured start of the primary.
+        source: what we are connected to.
+        rules: what else the configuration and earlier runs say.
+        overlap: after a switch by time, compares the log from the position found with what was applied (K7); without
+            it reading goes on there.
+
+    Raises:
+        SourceIdentityError: the cursor belongs to another server, or to this server before its log was reset.
+        ServerChangedError: as it seems to another server, but the address may not have moved for good (P5).
+        PositionError: a configured start is no event boundary, or no GTID set of this source.
+        JournalMissingError: what the run needs was purged.
+    """
+    question = Question(cursor=cursor, start=start, source=source, rules=rules or StartRules(), overlap=overlap)
+    for row in WITHOUT_HISTORY if cursor is None else WITH_HISTORY:
+        if row.applies(question):
+            decision = row.decide(question)
+            return _after_unknown_table(
+                question, replace(decision, reasons=(f"{row.clause}: {row.reason}", *decision.reasons))
+            )
+    raise PositionError("the configured start is of no known kind", setting="start", got=start)
+
+
+def _after_unknown_table(question: Question, decision: StartDecision) -> StartDecision:
+    """P7: after rows without a table map the start goes back to a begin; configured ones have done so."""
+    if question.history is None or not question.rules.dump_errors.table_id_not_found or not decision.by_offset:
+        return decision
+    position, notes = complete(question.source, read_by_offset(decision.position))
+    back = "P7: the last run met rows without a table map: back to the nearest begin of a transaction"
+    return replace(decision, position=position, reasons=(*decision.reasons, back, *notes))

@@ -1,0 +1,152 @@
+"""A statement of the log as errors, records, cuts, notes and Dagster may hold it: without any of its literals (K26).
+
+Rules:
+- This is the one way out for a statement's text. Only the binlog inspector prints texts as they are, to the person at
+  the terminal.
+- Of DDL of tables the words, names and types stay; strings, numbers outside of a type's length, and whatever stands in
+  double quotes (a name or a string, depending on the session) are `?`; comments go.
+- Of all other statements (rows as text, accounts, servers, what cannot be classified) the verb, the tables and the
+  length stay. So it is with a text that breaks off: what looks like a name there may be the inside of a string.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, Token, TokenKind, respelled, tokenize
+from cdc_pipeline.text.table_names import table_name
+
+TEXT_MAX_CHARS: Final = 500
+_K = StatementKind
+_WITH_TEXT: Final = frozenset(
+    {
+        _K.CREATE_TABLE,
+        _K.CREATE_TABLE_LIKE,
+        _K.CREATE_TABLE_SELECT,
+        _K.ALTER_TABLE,
+        _K.DROP_TABLE,
+        _K.RENAME_TABLE,
+        _K.TRUNCATE_TABLE,
+        _K.CREATE_INDEX,
+        _K.DROP_INDEX,
+        _K.CREATE_DATABASE,
+        _K.ALTER_DATABASE,
+        _K.DROP_DATABASE,
+    }
+)
+# fmt: off
+_SIZED: Final = frozenset({
+    "BIT", "TINYINT", "SMALLINT", "MEDIUMINT", "INT", "INTEGER", "BIGINT", "DECIMAL", "DEC", "NUMERIC", "FIXED",
+    "NUMBER", "FLOAT", "DOUBLE", "PRECISION", "REAL", "YEAR", "CHAR", "CHARACTER", "VARCHAR", "VARCHAR2", "VARYING",
+    "BINARY", "VARBINARY", "RAW", "BLOB", "TEXT", "TIME", "DATETIME", "TIMESTAMP", "VECTOR", "NCHAR", "NVARCHAR",
+    "CURRENT_TIMESTAMP", "NOW", "LOCALTIME", "LOCALTIMESTAMP",
+})
+# fmt: on
+# Behind these a string is a name.
+_NAMED: Final = frozenset({"CHARSET", "SET", "COLLATE", "ENGINE"})
+_OPAQUE: Final = frozenset({TokenKind.STRING, TokenKind.QUOTED, TokenKind.HEX, TokenKind.BITS})
+
+
+def published(
+    sql: str,
+    default_database: str = "",
+    *,
+    modes: SqlModes = UNKNOWN_MODES,
+    is_mariadb: bool = False,
+    statement: Statement | None = None,
+) -> str:
+    """Return what may be shown and kept of a statement.
+
+    Args:
+        statement: its classification, if the caller has it.
+    """
+    if statement is None:
+        statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
+    if statement.kind in _WITH_TEXT:
+        text = without_literals(sql, modes=modes, is_mariadb=is_mariadb)
+        if text is not None:
+            return text
+    tables = ", ".join(table_name(*table) for table in statement.tables[:5])
+    more = f" and {len(statement.tables) - 5} more" if len(statement.tables) > 5 else ""
+    shown = " ".join(part for part in (statement.verb or "a statement", tables + more) if part)
+    return f"{shown} ({len(sql.encode())} bytes)"
+
+
+def without_literals(
+    sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False, max_chars: int = TEXT_MAX_CHARS
+) -> str | None:
+    """Return a text with `?` in the place of each literal, shortened; None if it cannot be read with certainty."""
+    sizes = _Sizes()
+    breaks_off = False
+
+    def spelling(token: Token) -> str | None:
+        nonlocal breaks_off
+        breaks_off |= token.kind is TokenKind.BAD
+        is_literal = token.kind in _OPAQUE or sql.startswith('"', token.start)
+        is_literal |= token.kind is TokenKind.NUMBER and not sizes.holds(token)
+        sizes.see(token)
+        return "?" if is_literal else None
+
+    parts: list[str] = []
+    length = 0
+    for part in respelled(sql, tokenize(sql, modes=modes, is_mariadb=is_mariadb), spelling):
+        if breaks_off:
+            return None
+        parts.append(part)
+        length += len(part)
+        if length > max_chars:
+            return "".join(parts)[:max_chars] + " ..."
+    return "".join(parts)
+
+
+class _Sizes:
+    """Whether a number is the length or precision of a type: `VARCHAR(100)`, `DECIMAL(10,2)`."""
+
+    def __init__(self) -> None:
+        self._last = ""
+        self._inside = False
+
+    def holds(self, token: Token) -> bool:
+        return self._inside and token.text.isdigit()
+
+    def see(self, token: Token) -> None:
+        if token.key == "(":
+            self._inside = self._last in _SIZED
+        elif token.kind is not TokenKind.NUMBER and token.key != ",":
+            self._inside = False
+        self._last = token.key
+
+
+def needed_later(sql: str, masked: Collection[str], *, modes: SqlModes, is_mariadb: bool) -> str:
+    """Return an ALTER TABLE as it is kept until it is carried out: with defaults and labels, without other strings.
+
+    Args:
+        masked: names of columns whose values are masked. If the statement names one, its defaults go as well; it cannot
+            be carried out then, nor could it be with them: a default of a masked column is never filled in.
+    """
+    hidden = {name.lower() for name in masked}
+    tokens = list(tokenize(sql, modes=modes, is_mariadb=is_mariadb))
+    if any(token.kind is TokenKind.BAD for token in tokens):
+        return published(sql, modes=modes, is_mariadb=is_mariadb)
+    keeps_defaults = not any(token.text.lower() in hidden for token in tokens if token.kind not in _OPAQUE)
+    last, before, in_labels = "", "", False
+
+    def spelling(token: Token) -> str | None:
+        nonlocal last, before, in_labels
+        if token.key == "(":
+            in_labels = last in ("ENUM", "SET")
+        elif token.key == ")":
+            in_labels = False
+        is_default = last == "DEFAULT"
+        is_name = (before if last == "=" else last) in _NAMED
+        # An introducer (`_utf8mb4'...'`), a sign or a parenthesis belongs to the default behind it.
+        if not (is_default and (token.key.startswith("_") or token.key in ("-", "+", "("))):
+            before, last = last, token.key
+        if is_default and not keeps_defaults and token.kind in (*_OPAQUE, TokenKind.NUMBER):
+            return "?"
+        return "''" if token.kind in _OPAQUE and not (in_labels or is_default or is_name) else None
+
+    return "".join(respelled(sql, tokens, spelling))

@@ -1,0 +1,82 @@
+"""What `cdc_pipeline.schema.ddl.ddl` says of a statement: plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+TableName = tuple[str, str]  # database, table
+
+
+class StatementKind(StrEnum):
+    """What a statement is, by its verb and object."""
+
+    EMPTY = "empty"  # nothing but comments (MariaDB's dummy events)
+    CREATE_TABLE = "create_table"
+    CREATE_TABLE_LIKE = "create_table_like"
+    CREATE_TABLE_SELECT = "create_table_select"
+    ALTER_TABLE = "alter_table"
+    DROP_TABLE = "drop_table"
+    RENAME_TABLE = "rename_table"
+    TRUNCATE_TABLE = "truncate_table"
+    CREATE_INDEX = "create_index"
+    DROP_INDEX = "drop_index"
+    CREATE_DATABASE = "create_database"
+    ALTER_DATABASE = "alter_database"
+    DROP_DATABASE = "drop_database"
+    VIEW = "view"
+    TRIGGER = "trigger"
+    ROUTINE = "routine"  # procedure, function, package, event, library
+    SEQUENCE = "sequence"
+    ACCOUNT = "account"  # users, roles, grants
+    MAINTENANCE = "maintenance"  # analyze, optimize, repair, check, checksum, flush
+    STORAGE = "storage"  # tablespaces, servers, logfile groups, spatial reference systems
+    ADMIN = "admin"  # plugins, components, replication, resource groups, locks, show ...
+    SET = "set"
+    BEGIN = "begin"
+    COMMIT = "commit"
+    ROLLBACK = "rollback"
+    SAVEPOINT = "savepoint"
+    ROLLBACK_TO_SAVEPOINT = "rollback_to_savepoint"
+    RELEASE_SAVEPOINT = "release_savepoint"
+    XA_START = "xa_start"
+    XA_END = "xa_end"
+    XA_PREPARE = "xa_prepare"
+    XA_COMMIT = "xa_commit"
+    XA_ROLLBACK = "xa_rollback"
+    DML = "dml"  # changes of rows as text; `tables` is empty where the text does not tell them (CALL, SELECT f())
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A classified statement.
+
+    Attributes:
+        kind: what it is.
+        verb: its leading words for people: ``DROP TEMPORARY TABLE``.
+        tables: tables that it creates, changes or removes; never those that it only reads, but for DML, where a joined
+            table counts too.
+        renames: (old, new) of RENAME TABLE and ALTER TABLE ... RENAME; both are in `tables` too.
+        reads: tables that CREATE TABLE ... LIKE takes its columns from.
+        database: of CREATE, ALTER and DROP DATABASE.
+        index: name of the index of DROP INDEX.
+        name: of the savepoint of SAVEPOINT, ROLLBACK TO and RELEASE; canonical xid of XA statements; "" where it cannot
+            be read.
+        temporary: of CREATE and DROP TEMPORARY TABLE.
+        ignore: ALTER IGNORE TABLE (MariaDB), which drops rows that a new unique index refuses.
+    """
+
+    kind: StatementKind
+    verb: str = ""
+    tables: tuple[TableName, ...] = ()
+    renames: tuple[tuple[TableName, TableName], ...] = ()
+    reads: tuple[TableName, ...] = ()
+    database: str = ""
+    index: str = ""
+    name: str = ""
+    temporary: bool = False
+    if_exists: bool = False
+    if_not_exists: bool = False
+    or_replace: bool = False
+    ignore: bool = False

@@ -1,0 +1,1 @@
+"""What a DDL statement means for a target."""

@@ -1,0 +1,498 @@
+"""What an ALTER TABLE does to a target, by its policies: steps, or why it cannot be applied (K13).
+
+Rules:
+- An ALTER TABLE is one change: every action names columns as they were before it, and one that is refused refuses all.
+- What is applied is certain from the text and from the columns before it. What rewrites values without row events
+  is applied only where the new values are certain, and policy asks for it; else the table stops for a re-load.
+- A column that was dropped and kept gives way: to a new one of its name it is renamed, where the lake allows that.
+- Which Delta features the steps need is looked at here: where one is not allowed the next best is done, and told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.errors import SchemaError, UnsupportedDdlError
+from cdc_pipeline.schema.ddl.alter import Action, ActionKind, alter_actions
+from cdc_pipeline.schema.ddl.columns import ColumnDefinition
+from cdc_pipeline.schema.ddl.create import key_columns
+from cdc_pipeline.schema.ddl.published import without_literals
+from cdc_pipeline.schema.ddl.statement import Statement
+from cdc_pipeline.schema.evolution.backfill import backfill
+from cdc_pipeline.schema.evolution.statement_context import RELOAD, TYPE_WIDENING, KnownTable, Scene, TableChange
+from cdc_pipeline.schema.evolution.target_edit import Refused, TargetEdit
+from cdc_pipeline.schema.evolution.value_changes import Effect, ValueChange, is_lossless, keeps_text, value_change
+from cdc_pipeline.schema.generated import GeneratedColumn, looks_the_same
+from cdc_pipeline.schema.history.apply_ddl import (
+    LoggedStatement,
+    Uncertain,
+    changed_definition,
+    resolved_column,
+    told_charset,
+)
+from cdc_pipeline.schema.history.history import Place
+from cdc_pipeline.schema.types import check_column_names, delta_type
+from cdc_pipeline.text.table_names import table_name
+
+_A = ActionKind
+
+_RECORDED: Final[dict[ActionKind, str]] = {
+    _A.INDEX: "indexes",
+    _A.UNIQUE_INDEX: "indexes",
+    _A.CONSTRAINT: "constraints",
+    _A.OPTION: "options",
+    _A.ENGINE: "options",
+    _A.ORDER_BY: "row order",
+    _A.COLUMN_DEFAULT: "defaults of rows to come",
+    _A.COLUMN_VISIBILITY: "visibility of columns",
+    _A.PARTITION: "partitions, with every row kept",
+}
+_REFUSED: Final[dict[ActionKind, str]] = {
+    _A.TABLESPACE: "all rows of a captured table come or go with its tablespace, without row events",
+    _A.VERSIONING: "system versioning adds or removes columns of a captured table",
+}
+_ENGINES_WITHOUT_ROWS: Final = frozenset({"BLACKHOLE", "MEMORY", "HEAP"})
+_COLUMN_ACTIONS: Final = frozenset(
+    {_A.ADD_COLUMN, _A.DROP_COLUMN, _A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.RENAME_COLUMN, _A.ADD_PRIMARY_KEY,
+     _A.DROP_PRIMARY_KEY, _A.CONVERT_CHARSET, _A.PARTITION_ROWS, _A.RENAME_TABLE}
+)  # fmt: skip
+
+_OF_OLD_COLUMNS: Final = frozenset({_A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.CONVERT_CHARSET, _A.ADD_PRIMARY_KEY})
+_LABELED: Final = frozenset({Kind.ENUM, Kind.SET})
+_OF_CHARSET: Final = _LABELED | {Kind.TEXT}
+# What servers do without copying the table, if it can be done so at all.
+_IN_PLACE: Final = frozenset({_A.INDEX, _A.UNIQUE_INDEX, _A.COLUMN_VISIBILITY, _A.RENAME_COLUMN, _A.RENAME_TABLE})
+_ALGORITHMS_IN_PLACE: Final = frozenset({"INPLACE", "INSTANT", "NOCOPY"})
+
+
+@dataclass(slots=True)
+class _Reading:
+    """The actions of one statement, sorted by what they do; columns by their old names as they are recorded."""
+
+    dropped: list[str] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    changed: dict[str, ColumnDefinition] = field(default_factory=dict)
+    added: list[ColumnDefinition] = field(default_factory=list)
+    converts: bool = False
+    key: tuple[str, ...] | None = None  # by new names; None while nothing touches it
+    partition_rows: bool = False
+    recomputes: bool = False  # generated columns of unchanged columns may be computed again
+    notes: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """What an ALTER TABLE does to a target, in words and steps."""
+
+    change: TableChange
+    reason: str
+    policy: str = ""
+
+
+class Unreadable(Exception):
+    """The text cannot be read; `error` is what to raise where nothing else tells what it did."""
+
+    def __init__(self, error: UnsupportedDdlError) -> None:
+        super().__init__(error.what)
+        self.error = error
+
+
+def read_alteration(scene: Scene, statement: Statement, known: KnownTable, *, shadow: bool = False) -> Alteration:
+    """What an ALTER TABLE does to its target.
+
+    Args:
+        shadow: the statement was run on a shadow table whose rows were copied after it: what a copy may lose is
+            refused.
+
+    Raises:
+        UnsupportedDdlError: an action that cannot be applied.
+        Unreadable: an action that cannot be read.
+        SchemaError: a column that exists already, or whose name Delta cannot hold.
+    """
+    return _Alter(scene, statement, known, shadow=shadow).run()
+
+
+class _Alter:
+    def __init__(self, scene: Scene, statement: Statement, known: KnownTable, *, shadow: bool) -> None:
+        self._scene = scene
+        self._statement = statement
+        self._known = known
+        self._shadow = shadow
+        self._table = statement.tables[0]
+        self._policy = scene.policy_of(self._table)
+        self._used: dict[str, None] = {}
+        self._logged = LoggedStatement(
+            scene.sql, scene.default_database, Place(0, 0, 0), is_mariadb=scene.is_mariadb, modes=scene.modes
+        )
+        self._before: TableSchema | None = None
+        self._charset = ""
+        self._database_charset = ""
+        self._generated: tuple[GeneratedColumn, ...] | None = None
+
+    def run(self) -> Alteration:
+        reading = self._read()
+        edit = TargetEdit(self._known, features=self._scene.features)
+        try:
+            self._apply(reading, edit)
+        except Refused as refused:
+            raise self._scene.unsupported(refused.what, self._table, next_step=refused.next_step) from None
+        known = edit.result()
+        check_column_names(table_name(*self._table), (column.name for column in known.columns))
+        check_column_names(table_name(*self._table), (column.name for column in known.target_columns))
+        steps = edit.steps(seq=str(self._scene.place.seq))
+        change = TableChange(self._table, known, steps, inexact=reading.partition_rows)
+        if known.shared and any(step.kind in ("fill_columns", "check_rows") for step in change.steps):
+            raise self._scene.unsupported("a change of values in a target that other tables share", self._table)
+        reason = "; ".join([*edit.told, *reading.notes]) or "changes nothing"
+        return Alteration(change, reason, ", ".join(self._used))
+
+    def _use(self, kind: str) -> str:
+        """The policy of a kind of change, kept for the record."""
+        value = str(getattr(self._policy, kind))
+        self._used[f"{kind}={value}"] = None
+        return value
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> _Reading:
+        scene, reading = self._scene, _Reading()
+        actions = alter_actions(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
+        reading.recomputes = self._shadow or _may_recompute(actions)
+        if reading.recomputes or any(action.kind in _OF_OLD_COLUMNS for action in actions):
+            state = scene.before(*self._table)
+            if state is not None:
+                self._before, self._charset, self._database_charset = (
+                    state.schema,
+                    state.charset,
+                    state.database_charset,
+                )
+                self._generated = state.generated
+        self._read_charset(actions)
+        leaving = {action.name.lower() for action in actions if action.kind is _A.DROP_COLUMN}
+        leaving |= {
+            action.name.lower()
+            for action in actions
+            if action.kind in (_A.RENAME_COLUMN, _A.CHANGE_COLUMN) and action.name.lower() != action.new_name.lower()
+        }
+        for action in actions:
+            if action.kind in _COLUMN_ACTIONS:
+                self._read_column(action, reading, leaving)
+                continue
+            self._check_recorded(action)
+            reading.notes[f"{_RECORDED[action.kind]} do not exist in the lake"] = None
+        return reading
+
+    def _read_charset(self, actions: tuple[Action, ...]) -> None:
+        try:
+            for action in actions:
+                if action.kind in (_A.OPTION, _A.CONVERT_CHARSET):
+                    self._charset = told_charset(action, self._logged, self._database_charset) or self._charset
+        except Uncertain:
+            self._charset = ""
+
+    def _read_column(self, action: Action, reading: _Reading, leaving: set[str]) -> None:
+        kind = action.kind
+        if kind is _A.ADD_COLUMN:
+            definition = action.column
+            assert definition is not None
+            there = self._source_name(definition.name)
+            if there is not None and there.lower() not in leaving:
+                self._exists(action, reading)
+            else:
+                reading.added.append(definition)
+                if definition.primary_key:
+                    reading.key = (definition.name,)
+        elif kind is _A.ADD_PRIMARY_KEY:
+            reading.key = key_columns(action.text, modes=self._scene.modes, is_mariadb=self._scene.is_mariadb)
+            if not reading.key:
+                raise self._unreadable(action, "the new primary key cannot be read with certainty")
+        elif kind is _A.DROP_PRIMARY_KEY:
+            reading.key = reading.key or ()
+        elif kind is _A.CONVERT_CHARSET:
+            reading.converts = True
+        elif kind is _A.PARTITION_ROWS:
+            reading.partition_rows = True
+            if self._use("partition_rows") == "stop":
+                raise self._refused(
+                    action, "partitions of a captured table come or go with their rows, without row events"
+                )
+            reading.notes["rows that partitions took along or brought are not known here"] = None
+        elif kind is not _A.RENAME_TABLE:
+            self._read_existing(action, reading)
+
+    def _read_existing(self, action: Action, reading: _Reading) -> None:
+        """DROP, RENAME, MODIFY and CHANGE of a column."""
+        name = self._source_name(action.name)
+        definition: ColumnDefinition | None = None
+        if_exists = action.if_exists
+        if action.kind in (_A.MODIFY_COLUMN, _A.CHANGE_COLUMN):
+            try:
+                definition, if_exists = changed_definition(action, self._logged)
+            except Uncertain:
+                raise self._unreadable(action, "a column's new definition cannot be read with certainty") from None
+        if name is None:
+            if if_exists or "IF EXISTS" in action.text.upper():
+                reading.notes[f"there is no column {action.name}"] = None
+                return
+            raise self._ahead(f"column `{action.name}` is changed, but the target does not know it")
+        if action.kind is _A.DROP_COLUMN:
+            reading.dropped.append(name)
+            return
+        if definition is not None:
+            reading.changed[name] = definition
+            if definition.primary_key:
+                reading.key = (definition.name,)
+        if action.new_name != name:
+            reading.renamed[name] = action.new_name
+
+    def _exists(self, action: Action, reading: _Reading) -> None:
+        if not action.if_exists:
+            raise self._ahead(f"column `{action.name}` is added, but the target has it")
+        reading.notes[f"column {action.name} exists"] = None
+
+    def _ahead(self, what: str) -> SchemaError:
+        return SchemaError(
+            what,
+            table=table_name(*self._table),
+            got=self._scene.shown(),
+            next_step="the lake is ahead of the journal: check the start position, or load the table anew",
+        )
+
+    def _source_name(self, name: str) -> str | None:
+        """A recorded source column's name as it is recorded."""
+        return next((c.name for c in self._known.columns if c.name.lower() == name.lower()), None)
+
+    def _check_recorded(self, action: Action) -> None:
+        if action.kind is _A.UNKNOWN:
+            raise self._unreadable(action, "an ALTER TABLE of a captured table cannot be read with certainty")
+        if action.kind in _REFUSED:
+            raise self._refused(action, _REFUSED[action.kind])
+        if action.kind is _A.ENGINE and action.name.upper() in _ENGINES_WITHOUT_ROWS:
+            raise self._refused(action, f"engine {action.name} loses the rows of a captured table without row events")
+        if action.kind is _A.UNIQUE_INDEX and (self._statement.ignore or self._shadow):
+            raise self._refused(
+                action,
+                "the copy into a shadow table drops rows that the unique index refuses"
+                if self._shadow
+                else "ALTER IGNORE drops rows that the unique index refuses, without row events",
+            )
+
+    def _refused(self, action: Action, what: str) -> UnsupportedDdlError:
+        scene = self._scene
+        text = without_literals(action.text, modes=scene.modes, is_mariadb=scene.is_mariadb, max_chars=200)
+        return scene.unsupported(what if text is None else f"{what}: {text}", self._table)
+
+    def _unreadable(self, action: Action, what: str) -> Exception:
+        refused = self._refused(action, what)
+        return Unreadable(refused)
+
+    # -- applying -----------------------------------------------------------------------------------------------------
+
+    def _apply(self, reading: _Reading, edit: TargetEdit) -> None:
+        self._check_key(reading, edit)
+        self._check_generated(reading)
+        for name in reading.dropped:
+            self._drop(name, edit)
+        if reading.renamed:
+            self._rename(reading, edit)
+        if reading.converts:
+            self._convert(reading)
+        for old, definition in reading.changed.items():
+            self._retype(old, reading.renamed.get(old, old), definition, edit)
+        for definition in reading.added:
+            self._add(definition, edit)
+        if reading.key is not None:
+            names = {column.name.lower(): column.name for column in edit.columns}
+            edit.key = tuple(names.get(name.lower(), name) for name in reading.key)
+
+    def _check_key(self, reading: _Reading, edit: TargetEdit) -> None:
+        known = self._known
+        for name in reading.key or ():
+            self._check_not_null(name, reading, edit)
+        new_key = [reading.renamed.get(name, name).lower() for name in known.key if name not in reading.dropped]
+        if not known.by_key or (reading.key is None and len(new_key) == len(known.key)):
+            return
+        policy = self._use("change_key")
+        wanted = new_key if reading.key is None else [name.lower() for name in reading.key]
+        if policy != "stop" and reading.key is not None and sorted(wanted) == sorted(new_key):
+            return  # the same columns
+        kept = {reading.renamed.get(c.name, c.name).lower() for c in known.columns if c.name not in reading.dropped}
+        if not wanted:
+            what = "the primary key of a captured table is dropped"
+        elif policy == "apply" and reading.key is not None and set(wanted) <= kept and not self._shadow:
+            return
+        else:
+            what = "a captured table gets another primary key"
+        raise Refused(
+            what, "load the table anew, or set schema_changes.change_key: apply where the new key's columns stay"
+        )
+
+    def _check_not_null(self, name: str, reading: _Reading, edit: TargetEdit) -> None:
+        """A primary key's columns are NOT NULL from then on: outside of strict mode NULLs become another value."""
+        old_names = {new.lower(): old for old, new in reading.renamed.items()}
+        old_name = self._source_name(old_names.get(name.lower(), name))
+        if old_name is None or old_name in self._known.key:
+            return
+        old = self._old_column(old_name)
+        if old is None or (old.nullable and not (self._is_strict() and old.kind is not Kind.TIMESTAMP)):
+            edit.check(old_name, "{c} IS NOT NULL", "NULLs became another value")
+
+    def _is_strict(self) -> bool:
+        # Copied by INSERT ... SELECT, a shadow's values are bent as in a session that is not strict.
+        return self._scene.modes.strict and not self._statement.ignore and not self._shadow
+
+    def _check_generated(self, reading: _Reading) -> None:
+        """Refuse what gives generated columns other values (K23)."""
+        changed: dict[str, None] = {}
+        for old_name, definition in reading.changed.items():
+            old, new = self._old_column(old_name), resolved_column(definition, self._charset)
+            if old is None or definition.generated or not looks_the_same(old, new):
+                changed |= dict.fromkeys((old_name.lower(), reading.renamed.get(old_name, old_name).lower()))
+        if reading.converts:
+            changed |= dict.fromkeys(
+                column.name.lower()
+                for column in (self._known.columns if self._before is None else self._before.columns)
+                if not isinstance(column, Column) or column.kind in _OF_CHARSET
+            )
+        if self._generated is None:
+            if changed and self._use("generated_columns") == "stop":
+                raise Refused(
+                    f"the type of `{next(iter(changed))}` changes, and it is not known whether the table has generated "
+                    "columns, whose values change with it",
+                    _setting("generated_columns", "none if it has none"),
+                )
+            return
+        dropped = {name.lower() for name in reading.dropped}
+        for column in self._generated:
+            if column.name.lower() in dropped:
+                continue
+            base = next((name for name in (column.name.lower(), *column.bases) if name in changed), None)
+            if base is not None:
+                raise Refused(f"`{base}` changes, and with it the values of the generated column `{column.name}`")
+            if reading.recomputes and not column.is_steady:
+                raise Refused(
+                    f"the server may have computed the generated column `{column.name}` again, and its expression may "
+                    "give other values in another session",
+                    f"write ALGORITHM=INPLACE or INSTANT in statements on this table; {RELOAD}",
+                )
+
+    def _drop(self, name: str, edit: TargetEdit) -> None:
+        policy = self._use("drop_column")
+        if policy == "stop":
+            raise Refused(f"column `{name}` of a captured table is dropped", _setting("drop_column", "keep or apply"))
+        edit.drop(name, keep=policy == "keep")
+
+    def _rename(self, reading: _Reading, edit: TargetEdit) -> None:
+        policy = self._use("rename_column")
+        pairs = ", ".join(f"`{old}` to `{new}`" for old, new in reading.renamed.items())
+        if policy == "stop":
+            raise Refused(f"columns of a captured table are renamed: {pairs}", _setting("rename_column", "apply"))
+        if self._shadow:
+            raise Refused(f"a copy into a shadow table may not carry renamed columns over: {pairs}")
+        edit.rename(reading.renamed, as_new=policy == "new_column")
+
+    def _convert(self, reading: _Reading) -> None:
+        if self._use("convert_charset") == "stop":
+            raise Refused("a captured table is converted to another charset", _setting("convert_charset", "record"))
+        if self._charset in ("", "binary"):
+            raise Refused(f"the conversion to charset {self._charset or 'unknown'} cannot be followed")
+        lossy = [
+            column.name
+            for column in (() if self._before is None else self._before.columns)
+            if column.kind in _OF_CHARSET and not self._keeps_text(column)
+        ]
+        if lossy:
+            raise Refused(f"the conversion to {self._charset} may lose characters of {', '.join(lossy)}")
+        if self._before is None and not is_lossless("utf8mb4", self._charset):
+            raise Refused("the charsets of the columns before the conversion are not known")
+        reading.notes[f"texts are Unicode here: the conversion to {self._charset} loses none of them"] = None
+
+    def _keeps_text(self, column: Column) -> bool:
+        """Whether CONVERT TO keeps a column's values, or fails. Labels are converted in silence, in strict mode too."""
+        if column.kind in _LABELED:
+            return is_lossless(column.charset, self._charset) or all(label.isascii() for label in column.labels)
+        return keeps_text(column.charset, self._charset, strict=self._is_strict())
+
+    def _retype(self, old_name: str, name: str, definition: ColumnDefinition, edit: TargetEdit) -> None:
+        column = resolved_column(definition, self._charset)
+        definition = replace(definition, column=column)
+        new_type = delta_type(column)
+        old = self._old_column(old_name)
+        if old is None:
+            change = ValueChange(Effect.UNKNOWN, reason=f"what `{old_name}` was before is not known")
+        else:
+            change = value_change(old, definition, replace(self._scene.modes, strict=self._is_strict()))
+        if change.effect in (Effect.SAME, Effect.RETYPED):
+            for condition, reason in change.checks:
+                edit.check(old_name, condition, reason)
+            if change.effect is Effect.SAME:
+                edit.told.append(f"`{name}` keeps its values and its type")
+                return
+            if edit.holds(name, new_type):
+                edit.retype(name, new_type)
+                return
+            value = f"CAST({{c}} AS {new_type})"
+            if edit.could_widen(name, new_type) and self._use("widen") == "apply":
+                if TYPE_WIDENING in self._scene.features:
+                    edit.retype(name, new_type)
+                else:
+                    edit.told.append(
+                        f"sink.reader_features does not allow {TYPE_WIDENING}: a new column takes its place"
+                    )
+                    edit.rewrite(name, new_type, value)
+                return
+            change = replace(change, effect=Effect.REWRITTEN, value=value, checks=())
+        policy = self._use("incompatible")
+        way_out = _setting("incompatible", "new_column" + (" or rewrite" if change.effect is Effect.REWRITTEN else ""))
+        what = f"`{name}` becomes {definition.sql_type}, which rewrites values without row events"
+        if change.reason:
+            what += f" ({change.reason})"
+        if policy == "rewrite" and change.effect is Effect.REWRITTEN:
+            for condition, reason in change.checks:
+                edit.check(old_name, condition, reason)
+            edit.rewrite(name, new_type, change.value)
+        elif policy == "new_column":
+            if name in {self._renamed_key(key, old_name, name) for key in self._known.key}:
+                raise Refused(f"{what}, and it is in the key")
+            edit.new_version(name, new_type)
+        else:
+            raise Refused(f"{what}: the table needs a re-load", way_out)
+
+    @staticmethod
+    def _renamed_key(key: str, old_name: str, name: str) -> str:
+        return name if key == old_name else key
+
+    def _old_column(self, name: str) -> Column | None:
+        """The column before the statement, where the schema history agrees with what is recorded of the target."""
+        if self._before is None:
+            return None
+        column = next((c for c in self._before.columns if c.name.lower() == name.lower()), None)
+        recorded = next(c for c in self._known.columns if c.name == name)
+        return column if column is not None and delta_type(column) == recorded.delta_type else None
+
+    def _add(self, definition: ColumnDefinition, edit: TargetEdit) -> None:
+        value = backfill(definition, modes=self._scene.modes)
+        if value.refused:
+            raise Refused(
+                f"column `{definition.name}` gives existing rows values that the journal does not hold "
+                f"({value.refused}): the table needs a re-load"
+            )
+        column = resolved_column(definition, self._charset)
+        edit.add(definition.name, delta_type(column), value.sql)
+
+
+def _may_recompute(actions: tuple[Action, ...]) -> bool:
+    """Return whether a server may do this by copying the table, or change a default, which expressions can name."""
+    algorithms = {
+        action.text.upper().replace("=", " ").split()[-1]
+        for action in actions
+        if action.kind is _A.OPTION and action.text.upper().startswith("ALGORITHM")
+    }
+    kinds = {action.kind for action in actions}
+    return _A.COLUMN_DEFAULT in kinds or (not algorithms & _ALGORITHMS_IN_PLACE and not kinds <= _IN_PLACE)
+
+
+def _setting(kind: str, value: str) -> str:
+    return f"set schema_changes.{kind}: {value}, or load the table anew"

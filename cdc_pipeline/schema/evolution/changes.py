@@ -1,0 +1,389 @@
+"""What a statement of the binlog means for the targets: the decision for every DDL (K13: none is
+passed over in silence, and none of a table that is not captured stops a run).
+
+Rules:
+- Every statement ends in a decision with its reason: applied (a target is created or gets columns), recorded (no target
+  changes), ignored (not captured), or an error that names the way out. Nothing falls through.
+- A captured table without a target has nothing to lose: its DDL is recorded, and its first table map tells its columns.
+- Applied is only what the text tells with certainty; the table's next table map must confirm it (`confirm`).
+- A statement that cannot be classified may touch a captured table: it stops the run.
+- BEGIN, COMMIT, ROLLBACK, savepoints and XA statements are ignored here: they change no table by themselves. Who
+  applies rows looks at them by kind and name (`pipeline/decode/transaction_control.py`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Final, Unpack
+
+from cdc_pipeline.binlog.table_schema import Kind, TableSchema
+from cdc_pipeline.errors import CdcError, SchemaError, UnsupportedDdlError, UnsupportedEventError
+from cdc_pipeline.schema.ddl.ddl import classify, first_word
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
+from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
+from cdc_pipeline.schema.evolution.row_logged import is_told_by_rows
+from cdc_pipeline.schema.evolution.statement_context import (
+    RELOAD,
+    Arrival,
+    CreateTarget,
+    Decision,
+    KnownTable,
+    RowPlace,
+    Scene,
+    ShadowChange,
+    Surroundings,
+    TableChange,
+    TableState,
+)
+from cdc_pipeline.schema.evolution.table_changes import (
+    create,
+    dropped,
+    dropped_database,
+    renamed,
+    shadow_changed,
+    truncated,
+)
+from cdc_pipeline.schema.types import TargetColumn, target_columns
+from cdc_pipeline.text.table_names import table_name
+
+__all__ = [
+    "CreateTarget",
+    "Decision",
+    "KnownTable",
+    "RowPlace",
+    "ShadowChange",
+    "TableChange",
+    "TableState",
+    "confirm",
+    "decide",
+    "is_isolated",
+]
+
+_K = StatementKind
+_SESSION_KINDS: Final = frozenset(
+    {_K.EMPTY, _K.SET, _K.BEGIN, _K.COMMIT, _K.ROLLBACK, _K.SAVEPOINT, _K.RELEASE_SAVEPOINT, _K.ROLLBACK_TO_SAVEPOINT,
+     _K.XA_START, _K.XA_END, _K.XA_COMMIT, _K.XA_ROLLBACK}
+)  # fmt: skip
+_WORD: Final = re.compile(r"[0-9A-Za-z_$\u0080-\U0010ffff]+")
+_QUOTED: Final = re.compile(r"`[^`]+`|\"[^\"]+\"")
+_WORDS_MAX: Final = 300
+# What each of them must name.
+_NAMED: Final = {
+    _K.ROLLBACK_TO_SAVEPOINT: "a savepoint",
+    _K.SAVEPOINT: "a savepoint",
+    _K.XA_COMMIT: "an xid such as X'6731',X'',1",
+    _K.XA_ROLLBACK: "an xid such as X'6731',X'',1",
+}
+# Kinds that change no table's columns or rows, whatever they name.
+_HARMLESS_KINDS: Final = frozenset(
+    {_K.VIEW, _K.TRIGGER, _K.ROUTINE, _K.ACCOUNT, _K.STORAGE, _K.ADMIN, _K.CREATE_DATABASE, _K.ALTER_DATABASE}
+)
+_CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT})
+_ISOLATED: Final = _CREATES | {
+    _K.ALTER_TABLE, _K.DROP_TABLE, _K.RENAME_TABLE, _K.TRUNCATE_TABLE, _K.CREATE_INDEX, _K.DROP_INDEX, _K.DROP_DATABASE,
+}  # fmt: skip
+_NEVER_ISOLATED_WORDS: Final = frozenset(
+    {
+        "BEGIN",
+        "COMMIT",
+        "SAVEPOINT",
+        "RELEASE",
+        "INSERT",
+        "UPDATE",
+        "DELETE",
+        "REPLACE",
+        "XA",
+        "GRANT",
+        "REVOKE",
+        "FLUSH",
+    }
+)
+
+
+def decide(
+    sql: str,
+    default_database: str,
+    *,
+    captured: Callable[[str, str], bool],
+    known: Callable[[str, str], KnownTable | None],
+    targets_in: Callable[[str], Collection[str]] | None = None,
+    is_mariadb: bool = False,
+    modes: SqlModes = UNKNOWN_MODES,
+    journal: str = "",
+    offset: int = -1,
+    **surroundings: Unpack[Surroundings],
+) -> Decision:
+    """The decision for one statement of the binlog.
+
+    Args:
+        sql: the QUERY event's text.
+        default_database: its database.
+        captured: whether (database, table) is captured.
+        known: the recorded target of (database, table), None while it has none.
+        targets_in: names of the tables of a database that have a target; without it DROP DATABASE always stops.
+        journal, offset: place of the event, for errors and the decision's record.
+        surroundings: policies, and what else is known; see `Surroundings`.
+
+    Raises:
+        UnsupportedDdlError: a DDL of a captured table that cannot be applied, or a text that cannot be classified.
+        UnsupportedEventError: a change of rows as text, XA PREPARE as text, an XA statement whose xid cannot be read.
+        SchemaError: a column name that Delta cannot hold.
+    """
+    scene = Scene(
+        sql, default_database, captured, known, targets_in, is_mariadb, modes, journal, offset, **surroundings
+    )
+    statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
+    try:
+        decision = _decide(scene, statement)
+        return replace(decision, told_by_rows=is_told_by_rows(decision, sql))
+    except CdcError as error:
+        error.journal = error.journal or journal or None
+        if error.offset is None and offset >= 0:
+            error.offset = offset
+        raise
+
+
+def _decide(scene: Scene, statement: Statement) -> Decision:
+    kind = statement.kind
+    if kind is _K.XA_PREPARE or (kind in _NAMED and not statement.name):
+        raise UnsupportedEventError(
+            f"{statement.verb} stands in the log in a form that no supported server writes",
+            expected=_NAMED.get(kind, "the event XA_PREPARE"),
+            got=scene.shown(),
+            next_step="start the capture after this transaction",
+        )
+    if kind in _SESSION_KINDS:
+        return scene.decided(statement, "ignored", "session and transaction control")
+    if kind is _K.UNKNOWN:
+        return _unknown(scene, statement)
+    if kind is _K.DML:
+        return _dml(scene, statement)
+    if kind in _HARMLESS_KINDS:
+        return scene.decided(statement, "ignored", f"{statement.verb} changes no table")
+    if statement.temporary:
+        return scene.decided(statement, "ignored", "a temporary table")
+    if kind is _K.DROP_DATABASE:
+        return dropped_database(scene, statement)
+    touched = scene.touched(statement)
+    shadows = shadow_changed(scene, statement)
+    if not touched:
+        decision = scene.decided(statement, "ignored", "not a captured table")
+    elif kind in (_K.MAINTENANCE, _K.SEQUENCE):
+        decision = scene.decided(statement, "recorded", f"{statement.verb} changes neither columns nor rows")
+    elif kind in _CREATES:
+        decision = create(scene, statement)
+    elif kind is _K.ALTER_TABLE:
+        decision = _alter(scene, statement)
+    elif kind in (_K.CREATE_INDEX, _K.DROP_INDEX):
+        decision = _index(scene, statement)
+    elif kind is _K.TRUNCATE_TABLE:
+        decision = truncated(scene, statement)
+    elif kind is _K.RENAME_TABLE:
+        decision = renamed(scene, statement)
+    else:
+        decision = dropped(scene, statement)
+    return replace(decision, shadows=shadows) if shadows else decision
+
+
+def _unknown(scene: Scene, statement: Statement) -> Decision:
+    """A text that cannot be classified: passed where it names no captured table, nor a database that has one."""
+    if not _may_reach(scene):
+        return scene.decided(statement, "ignored", "it cannot be classified, and names no captured table")
+    raise scene.unsupported(
+        "a statement that cannot be classified may change a captured table",
+        None,
+        next_step="see what it does at the source; start the capture after it, and load the tables that it changed",
+    )
+
+
+def _may_reach(scene: Scene) -> bool:
+    """Whether any word of the text, or any two, can name a captured table or its database."""
+    words = list(dict.fromkeys(_WORD.findall(scene.sql.replace("``", "`"))))
+    words += [part for quoted in _QUOTED.findall(scene.sql) for part in (quoted[1:-1],) if part not in words]
+    if scene.targets_in is None or not scene.default_database or len(words) > _WORDS_MAX:
+        return True
+    databases = [scene.default_database, *words]
+    return any(scene.captured(database, word) for database in databases for word in words) or any(
+        scene.targets_in(word) for word in words
+    )
+
+
+def _dml(scene: Scene, statement: Statement) -> Decision:
+    touched = scene.touched(statement)
+    if statement.tables and not touched:
+        return scene.decided(statement, "ignored", "rows of tables that are not captured")
+    raise UnsupportedEventError(
+        f"the journal holds {statement.verb} as a statement instead of rows",
+        table=table_name(*touched[0]) if touched else None,
+        setting="binlog_format",
+        expected="binlog_format=ROW in every session",
+        got=scene.shown(),
+        next_step="SET GLOBAL binlog_format = 'ROW', end the sessions that are older, start the capture after this "
+        "statement, and load the tables that it changed",
+    )
+
+
+# -- ALTER and indexes ------------------------------------------------------------------------------------------------
+
+
+def _alter(scene: Scene, statement: Statement) -> Decision:
+    table = statement.tables[0]
+    known = scene.known(*table) if scene.captured(*table) else None
+    changes: list[TableChange] = []
+    reasons: list[str] = []
+    arrivals: tuple[Arrival, ...] = ()
+    policy = ""
+    moved = {name for pair in statement.renames for name in pair}
+    for other in scene.touched(statement):
+        if other == table or other in moved:
+            continue
+        there = scene.known(*other)
+        if scene.policy_of(other).partition_rows == "stop":
+            raise scene.unsupported("rows come into or go out of a captured table without row events", other)
+        reasons.append(f"rows come into or go out of {'.'.join(other)} without row events")
+        policy = "partition_rows=keep"
+        if there is not None:
+            changes.append(TableChange(other, there, inexact=True))
+    if known is None:
+        if statement.renames:
+            return renamed(scene, statement)
+        decision = scene.decided(statement, "recorded", "; ".join(reasons or [_NO_TARGET]), policy=policy)
+        return replace(decision, changes=tuple(changes))
+    try:
+        alteration = read_alteration(scene, statement, known)
+    except (Unreadable, UnsupportedDdlError) as error:
+        if statement.renames and not known.follows and scene.policy_of(table).rename_table == "by_name":
+            # What it did to the rows matters to the new name alone, whose target cannot take them over.
+            left = renamed(scene, statement)
+            return replace(left, changes=tuple(change for change in left.changes if not change.is_carried))
+        if isinstance(error, Unreadable):
+            return _by_catalog(scene, statement, known, error)
+        raise
+    change = alteration.change
+    reasons.insert(0, alteration.reason)
+    policies = [part for part in (alteration.policy, policy) if part]
+    if statement.renames:
+        moved_to = renamed(scene, statement)
+        reasons.append(moved_to.ddl.reason)
+        policies.append(moved_to.ddl.policy)
+        arrivals = moved_to.arrivals
+        for moving in moved_to.changes:
+            if moving.is_carried or moving.name[1]:
+                change = replace(change, name=moving.name, is_carried=moving.is_carried)
+            elif any(other.is_carried for other in moved_to.changes):
+                changes.append(moving)  # the name that is left
+            else:  # the table is altered under a name that nothing captures
+                change, reasons[0] = moving, ""
+    if change.steps or change.inexact or change.known != known or change.name[1]:
+        changes.insert(0, change)
+    applied = any(change.steps or change.name[1] for change in changes)
+    decision = scene.decided(
+        statement,
+        "applied" if applied else "recorded",
+        "; ".join(filter(None, reasons)),
+        policy=", ".join(filter(None, policies)),
+    )
+    return replace(decision, changes=tuple(changes), arrivals=arrivals)
+
+
+# A column that is dropped and added again looks the same, and is empty.
+_REWRITING: Final = re.compile(r"\b(MODIFY|CHANGE|CONVERT|DROP|IGNORE)\b", re.IGNORECASE)
+_NO_TARGET: Final = "no target yet: its first table map tells its columns"
+
+
+def _by_catalog(scene: Scene, statement: Statement, known: KnownTable, unreadable: Unreadable) -> Decision:
+    """An ALTER TABLE that cannot be read: passed where the catalog proves that columns and key are what they were, and
+    no word of it can give rows other values."""
+    table = statement.tables[0]
+    if scene.policy_of(table).unreadable == "stop":
+        raise unreadable.error
+    before, after = scene.before(*table), scene.catalog_after(*table)
+    if before is None or after is None or statement.renames or _REWRITING.search(scene.sql):
+        raise unreadable.error
+    if _defined(before.schema) != _defined(after) or after.key_names != known.key:
+        raise unreadable.error
+    if set(target_columns(after)) != set(known.columns):
+        raise unreadable.error
+    if before.generated is None or not all(column.is_steady for column in before.generated):
+        raise unreadable.error
+    decision = scene.decided(
+        statement,
+        "recorded",
+        "it cannot be read; by the server's catalog columns and key are what they were, rows may have changed",
+        policy="unreadable=catalog",
+    )
+    return replace(decision, changes=(TableChange(table, known, inexact=True),))
+
+
+def _defined(schema: TableSchema) -> dict[str, tuple[object, ...]]:
+    """What decides of the values of each column."""
+    return {
+        c.name: (
+            c.kind, c.unsigned or c.kind is Kind.YEAR, c.charset, c.labels, c.precision, c.scale, c.fraction_digits,
+            c.bits, c.pad_bytes, c.nullable and c.name not in schema.key_names,
+        )
+        for c in schema.columns
+    }  # fmt: skip
+
+
+def _index(scene: Scene, statement: Statement) -> Decision:
+    table = statement.tables[0]
+    if statement.index.upper() == "PRIMARY" and scene.known(*table) is not None:
+        raise scene.unsupported("the primary key of a captured table is dropped", table)
+    return scene.decided(statement, "recorded", "indexes do not exist in the lake")
+
+
+# -- isolation and confirmation ---------------------------------------------------------------------------------------
+
+
+def is_isolated(
+    sql: str,
+    default_database: str,
+    captured: Callable[[str, str], bool],
+    *,
+    is_mariadb: bool = False,
+    modes: SqlModes = UNKNOWN_MODES,
+) -> bool:
+    """True where the statement must be alone in its batch (SPEC S7, K9): DDL of a captured table, and the unknown."""
+    if first_word(sql) in _NEVER_ISOLATED_WORDS:
+        return False
+    statement = classify(sql, default_database, is_mariadb=is_mariadb, modes=modes)
+    if statement.kind in (_K.UNKNOWN, _K.DROP_DATABASE):
+        return True
+    if statement.kind not in _ISOLATED or statement.temporary:
+        return False
+    return any(captured(*table) for table in statement.tables)
+
+
+def confirm(recorded: tuple[TargetColumn, ...], key: tuple[str, ...], schema: TableSchema) -> None:
+    """Check that a table map says what is recorded of its target (K13); the order of columns may differ.
+
+    Raises:
+        SchemaError: another type, a column too many or too few, or another key; with both versions.
+    """
+    actual = {column.name: column.delta_type for column in target_columns(schema)}
+    expected = {column.name: column.delta_type for column in recorded}
+    differences = [f"`{name}` is not in the table map" for name in expected if name not in actual]
+    differences += [f"`{name}` is not in the lake" for name in actual if name not in expected]
+    differences += [
+        f"`{name}` is {expected[name]} in the lake and {actual[name]} in the table map"
+        for name in expected
+        if name in actual and actual[name] != expected[name]
+    ]
+    if key != schema.key_names:
+        differences.append(f"the key is ({', '.join(key)}) in the lake and ({', '.join(schema.key_names)}) in the map")
+    if differences:
+        raise SchemaError(
+            "the table map contradicts the recorded columns: " + "; ".join(differences),
+            table=schema.full_name,
+            expected=_described(expected, key),
+            got=_described(actual, schema.key_names),
+            next_step=f"a change of this table was not seen (sql_log_bin=0, or a start inside its history): {RELOAD}",
+        )
+
+
+def _described(columns: dict[str, str], key: tuple[str, ...]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in columns.items()) + f"; key ({', '.join(key)})"

@@ -1,0 +1,304 @@
+"""Plain values: what `changes` is given of a statement's context, and what it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Literal, TypedDict
+
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
+from cdc_pipeline.errors import UnsupportedDdlError
+from cdc_pipeline.schema.ddl.published import needed_later, published
+from cdc_pipeline.schema.ddl.statement import Statement, TableName
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.evolution.decisions import DdlDecision
+from cdc_pipeline.schema.evolution.shadows import Shadow, ShadowStatement
+from cdc_pipeline.schema.evolution.steps import Step
+from cdc_pipeline.schema.generated import GeneratedColumn
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.text.table_names import table_name
+
+RELOAD: Final = (
+    "keep the table out (tables.exclude) or load it anew: remove its target, and start a capture after this statement"
+)
+
+
+DEFAULT_POLICY: Final = SchemaChangePolicy()
+SHADOW_NAMES: Final = ShadowNames()
+COLUMN_MAPPING: Final = "columnMapping"
+TYPE_WIDENING: Final = "typeWidening"
+ALL_FEATURES: Final = frozenset({COLUMN_MAPPING, TYPE_WIDENING})
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTable:
+    """A target as it is recorded before or after a statement.
+
+    Attributes:
+        columns: of the source table, which its table maps must confirm.
+        key: names among them.
+        target: the target's columns, `columns` where that is empty. Dropped ones that are kept are there too, and types
+            may be wider than the source's.
+        names: source column -> target column, where the two differ.
+        gone: the source table was dropped: the target stands as it was left, and a table of that name begins anew.
+        shared: other source tables have rows in the target.
+        name: of the target, where the source table has several.
+        by_key: the target finds its rows by the source's key.
+        follows: an earlier RENAME has parted the target's name from its table's: it goes on with that table (K28).
+    """
+
+    columns: tuple[TargetColumn, ...]
+    key: tuple[str, ...]
+    target: tuple[TargetColumn, ...] = ()
+    names: tuple[tuple[str, str], ...] = ()
+    gone: bool = False
+    shared: bool = False
+    name: str = ""
+    by_key: bool = True
+    follows: bool = False
+
+    @property
+    def target_columns(self) -> tuple[TargetColumn, ...]:
+        """The target's columns, source's and kept ones."""
+        return self.target or self.columns
+
+    def target_name(self, column: str) -> str:
+        """The target's column that holds a source column's values."""
+        return dict(self.names).get(column, column)
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A source table as the schema history knows it before a statement.
+
+    Attributes:
+        charset: default charset of its text columns; "" where it is not known.
+        database_charset: of its database, likewise.
+        generated: its generated columns, None where they are not known. Where only the catalog knows them, as they are
+            after the statement.
+    """
+
+    schema: TableSchema
+    charset: str = ""
+    database_charset: str = ""
+    generated: tuple[GeneratedColumn, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTarget:
+    """A target that a CREATE TABLE makes.
+
+    Attributes:
+        may_exist: IF NOT EXISTS: the source's table may be older than the statement, so that the target may be partial
+            (K19); its first table map confirms the columns or stops the table.
+    """
+
+    table: TableName
+    columns: tuple[TargetColumn, ...]
+    key: tuple[str, ...]
+    may_exist: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What a statement does to the target of one source table.
+
+    Attributes:
+        table: the source table's name before the statement.
+        known: what is recorded of the target afterwards.
+        steps: what brings the target there, in order.
+        name: the source table's name afterwards; `table` unless it was renamed.
+        inexact: the target may hold rows that the source has not (K12).
+        before: what was recorded of the target before; the rules that decide for a pipeline fill it in.
+        replaces: another table has taken the name: the target is made anew, empty.
+        empties: the same, with columns that only its first table map will tell: until then the target is emptied.
+        is_carried: the target's rows go to the target of the new name; `steps` are for that one (K28).
+    """
+
+    table: TableName
+    known: KnownTable
+    steps: tuple[Step, ...] = ()
+    name: TableName = ("", "")
+    inexact: bool = False
+    replaces: bool = False
+    empties: bool = False
+    is_carried: bool = False
+    before: KnownTable | None = None
+
+    @property
+    def new_name(self) -> TableName:
+        """The source table's name afterwards."""
+        return self.name if self.name[1] else self.table
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowChange:
+    """What a statement does to a table that an online schema change works on.
+
+    Attributes:
+        name: the shadow's name.
+        shadow: what it is afterwards; None where it is gone.
+    """
+
+    name: TableName
+    shadow: Shadow | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A table that takes a captured name by RENAME.
+
+    Attributes:
+        name: the captured name.
+        before: the table's name before the statement, captured or not.
+    """
+
+    name: TableName
+    before: TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done about one statement.
+
+    Attributes:
+        statement: kind and tables.
+        ddl: the decision for the run's metadata: `decision`, `reason`, `tables` (those captured, or all if none is).
+        creates, changes: what to do, in order; `changes` may be there for a recorded one too, without steps.
+        arrivals: tables that take captured names; the rows of those without a carried change are not known.
+        shadows: what is to be kept of shadow tables.
+        told_by_rows: no row of a captured table comes, goes or changes its key by it without a row event (K12).
+    """
+
+    statement: Statement
+    ddl: DdlDecision
+    creates: tuple[CreateTarget, ...] = ()
+    changes: tuple[TableChange, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
+    shadows: tuple[ShadowChange, ...] = ()
+    told_by_rows: bool = False
+
+    @property
+    def ignored(self) -> bool:
+        """True where no captured table is concerned: the statement is counted and not shown."""
+        return self.ddl.decision == "ignored"
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """Place of the statement in the order of all changes (`binlog.seq`), its commit time, its GTID or place."""
+
+    seq: int = 0
+    ts_us: int = -1
+    transaction: str = ""
+
+
+class Surroundings(TypedDict, total=False):
+    """What `decide` may be told besides.
+
+    policy: of the target of (database, table).
+    before: (database, table) as the schema history knows it before the statement.
+    catalog_after: as the server's catalog tells it right behind the statement, None where it does not.
+    shadow: what is kept of a shadow table.
+    shadowed: the table that a shadow's name belongs to.
+    masked: columns of (database, table) whose values are masked in the lake.
+    is_name_captured: whether (database, table) is captured, also if its targets are suspended.
+    features: Delta features that the lake's tables may have.
+    place: of rows that the statement itself removes.
+    """
+
+    policy: Callable[[str, str], SchemaChangePolicy]
+    before: Callable[[str, str], TableState | None]
+    catalog_after: Callable[[str, str], TableSchema | None]
+    shadow: Callable[[str, str], Shadow | None]
+    shadowed: Callable[[str], str]
+    masked: Callable[[str, str], Collection[str]]
+    is_name_captured: Callable[[str, str], bool]
+    features: Collection[str]
+    place: RowPlace
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What `decide` is told: where the statement stands, and what is captured and known."""
+
+    sql: str
+    default_database: str
+    captured: Callable[[str, str], bool]
+    known: Callable[[str, str], KnownTable | None]
+    targets_in: Callable[[str], Collection[str]] | None
+    is_mariadb: bool
+    modes: SqlModes
+    journal: str
+    offset: int
+    policy: Callable[[str, str], SchemaChangePolicy] = lambda _database, _table: DEFAULT_POLICY
+    before: Callable[[str, str], TableState | None] = lambda _database, _table: None
+    # What the server's catalog says of a table right behind the statement; None where no catalog tells that place.
+    catalog_after: Callable[[str, str], TableSchema | None] = lambda _database, _table: None
+    shadow: Callable[[str, str], Shadow | None] = lambda _database, _table: None
+    # The table that a shadow's name belongs to, "" for other names.
+    shadowed: Callable[[str], str] = SHADOW_NAMES.table_of
+    masked: Callable[[str, str], Collection[str]] = lambda _database, _table: ()
+    # Captured, also if suspended; None: as `captured`.
+    is_name_captured: Callable[[str, str], bool] | None = None
+    features: Collection[str] = ALL_FEATURES
+    place: RowPlace = RowPlace()
+
+    def takes_name(self, table: TableName) -> bool:
+        """Whether a table of this name is captured, also if its targets are suspended."""
+        return (self.is_name_captured or self.captured)(*table)
+
+    def policy_of(self, table: TableName) -> SchemaChangePolicy:
+        """The policies of a captured table."""
+        return self.policy(*table)
+
+    def shadow_statement(self, table: TableName) -> ShadowStatement:
+        """The statement, to be read again when the shadow takes the place of `table`."""
+        sql = needed_later(self.sql, self.masked(*table), modes=self.modes, is_mariadb=self.is_mariadb)
+        place = f"{self.journal}:{self.offset}"
+        return ShadowStatement(sql=sql, database=self.default_database, modes=self.modes, place=place)
+
+    def shown(self, statement: Statement | None = None) -> str:
+        """Return what may be shown and kept of the statement."""
+        return published(
+            self.sql, self.default_database, modes=self.modes, is_mariadb=self.is_mariadb, statement=statement
+        )
+
+    def decided(
+        self,
+        statement: Statement,
+        decision: Literal["applied", "recorded", "ignored"],
+        reason: str,
+        *,
+        policy: str = "",
+    ) -> Decision:
+        """A decision, with the names of the tables that are concerned."""
+        touched = self.touched(statement) or statement.tables
+        tables = tuple(table_name(*table) for table in touched)
+        ddl = DdlDecision(
+            journal=self.journal,
+            offset=self.offset,
+            sql=self.shown(statement),
+            kind=statement.kind.value,
+            tables=tables,
+            decision=decision,
+            reason=reason,
+            policy=policy,
+        )
+        return Decision(statement, ddl)
+
+    def touched(self, statement: Statement) -> tuple[TableName, ...]:
+        """The statement's tables that are captured."""
+        return tuple(table for table in statement.tables if self.captured(*table))
+
+    def unsupported(self, what: str, table: TableName | None, next_step: str = RELOAD) -> UnsupportedDdlError:
+        """The error for a DDL that cannot be applied, with its place."""
+        return UnsupportedDdlError(
+            what,
+            journal=self.journal or None,
+            offset=self.offset if self.offset >= 0 else None,
+            table=None if table is None else table_name(*table),
+            got=self.shown(),
+            next_step=next_step,
+        )

@@ -1,0 +1,364 @@
+"""CREATE, DROP, TRUNCATE and RENAME of whole tables, and the swap of online schema changes, by policy (K13).
+
+Rules:
+- A dropped table's target stays (or is emptied), marked gone: whatever comes later under its name begins anew.
+- A target shows the table of its name (K28): a RENAME carries the rows of each captured table to the target of the new
+  name. A name that is left without a table is as one whose table was dropped. Which rows a table brings that takes a
+  captured name is not decided here: `Decision.arrivals` names it, and the targets tell whether its rows are known.
+- By policy, and if an earlier version did so, a target goes on with its table instead, under the old name.
+- A shadow that takes its table's place brings the same rows: its target gets what was made of the shadow since it was
+  created, statement by statement. What a copy may lose is not certain and stops (`alterations`, `shadow=True`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from typing import Final
+
+from cdc_pipeline.errors import UnsupportedDdlError
+from cdc_pipeline.schema.ddl.alter import alter_actions
+from cdc_pipeline.schema.ddl.create import create_columns
+from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
+from cdc_pipeline.schema.evolution.alterations import Unreadable, read_alteration
+from cdc_pipeline.schema.evolution.shadows import Shadow, ShadowStatement
+from cdc_pipeline.schema.evolution.statement_context import (
+    Arrival,
+    CreateTarget,
+    Decision,
+    KnownTable,
+    Scene,
+    ShadowChange,
+    TableChange,
+    TableState,
+)
+from cdc_pipeline.schema.evolution.steps import RemoveRows, columns_after
+from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, Uncertain, altered
+from cdc_pipeline.schema.history.history import Origin, Place, Version
+from cdc_pipeline.schema.types import TargetColumn, check_column_names, delta_type, target_columns
+from cdc_pipeline.text.table_names import table_name
+
+_K = StatementKind
+_FROM_MAP: Final = "the target is created from its first table map"
+_CREATES: Final = frozenset({_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT})
+
+# -- CREATE -----------------------------------------------------------------------------------------------------------
+
+
+def create(scene: Scene, statement: Statement) -> Decision:
+    """CREATE TABLE of a captured table."""
+    table = statement.tables[0]
+    known = scene.known(*table)
+    if known is not None and not known.gone:
+        if statement.if_not_exists:
+            return scene.decided(statement, "recorded", "the target exists")
+        policy = scene.policy_of(table).drop_table
+        if not statement.or_replace or policy == "stop":
+            raise scene.unsupported("the table is created anew, but its target exists with rows of the old one", table)
+    made = _created(scene, statement)
+    if isinstance(made, str):
+        if known is None:
+            return scene.decided(statement, "recorded", f"{made}: {_FROM_MAP}")
+        # The old rows are gone for good; the new columns are known from the first table map.
+        emptied = _emptied(scene, table, known, "drop_table")
+        change = replace(emptied, known=replace(known, gone=True), empties=True)
+        decision = scene.decided(
+            statement, "applied", f"{made}: the target is emptied now, and made anew from its first table map"
+        )
+        return replace(decision, changes=(change,))
+    if known is None:
+        decision = scene.decided(statement, "applied", f"creates the target with {len(made.columns)} columns")
+        return replace(decision, creates=(made,))
+    decision = scene.decided(statement, "applied", f"makes the target anew with {len(made.columns)} columns, empty")
+    return replace(
+        decision, changes=(TableChange(table, KnownTable(made.columns, made.key, name=known.name), replaces=True),)
+    )
+
+
+def _created(scene: Scene, statement: Statement) -> CreateTarget | str:
+    """The target that the statement makes, or why its text does not tell it."""
+    table = statement.tables[0]
+    if statement.kind is _K.CREATE_TABLE_LIKE:
+        like = scene.before(*statement.reads[0]) if statement.reads else None
+        if like is None or not like.schema.primary_key:
+            return "LIKE another table"
+        schema = replace(like.schema, database=table[0], table=table[1])
+        return CreateTarget(table, target_columns(schema), schema.key_names, may_exist=statement.if_not_exists)
+    if statement.kind is _K.CREATE_TABLE_SELECT:
+        return "columns from a query"
+    created = create_columns(scene.sql, scene.default_database, is_mariadb=scene.is_mariadb, modes=scene.modes)
+    if created is None:
+        return "its columns cannot be read with certainty"
+    check_column_names(table_name(*table), (column.name for column in created.columns))
+    if not created.primary_key:
+        return "no primary key in its text"
+    columns = tuple(TargetColumn(name=c.name, delta_type=delta_type(c.column)) for c in created.columns)
+    return CreateTarget(table, columns, created.primary_key, may_exist=statement.if_not_exists)
+
+
+# -- what removes rows ------------------------------------------------------------------------------------------------
+
+
+def truncated(scene: Scene, statement: Statement) -> Decision:
+    """TRUNCATE TABLE of a captured table."""
+    table = statement.tables[0]
+    known = scene.known(*table)
+    if known is None or known.gone:
+        return scene.decided(statement, "recorded", "no target yet: nothing to remove")
+    policy = scene.policy_of(table).truncate
+    if policy == "stop":
+        raise scene.unsupported(
+            "TRUNCATE of a captured table", table, next_step="set schema_changes.truncate: apply or keep"
+        )
+    used = f"truncate={policy}"
+    if policy == "keep":
+        decision = scene.decided(
+            statement, "recorded", "the target keeps the rows that the source removed", policy=used
+        )
+        return replace(decision, changes=(TableChange(table, known, inexact=True),))
+    decision = scene.decided(statement, "applied", "all rows are removed", policy=used)
+    return replace(decision, changes=(_emptied(scene, table, known, "truncate"),))
+
+
+def _emptied(scene: Scene, table: TableName, known: KnownTable, op: str) -> TableChange:
+    if known.shared:
+        raise scene.unsupported(f"{op} of one of several tables that share a target", table)
+    step = RemoveRows(
+        op="truncate" if op == "truncate" else "drop_table",
+        seq=str(scene.place.seq),
+        ts_us=scene.place.ts_us,
+        transaction=scene.place.transaction,
+    )
+    return TableChange(table, known, (step,))
+
+
+def dropped(scene: Scene, statement: Statement) -> Decision:
+    """DROP TABLE of captured tables."""
+    return _dropped(scene, statement, scene.touched(statement))
+
+
+def dropped_database(scene: Scene, statement: Statement) -> Decision:
+    """DROP DATABASE: as DROP TABLE of each of its tables."""
+    if scene.targets_in is None:
+        raise scene.unsupported(f"DROP DATABASE `{statement.database}` may remove captured tables", None)
+    tables = tuple((statement.database, name) for name in sorted(scene.targets_in(statement.database)))
+    if not tables:
+        return scene.decided(statement, "ignored", "no captured table has a target in this database")
+    decision = _dropped(scene, replace(statement, tables=tables), tables)
+    return replace(decision, statement=statement)
+
+
+def _dropped(scene: Scene, statement: Statement, tables: tuple[TableName, ...]) -> Decision:
+    changes: list[TableChange] = []
+    used: dict[str, None] = {}
+    for table in tables:
+        known = scene.known(*table)
+        if known is None or known.gone:
+            continue
+        policy = scene.policy_of(table).drop_table
+        used[f"drop_table={policy}"] = None
+        if policy == "stop":
+            raise scene.unsupported(
+                f"{statement.verb} of a captured table",
+                table,
+                next_step="set schema_changes.drop_table: keep or apply, or remove the target",
+            )
+        gone = replace(known, gone=True)
+        if policy == "apply":
+            changes.append(replace(_emptied(scene, table, known, "drop_table"), known=gone))
+        else:
+            changes.append(TableChange(table, gone))
+    if not changes:
+        return scene.decided(statement, "recorded", "no target yet: nothing to change")
+    applied = any(change.steps for change in changes)
+    kept = [table_name(*change.table) for change in changes if not change.steps]
+    said = ["all rows are removed"] if applied else []
+    said += [f"the target stays as it is: {', '.join(kept)}"] if kept else []
+    decision = scene.decided(statement, "applied" if applied else "recorded", "; ".join(said), policy=", ".join(used))
+    return replace(decision, changes=tuple(changes))
+
+
+# -- RENAME -----------------------------------------------------------------------------------------------------------
+
+
+def renamed(scene: Scene, statement: Statement) -> Decision:
+    """RENAME TABLE, and ALTER TABLE ... RENAME."""
+    came_from: dict[TableName, TableName | None] = {}  # final name -> original name, None where nothing is left
+    for old, new in statement.renames:  # in order: RENAME TABLE a TO b, c TO a
+        came_from[new] = came_from.get(old, old)
+        came_from[old] = None
+    went_to = {old: new for new, old in came_from.items() if old is not None}
+    changes: list[TableChange] = []
+    said: list[str] = []
+    used: dict[str, None] = {}
+    swapped: set[TableName] = set()
+    for table, new in went_to.items():
+        known = scene.known(*table) if scene.captured(*table) else None
+        if known is None or known.gone:
+            continue
+        arriving = came_from.get(table)
+        if arriving is not None and _is_shadow_of(scene, arriving, table):
+            used[f"swap={scene.policy_of(table).swap}"] = None
+            change = _swapped(scene, table, arriving, known)
+            swapped.add(table)
+            said.append(f"{arriving[1]} takes the place of {table[1]}, with {len(change.steps)} steps")
+            if change.steps or change.known != known:
+                changes.append(change)
+            continue
+        policy = "follow" if known.follows else scene.policy_of(table).rename_table
+        used[f"rename_table={policy}"] = None
+        if policy == "stop":
+            raise scene.unsupported(
+                "a captured table is renamed", table, next_step="set schema_changes.rename_table: by_name"
+            )
+        if policy == "by_name":
+            if scene.takes_name(new):
+                changes.append(TableChange(table, known, name=new, is_carried=True))
+                said.append(f"the target of {table_name(*new)} takes over the rows of {table_name(*table)}")
+            if arriving is None:
+                changes.append(_left(scene, table, known, used))
+                rows = "all rows are removed" if changes[-1].steps else "its target stays as it is"
+                said.append(f"{table_name(*table)} has no table any more: {rows}")
+            continue
+        if policy == "keep":
+            changes.append(TableChange(table, replace(known, gone=True)))
+            said.append(f"the target of {table_name(*table)} stays as it is")
+            continue
+        there = scene.known(*new) if scene.captured(*new) else None
+        if there is not None and not there.gone and new not in went_to:
+            raise scene.unsupported(f"a captured table takes the name {table_name(*new)}, which has a target", table)
+        changes.append(TableChange(table, known, name=new))
+        said.append(f"the target of {table_name(*table)} follows {table_name(*new)}")
+    following = {change.name for change in changes if change.name[1] and not change.is_carried}
+    arrivals = tuple(
+        Arrival(new, source)
+        for new, source in came_from.items()
+        if source is not None
+        and new not in swapped | following
+        and scene.takes_name(new)
+        and not (_is_shadow_of(scene, source, new) and scene.known(*new) is None)
+    )
+    brought = {change.table for change in changes if change.is_carried}
+    said += [
+        f"{table_name(*arrival.before)} takes the name {table_name(*arrival.name)}, with rows that are not known here"
+        for arrival in arrivals
+        if arrival.before not in brought
+    ]
+    applied = any(change.steps or change.name[1] for change in changes)
+    decision = scene.decided(
+        statement,
+        "applied" if applied else "recorded",
+        "; ".join(said) or "no target yet: nothing to change",
+        policy=", ".join(used),
+    )
+    return replace(decision, changes=tuple(changes), arrivals=arrivals)
+
+
+def _left(scene: Scene, table: TableName, known: KnownTable, used: dict[str, None]) -> TableChange:
+    """What a name's target becomes when its table leaves the name and no other takes it: as after DROP TABLE, though
+    the policy ``stop`` of that stops no RENAME."""
+    gone = replace(known, gone=True)
+    if scene.policy_of(table).drop_table != "apply":
+        return TableChange(table, gone)
+    used["drop_table=apply"] = None
+    return replace(_emptied(scene, table, known, "drop_table"), known=gone)
+
+
+# -- shadow tables ----------------------------------------------------------------------------------------------------
+
+
+def _is_shadow_of(scene: Scene, name: TableName, table: TableName) -> bool:
+    return name[0] == table[0] and not scene.captured(*name) and scene.shadowed(name[1]) == table[1]
+
+
+def shadow_changed(scene: Scene, statement: Statement) -> tuple[ShadowChange, ...]:
+    """What a statement does to the shadow tables that it names."""
+    changes: list[ShadowChange] = []
+    renamed_away = {old for old, _ in statement.renames}
+    for name in statement.tables:
+        base = scene.shadowed(name[1])
+        table = (name[0], base)
+        if not base or scene.captured(*name) or not scene.captured(*table):
+            continue
+        known = scene.shadow(*name)
+        if statement.kind in _CREATES:
+            doubt = ""
+            if statement.kind is _K.CREATE_TABLE_LIKE and statement.reads != (table,):
+                doubt = "it was made like another table"
+            elif statement.kind is _K.CREATE_TABLE_SELECT or statement.if_not_exists:
+                doubt = "its columns are not those of its table"
+            changes.append(ShadowChange(name, Shadow(of=table_name(*table), doubt=doubt)))
+        elif statement.kind is _K.DROP_TABLE or name in renamed_away:
+            changes.append(ShadowChange(name, None))
+        elif statement.kind is _K.ALTER_TABLE and known is not None:
+            changes.append(ShadowChange(name, known.then(scene.shadow_statement(table))))
+        elif known is not None and statement.kind is _K.CREATE_INDEX and "UNIQUE" in scene.sql.upper():
+            changes.append(ShadowChange(name, known.model_copy(update={"doubt": "it got a unique index"})))
+    return tuple(changes)
+
+
+def _swapped(scene: Scene, table: TableName, name: TableName, known: KnownTable) -> TableChange:
+    """What the statements of a shadow do to its table's target.
+
+    Raises:
+        UnsupportedDdlError: what was made of the shadow is not known with certainty.
+    """
+    shadow = scene.shadow(*name)
+    why = ""
+    if scene.policy_of(table).swap == "stop":
+        why = "schema_changes.swap: stop"
+    elif shadow is None:
+        why = "its CREATE TABLE was not seen"
+    elif shadow.of != table_name(*table):
+        why = f"it belongs to {shadow.of}"
+    elif shadow.doubt:
+        why = shadow.doubt
+    if shadow is None or why:
+        raise scene.unsupported(
+            f"the shadow table {table_name(*name)} takes the place of a captured table: {why}", table
+        )
+    change = TableChange(table, known)
+    state = scene.before(*table)
+    for made in shadow.statements:
+        part, state = _as_if_altered(scene, table, made, change.known, state)
+        change = replace(change, known=part.known, steps=change.steps + part.steps)
+    _check_path(scene, table, known, change)
+    return change
+
+
+def _as_if_altered(
+    scene: Scene, table: TableName, made: ShadowStatement, known: KnownTable, state: TableState | None
+) -> tuple[TableChange, TableState | None]:
+    """One statement of a shadow, as if it had been run on its table; and what the source's table is then."""
+    modes, is_mariadb = made.modes, scene.is_mariadb
+    statement = classify(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
+    inner = replace(scene, sql=made.sql, default_database=made.database, modes=modes, before=lambda *_: state)
+    try:
+        alteration = read_alteration(inner, replace(statement, tables=(table,)), known, shadow=True)
+    except Unreadable as unreadable:
+        raise unreadable.error from None
+    except UnsupportedDdlError as error:
+        error.what = f"what was made of the shadow table cannot be applied: {error.what}"
+        raise
+    if state is None:
+        return alteration.change, None
+    logged = LoggedStatement(made.sql, made.database, Place(0, 0, 0), is_mariadb=is_mariadb, modes=modes)
+    actions = alter_actions(made.sql, made.database, is_mariadb=is_mariadb, modes=modes)
+    version = Version(logged.place, Origin.DDL, state.schema, state.charset, generated=state.generated)
+    try:
+        after = altered(version, actions, logged, state.database_charset)
+    except Uncertain:
+        return alteration.change, None
+    return alteration.change, TableState(after.schema, after.charset, state.database_charset, after.generated)
+
+
+def _check_path(scene: Scene, table: TableName, known: KnownTable, change: TableChange) -> None:
+    """Several statements may come back to columns that were there before: how far a batch came could not be told."""
+    seen = [known.target_columns]
+    for step in change.steps:
+        columns = reduce(columns_after, (step,), seen[-1])
+        if columns != seen[-1]:
+            if columns in seen:
+                raise scene.unsupported("a shadow table's columns went back to what they were before", table)
+            seen.append(columns)

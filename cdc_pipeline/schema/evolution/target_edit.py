@@ -1,0 +1,285 @@
+"""One statement's edits of a target, gathered and put in an order that can be repeated (K13).
+
+Rules:
+- Checks come first and see the columns as they were; then columns are renamed, widened and dropped, then added; then
+  one UPDATE gives all new values; last, converted columns take their old ones' places.
+- No two states of the columns on the way are alike, so that what is there tells how far a killed batch came.
+- Names are compared without case, as Delta does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import reduce
+
+from cdc_pipeline.schema.evolution.statement_context import COLUMN_MAPPING, RELOAD, KnownTable
+from cdc_pipeline.schema.evolution.steps import (
+    AddColumn,
+    CheckRows,
+    DropColumn,
+    FillColumns,
+    RenameColumn,
+    Step,
+    WidenColumn,
+    columns_after,
+)
+from cdc_pipeline.schema.evolution.value_changes import common_type
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.text.spark_sql import quoted
+
+_FEATURES_STEP = "allow {} in sink.reader_features, or load the table anew"
+
+
+class Refused(Exception):
+    """An edit that cannot be applied: why, and the way out."""
+
+    def __init__(self, what: str, next_step: str = RELOAD) -> None:
+        super().__init__(what)
+        self.what = what
+        self.next_step = next_step
+
+
+class TargetEdit:
+    """Edits of one target.
+
+    Attributes:
+        columns: the source's, as they are after the edits so far.
+        key: likewise.
+        told: what was done, for people.
+    """
+
+    def __init__(self, known: KnownTable, *, features: Collection[str]) -> None:
+        self.columns: list[TargetColumn] = list(known.columns)
+        self.key = known.key
+        self.told: list[str] = []
+        self._known = known
+        self._features = features
+        self._names = dict(known.names)
+        self._taken = {column.name.lower() for column in known.target_columns}
+        self._checks: list[CheckRows] = []
+        self._first: list[RenameColumn | WidenColumn | DropColumn] = []
+        self._adds: list[AddColumn] = []
+        self._fills: dict[str, tuple[str, str]] = {}
+        self._defaults: list[str] = []
+        self._last: list[DropColumn | RenameColumn] = []
+
+    # -- what comes out -----------------------------------------------------------------------------------------------
+
+    def steps(self, *, seq: str = "") -> tuple[Step, ...]:
+        """All steps, in order.
+
+        Args:
+            seq: the statement's place in the order of changes.
+        """
+        values = tuple((name, kind, value) for name, (kind, value) in self._fills.items())
+        fills = (FillColumns(values=values, defaults=tuple(self._defaults), seq=seq),) if values else ()
+        return (*self._checks, *self._first, *self._adds, *fills, *self._last)
+
+    def result(self) -> KnownTable:
+        """What is recorded of the target afterwards."""
+        here = {column.name for column in self.columns}
+        names = tuple((source, name) for source, name in self._names.items() if source in here and source != name)
+        target = reduce(columns_after, self.steps(), self._known.target_columns)
+        same = target == tuple(self.columns)
+        kept = () if same else target
+        return replace(self._known, columns=tuple(self.columns), key=self.key, target=kept, names=names)
+
+    def _target(self) -> dict[str, TargetColumn]:
+        """The target's columns before its last places are taken, by folded name."""
+        steps: list[Step] = [*self._first, *self._adds]
+        return {c.name.lower(): c for c in reduce(columns_after, steps, self._known.target_columns)}
+
+    def _name(self, column: str) -> str:
+        return self._names.get(column, column)
+
+    def _type(self, column: str) -> str:
+        return self._target()[self._name(column).lower()].delta_type
+
+    def _free(self, name: str) -> str:
+        """`name`, or the first ``name_2``, ``name_3`` ... that no column has or had."""
+        number, found = 1, name
+        while found.lower() in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._taken.add(found.lower())
+        return found
+
+    def _version(self, name: str) -> str:
+        number = 2
+        while f"{name}__v{number}".lower() in self._taken:
+            number += 1
+        self._taken.add(f"{name}__v{number}".lower())
+        return f"{name}__v{number}"
+
+    # -- columns come and go ------------------------------------------------------------------------------------------
+
+    def drop(self, name: str, *, keep: bool) -> None:
+        """The source has the column no more."""
+        target = self._name(name)
+        self._forget(name)
+        if keep:
+            self.told.append(f"keeps `{target}`, which is NULL in new rows")
+        elif COLUMN_MAPPING not in self._features:
+            self.told.append(f"keeps `{target}`: sink.reader_features does not allow {COLUMN_MAPPING}")
+        else:
+            self._first.append(DropColumn(name=target))
+            self.told.append(f"drops `{target}`")
+
+    def _forget(self, name: str) -> None:
+        self.columns = [column for column in self.columns if column.name != name]
+        self._names.pop(name, None)
+
+    def add(self, name: str, delta_type: str, value: str) -> None:
+        """The source has a new column; `value` is that of existing rows, a literal."""
+        there = self._target().get(name.lower())
+        target = name
+        dropped = next((s for s in self._first if isinstance(s, DropColumn) and s.name.lower() == name.lower()), None)
+        old = next((c for c in self._known.target_columns if c.name.lower() == name.lower()), None)
+        if (
+            there is None
+            and dropped is not None
+            and old is not None
+            and (old.name, old.delta_type) == (name, delta_type)
+        ):
+            # Dropped and added by one statement: the columns afterwards could not be told from those before.
+            self._first.remove(dropped)
+            self._default(name, delta_type, value)
+        elif there is not None and COLUMN_MAPPING in self._features:
+            aside = self._free(f"{there.name}__dropped")
+            self._first.append(RenameColumn(name=there.name, new_name=aside))
+            self.told.append(f"the dropped `{there.name}` is now `{aside}`")
+            self._add_default(target, delta_type, value)
+        elif there is not None and (there.name, there.delta_type) == (name, delta_type):
+            self.told.append(f"the values of the dropped `{name}` give way")
+            self._default(name, delta_type, value)
+        else:
+            if there is not None:
+                target = self._names[name] = self._version(name)
+            self._add_default(target, delta_type, value)
+        self.columns.append(TargetColumn(name=name, delta_type=delta_type))
+        self.told.append(f"adds {target}")
+
+    def _add(self, name: str, delta_type: str, value: str) -> None:
+        self._taken.add(name.lower())
+        self._adds.append(AddColumn(name=name, delta_type=delta_type))
+        if value.strip().upper() != "NULL":
+            self._fill(name, delta_type, value)
+
+    def _add_default(self, name: str, delta_type: str, value: str) -> None:
+        self._add(name, delta_type, value)
+        if name in self._fills:
+            self._defaults.append(name)
+
+    def _default(self, name: str, delta_type: str, value: str) -> None:
+        self._fill(name, delta_type, value)
+        self._defaults.append(name)
+
+    def _fill(self, name: str, delta_type: str, value: str) -> None:
+        self._fills[name] = (delta_type, value)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def rename(self, renamed: Mapping[str, str], *, as_new: bool) -> None:
+        """Columns get new names, all at once."""
+        if not as_new and COLUMN_MAPPING not in self._features:
+            self.told.append(f"sink.reader_features does not allow {COLUMN_MAPPING}: renamed columns are new ones")
+            as_new = True
+        moves = {self._name(old): (old, new) for old, new in renamed.items()}
+        kinds = {old: self._type(old) for old in renamed}
+        for old in renamed:
+            self._names.pop(old, None)
+        self.columns = [c.model_copy(update={"name": renamed.get(c.name, c.name)}) for c in self.columns]
+        self.key = tuple(renamed.get(name, name) for name in self.key)
+        if as_new:
+            for target, (old, new) in moves.items():
+                name = new if new.lower() not in self._taken else self._version(new)
+                self._names[new] = name
+                self._add(name, kinds[old], quoted(target))
+                self.told.append(f"`{name}` takes the values of `{target}`, which stays as it is")
+            return
+        self._move({target: new for target, (_, new) in moves.items()})
+
+    def _move(self, moves: dict[str, str]) -> None:
+        """Rename target columns so that each name is free when it is taken."""
+        moves = {old: new for old, new in moves.items() if old != new}
+        while moves:
+            present = self._target()
+            ready = next((old for old, new in moves.items() if new.lower() not in present), None)
+            if ready is None:
+                old, new = next(iter(moves.items()))
+                holder = present[new.lower()].name
+                if holder in moves:  # in a circle: one of them steps aside first
+                    aside = self._free(f"{old}__renaming")
+                    self._first.append(RenameColumn(name=old, new_name=aside))
+                    moves = {aside if name == old else name: to for name, to in moves.items()}
+                elif holder in {self._name(column.name) for column in self.columns if column.name != new}:
+                    raise Refused(f"`{old}` is renamed to `{new}`, which holds another column in the target")
+                else:
+                    aside = self._free(f"{holder}__dropped")
+                    self._first.append(RenameColumn(name=holder, new_name=aside))
+                    self.told.append(f"the dropped `{holder}` is now `{aside}`")
+                continue
+            new = moves.pop(ready)
+            self._taken.add(new.lower())
+            self._first.append(RenameColumn(name=ready, new_name=new))
+            self.told.append(f"`{ready}` is renamed to `{new}`")
+
+    # -- types and values ---------------------------------------------------------------------------------------------
+
+    def check(self, name: str, condition: str, reason: str) -> None:
+        """All rows must fulfil `condition` (``{c}`` is the column), by the column's name before the statement."""
+        old = quoted(self._known.target_name(name))
+        self._checks.append(CheckRows(condition=condition.replace("{c}", old), reason=f"`{name}`: {reason}"))
+        self.told.append(f"existing rows are checked: none where {reason}")
+
+    def holds(self, name: str, delta_type: str) -> bool:
+        """Whether the target's column holds all values of a type as it is."""
+        there = self._type(name)
+        return common_type(there, delta_type) == there
+
+    def could_widen(self, name: str, delta_type: str) -> bool:
+        """Whether it can be widened so that it does, where type widening is allowed."""
+        return common_type(self._type(name), delta_type) is not None
+
+    def retype(self, name: str, delta_type: str) -> None:
+        """The source's column has another type, its values stay; the target's column is widened as needed."""
+        there = self._type(name)
+        common = common_type(there, delta_type)
+        assert common is not None
+        self._set_type(name, delta_type)
+        if common != there:
+            self._first.append(WidenColumn(name=self._name(name), delta_type=common))
+            self.told.append(f"`{self._name(name)}` is widened from {there} to {common}")
+        else:
+            self.told.append(f"`{self._name(name)}` keeps {there}, which holds {delta_type}")
+
+    def rewrite(self, name: str, delta_type: str, value: str) -> None:
+        """Existing values are converted; `value` is made of ``{c}``, the column before."""
+        target, there = self._name(name), self._type(name)
+        before = next((s.name for s in self._first if isinstance(s, RenameColumn) and s.new_name == target), target)
+        self._set_type(name, delta_type)
+        expression = value.replace("{c}", quoted(target))
+        if common_type(there, delta_type) == there:
+            self._fill(target, there, expression)
+        elif COLUMN_MAPPING not in self._features:
+            raise Refused(
+                f"`{before}` cannot be converted from {there} to {delta_type} without {COLUMN_MAPPING}",
+                _FEATURES_STEP.format(COLUMN_MAPPING),
+            )
+        else:
+            made = self._free(f"{target}__converted")
+            self._add(made, delta_type, expression)
+            self._last += [DropColumn(name=target), RenameColumn(name=made, new_name=target)]
+        self.told.append(f"the values of `{target}` are converted to {delta_type}")
+
+    def new_version(self, name: str, delta_type: str) -> None:
+        """From now on the values go to a column of their own; the old one keeps what it has."""
+        target = self._name(name)
+        self._set_type(name, delta_type)
+        self._names[name] = made = self._version(name)
+        self._add(made, delta_type, "NULL")
+        self.told.append(f"`{made}` holds the values from now on, `{target}` those before")
+
+    def _set_type(self, name: str, delta_type: str) -> None:
+        self.columns = [c.model_copy(update={"delta_type": delta_type}) if c.name == name else c for c in self.columns]

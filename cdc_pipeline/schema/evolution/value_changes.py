@@ -1,0 +1,357 @@
+"""What a new type does to the values of a column: nothing, a wider type, a certain conversion, or not known (K13, K23).
+
+Rules:
+- The question is about values as the lake holds them, not about the server's storage: VARCHAR(10) to TEXT is no change,
+  ENUM to VARCHAR neither, TIME to TIME(3) rewrites every value.
+- In strict mode a value that its new type does not hold fails the statement; else the server bends it in silence, and a
+  check over the rows has to prove that there was none. What strict mode lets pass in silence is checked there, too:
+  blanks behind texts, NULLs that get a value, labels in another charset.
+- What is not in this table is not known. `make torture-values` asks both servers about each pair of types.
+
+Source: MySQL 9.7 manual, 13 and 15.1.11 (conversions by ALTER TABLE); Delta 4.4, type widening.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from cdc_pipeline.binlog.table_schema import Column, Kind
+from cdc_pipeline.schema.ddl.columns import ColumnDefinition
+from cdc_pipeline.schema.ddl.tokens import SqlModes
+from cdc_pipeline.schema.types import DECIMAL_PRECISION_MAX, delta_type
+from cdc_pipeline.text.spark_sql import text_literal
+
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+# Decimal digits that Delta wants of a decimal that an integer column is widened to.
+_DIGITS: Final = {"tinyint": 10, "smallint": 10, "int": 10, "bigint": 20}
+_RANKS: Final = {"tinyint": 0, "smallint": 1, "int": 2, "bigint": 3}
+_BITS: Final = {Kind.INT8: 8, Kind.INT16: 16, Kind.INT24: 24, Kind.INT32: 32, Kind.INT64: 64}
+_WHOLE_UNICODE: Final = frozenset({"utf8mb4", "utf16", "utf16le", "utf32", "gb18030"})
+_BASIC_PLANE: Final = frozenset({"utf8mb3", "utf8", "ucs2"})
+_UNICODE: Final = "utf8mb4"
+# Their tables give a character another one's code, which strict mode lets pass: U+6661 becomes U+6659.
+_BENDING: Final = frozenset({"cp932"})
+_NOT_ASCII: Final = frozenset({"swe7"})
+_LENGTH_BYTES: Final = {"TINY": 255, "": 65_535, "MEDIUM": 16_777_215, "LONG": 4_294_967_295}
+_TEXTS_BY_BYTES: Final = frozenset({"TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"})
+_SIZED: Final = re.compile(r"\w+\s*\(\s*(\d+)\s*\)")
+# Charsets that need no more bytes for a text than UTF-8, which the lake's texts are in.
+_AS_SHORT_AS_UTF8: Final = frozenset({"utf8mb4", "utf8mb3", "utf8", "ascii", "latin1"})
+
+_FLOATING: Final = frozenset({Kind.FLOAT, Kind.DOUBLE})
+# Kinds whose values are text in the lake, and become the same text at the source.
+_AS_TEXT: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET, Kind.JSON, Kind.UUID})
+_CUT: Final = "values were cut to the new range"
+_NEGATIVE: Final = "negative values became 0"
+
+
+class Effect(Enum):
+    SAME = "values and type stay"
+    RETYPED = "values stay, the source's type is another one"
+    REWRITTEN = "values are converted"
+    UNKNOWN = "values after the statement are not known"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueChange:
+    """What happens to the values of a column.
+
+    Attributes:
+        effect: of all rows that pass `checks`.
+        value: of REWRITTEN: the new value as Spark SQL, ``{c}`` for the old one.
+        checks: conditions (``{c}``) that all rows have to fulfil, each with what it would mean if one did not.
+        reason: of UNKNOWN.
+    """
+
+    effect: Effect
+    value: str = ""
+    checks: tuple[tuple[str, str], ...] = ()
+    reason: str = ""
+
+
+def value_change(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
+    """Return what MODIFY or CHANGE to `new` does to the values of `old`.
+
+    Args:
+        new: with its charset resolved (a table's default where none is written).
+        modes: of the session; `strict` only if the server refuses what the new type does not hold.
+    """
+    if new.generated:
+        return _unknown("a generated column computes its values")
+    found = _by_kind(old, new, modes)
+    if found.effect is Effect.UNKNOWN:
+        return found
+    checks = list(found.checks)
+    is_timestamp = new.column.kind is Kind.TIMESTAMP
+    # Without explicit_defaults_for_timestamp a TIMESTAMP is NOT NULL by itself.
+    may_be_not_null = is_timestamp and new.nullable is None and modes.explicit_defaults_for_timestamp is not True
+    gives_values = new.auto_increment or is_timestamp or not modes.strict
+    if old.nullable and (new.not_null or may_be_not_null) and gives_values:
+        checks.append(("{c} IS NOT NULL", "NULLs became another value"))
+    if new.auto_increment:
+        checks.append(("{c} <> 0", "AUTO_INCREMENT may have numbered rows with 0"))
+    return ValueChange(found.effect, found.value, tuple(checks))
+
+
+def _unknown(reason: str) -> ValueChange:
+    return ValueChange(Effect.UNKNOWN, reason=reason)
+
+
+def _same(old: Column, new: Column, *checks: tuple[str, str]) -> ValueChange:
+    effect = Effect.SAME if delta_type(old) == delta_type(new) else Effect.RETYPED
+    return ValueChange(effect, checks=checks)
+
+
+def _by_kind(old: Column, new: ColumnDefinition, modes: SqlModes) -> ValueChange:
+    column, strict = new.column, modes.strict
+    pair = f"{old.kind} to {new.sql_type}"
+    whole = _range(old)
+    if whole is not None and whole[0] < 0 and column.kind is Kind.BIT:
+        return _unknown(f"{pair} takes the bits of negative numbers")
+    if whole is not None and _range(column) is not None:
+        return _integers(old, column, strict=strict)
+    if old.kind is Kind.DECIMAL and column.kind is Kind.DECIMAL:
+        return _decimals(old, column, strict=strict)
+    if whole is not None and column.kind is Kind.DECIMAL and old.kind is not Kind.BIT:
+        return _integer_to_decimal(column, whole, strict=strict)
+    if old.kind in _FLOATING and column.kind in (Kind.DOUBLE, old.kind):
+        if "," in new.sql_type:
+            return _unknown(f"{new.sql_type} rounds")
+        negative = (("{c} >= 0", _NEGATIVE),) if column.unsigned and not (old.unsigned or strict) else ()
+        return _same(old, column, *negative)
+    if whole is not None and column.kind is Kind.DOUBLE and "," not in new.sql_type and max(map(abs, whole)) < 2**53:
+        negative = (("{c} >= 0", _NEGATIVE),) if column.unsigned and whole[0] < 0 and not strict else ()
+        return ValueChange(Effect.RETYPED, checks=negative) if delta_type(old) != "boolean" else _unknown(pair)
+    if whole is not None and column.kind is Kind.TEXT and not old.unsigned and old.kind in _BITS:
+        return _fits_text(ValueChange(Effect.REWRITTEN, "CAST({c} AS string)"), old, new)
+    if old.kind is Kind.TEXT and not modes.trims_char and column.kind in _AS_TEXT and not new.is_char:
+        return _unknown("with PAD_CHAR_TO_FULL_LENGTH a CHAR is copied with blanks at its end")
+    if old.kind in _AS_TEXT and column.kind is Kind.TEXT:
+        return _texts(old, new, strict=strict)
+    if column.kind in (Kind.ENUM, Kind.SET) and not _holds_labels(column, old):
+        return _unknown(f"labels that charset {column.charset or 'not known'} may not hold")
+    if old.kind is Kind.TEXT and column.kind in (Kind.ENUM, Kind.SET):
+        return _same(old, column, _in_labels(column.labels)) if column.kind is Kind.ENUM else _unknown(pair)
+    if old.kind is column.kind and old.kind in (Kind.ENUM, Kind.SET):
+        return _labels(old, column)
+    if old.kind is Kind.BINARY and column.kind is Kind.BINARY:
+        return _bytes(old, new, strict=strict)
+    if old.kind is column.kind and old.kind in (Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME):
+        return _fractions(old, column)
+    if old.kind is Kind.DATE and column.kind is Kind.DATETIME:
+        return ValueChange(Effect.RETYPED)
+    if old.kind is Kind.DATETIME and column.kind is Kind.DATE and old.fraction_digits == 0:
+        return ValueChange(Effect.REWRITTEN, "CAST({c} AS date)")
+    if old.kind is column.kind and old.kind in (Kind.DATE, Kind.JSON, Kind.GEOMETRY, Kind.UUID, Kind.INET4, Kind.INET6):
+        return ValueChange(Effect.SAME)
+    return _unknown(f"{pair} converts every value")
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def _range(column: Column) -> tuple[int, int] | None:
+    """Lowest and highest value of a column of whole numbers."""
+    if column.kind in _BITS:
+        bits = _BITS[column.kind]
+        return (0, 2**bits - 1) if column.unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if column.kind is Kind.BIT:
+        return 0, 2**column.bits - 1
+    return None
+
+
+def _integers(old: Column, new: Column, *, strict: bool) -> ValueChange:
+    before, after = _range(old), _range(new)
+    assert before is not None
+    assert after is not None
+    checks: tuple[tuple[str, str], ...] = ()
+    if not strict and not (after[0] <= before[0] and before[1] <= after[1]):
+        checks = ((f"CAST({{c}} AS decimal(20,0)) BETWEEN {after[0]} AND {after[1]}", _CUT),)
+    if (delta_type(old) == "boolean") != (delta_type(new) == "boolean"):
+        return ValueChange(Effect.REWRITTEN, f"CAST({{c}} AS {delta_type(new)})", checks)
+    return _same(old, new, *checks)
+
+
+def _decimals(old: Column, new: Column, *, strict: bool) -> ValueChange:
+    if max(old.precision, new.precision) > DECIMAL_PRECISION_MAX:
+        if min(old.precision, new.precision) <= DECIMAL_PRECISION_MAX or old.scale != new.scale:
+            return _unknown("DECIMAL beyond 38 digits is text in the lake")
+        return _same(old, new) if strict or new.precision >= old.precision else _unknown("digits may have been cut")
+    checks: list[tuple[str, str]] = []
+    if new.unsigned and not (old.unsigned or strict):
+        checks.append(("{c} >= 0", _NEGATIVE))
+    whole = new.precision - new.scale
+    if whole < old.precision - old.scale and not strict:
+        checks.append((f"abs({{c}}) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT))
+    if new.scale < old.scale:
+        if not strict:  # 9.99 becomes 10.0, which DECIMAL(2,1) does not hold
+            checks.append((f"abs(round({{c}}, {new.scale})) < CAST('1{'0' * whole}' AS decimal(38,0))", _CUT))
+        return ValueChange(Effect.REWRITTEN, f"round({{c}}, {new.scale})", tuple(checks))
+    return _same(old, new, *checks)
+
+
+def _integer_to_decimal(new: Column, whole: tuple[int, int], *, strict: bool) -> ValueChange:
+    if new.precision > DECIMAL_PRECISION_MAX:
+        return ValueChange(Effect.UNKNOWN, reason="DECIMAL beyond 38 digits is text in the lake")
+    limit = 10 ** (new.precision - new.scale)
+    fits = max(map(abs, whole)) < limit and not (new.unsigned and whole[0] < 0)
+    if fits or strict:
+        return ValueChange(Effect.RETYPED)
+    low = 0 if new.unsigned else 1 - limit
+    check = (f"CAST({{c}} AS decimal(38,0)) BETWEEN {low} AND {limit - 1}", _CUT)
+    return ValueChange(Effect.RETYPED, checks=(check,))
+
+
+# -- text, labels, bytes, times ---------------------------------------------------------------------------------------
+
+
+def is_lossless(old: str, new: str) -> bool:
+    """Whether every text of charset `old` is one of charset `new`."""
+    old, new = old.lower(), new.lower()
+    if old == new or new in _WHOLE_UNICODE:
+        return True
+    if new in _BASIC_PLANE:
+        return old not in _WHOLE_UNICODE and old != ""
+    return old == "ascii" and new not in _NOT_ASCII and new not in ("", "binary")
+
+
+def keeps_text(old: str, new: str, *, strict: bool) -> bool:
+    """Return whether the server converts texts of charset `old` to `new` so that they stay the same, or refuses to."""
+    return is_lossless(old, new) or (strict and new.lower() not in _BENDING)
+
+
+def _texts(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
+    before = _UNICODE if old.kind is Kind.JSON else old.charset
+    if old.kind is not Kind.UUID and not keeps_text(before, new.column.charset, strict=strict):
+        return _unknown(f"charset {before or 'not known'} to {new.column.charset or 'not known'} may lose characters")
+    return _fits_text(ValueChange(Effect.SAME), old, new)
+
+
+def _fits_text(change: ValueChange, old: Column, new: ColumnDefinition) -> ValueChange:
+    """Add the checks that no text was cut: in strict mode, too, where blanks at the end may be."""
+    checks = list(change.checks)
+    text = change.value or "{c}"
+    longest = _longest(old)
+    cut = "texts were cut to the new length"
+    if new.declared in _TEXTS_BY_BYTES:
+        size = _bytes_max(new)
+        if new.declared != "LONGTEXT" and not 0 < 4 * longest <= size:
+            utf8 = new.column.charset in _AS_SHORT_AS_UTF8
+            checks.append((f"octet_length({text}) <= {size}" if utf8 else f"char_length({text}) <= {size // 4}", cut))
+    elif not 0 < longest <= new.column.char_length_max:
+        checks.append((f"char_length({text}) <= {new.column.char_length_max}", cut))
+    if new.is_char and old.kind not in _BITS:
+        checks.append(("{c} NOT LIKE '% '", "blanks at the end were dropped"))
+    return ValueChange(change.effect, change.value, tuple(checks))
+
+
+def _longest(column: Column) -> int:
+    """Return the characters of the longest text that a column can have; 0 where that is not known."""
+    if column.kind is Kind.ENUM:
+        return max((len(label) for label in column.labels), default=1)
+    if column.kind is Kind.SET:
+        return sum(len(label) + 1 for label in column.labels)
+    if column.kind in _BITS:
+        return max(len(str(number)) for number in _range(column) or ())
+    return 36 if column.kind is Kind.UUID else column.char_length_max
+
+
+def _bytes_max(new: ColumnDefinition) -> int:
+    """Return how many bytes a TEXT or BLOB holds at least."""
+    sized = _SIZED.match(new.sql_type)
+    if sized is not None:
+        return int(sized[1])
+    return _LENGTH_BYTES[re.sub("TEXT|BLOB", "", new.declared)]
+
+
+def _holds_labels(column: Column, old: Column) -> bool:
+    """Whether a charset has all characters of the labels: others become question marks, in strict mode too."""
+    if is_lossless(_UNICODE, column.charset) or all(label.isascii() for label in column.labels):
+        return True
+    return old.kind is column.kind and old.charset == column.charset and set(column.labels) <= set(old.labels)
+
+
+def _in_labels(labels: tuple[str, ...]) -> tuple[str, str]:
+    listed = ", ".join(text_literal(label) for label in labels)
+    return f"{{c}} IN ({listed})", "values became other labels"
+
+
+def _labels(old: Column, new: Column) -> ValueChange:
+    """Labels are kept by their text; those of a SET stand in the order of the definition."""
+    removed = [label for label in old.labels if label not in new.labels]
+    if old.kind is Kind.SET:
+        kept = [label for label in new.labels if label in old.labels]
+        if removed or kept != list(old.labels):
+            return _unknown("the labels of a SET are removed or stand in another order")
+        return ValueChange(Effect.SAME)
+    if not removed:
+        return ValueChange(Effect.SAME)
+    listed = ", ".join(text_literal(label) for label in removed)
+    return ValueChange(Effect.SAME, checks=((f"{{c}} NOT IN ({listed})", "values with a removed label became others"),))
+
+
+def _bytes(old: Column, new: ColumnDefinition, *, strict: bool) -> ValueChange:
+    pad = new.column.pad_bytes
+    if pad and pad != old.pad_bytes:
+        if old.pad_bytes > pad or (not old.pad_bytes and not strict):
+            return _unknown("bytes may have been cut")
+        return ValueChange(Effect.REWRITTEN, f"rpad({{c}}, {pad}, X'00')")
+    if pad or strict or new.declared == "LONGBLOB":
+        return ValueChange(Effect.SAME)
+    size = new.column.char_length_max or (_bytes_max(new) if new.declared.endswith("BLOB") else 0)
+    if 0 < (old.pad_bytes or old.char_length_max) <= size:
+        return ValueChange(Effect.SAME)
+    return ValueChange(Effect.SAME, checks=((f"octet_length({{c}}) <= {size}", "bytes were cut to the new length"),))
+
+
+def _fractions(old: Column, new: Column) -> ValueChange:
+    before, after = old.fraction_digits, new.fraction_digits
+    if before < 0:
+        return _unknown("the fraction digits before are not known")
+    if before == after or (old.kind is not Kind.TIME and before < after):
+        return ValueChange(Effect.SAME)
+    if old.kind is Kind.TIME:
+        if before > after:
+            return _unknown("times are rounded")
+        point = "." if before == 0 else ""
+        return ValueChange(Effect.REWRITTEN, f"concat({{c}}, '{point}{'0' * (after - before)}')")
+    seconds = "date_part('SECOND', {c})"
+    return ValueChange(Effect.SAME, checks=((f"{seconds} = round({seconds}, {after})", "fractions were rounded"),))
+
+
+# -- Delta's types ----------------------------------------------------------------------------------------------------
+
+
+def common_type(target: str, new: str) -> str | None:
+    """The type to which a column of type `target` can be widened so that it holds all values of `new` too; `target`
+    itself where it holds them already; None where there is none."""
+    if target == new:
+        return target
+    if target in _RANKS and new in _RANKS:
+        return target if _RANKS[target] >= _RANKS[new] else new
+    if {target, new} == {"float", "double"}:
+        return "double"
+    if target in ("tinyint", "smallint", "int") and new == "double":
+        return "double"
+    if target == "double" and new in ("tinyint", "smallint", "int"):
+        return "double"
+    if target == "date" and new == "timestamp_ntz":
+        return "timestamp_ntz"
+    had, wants = _sizes(target), _sizes(new)
+    if had is None or wants is None:
+        return None
+    whole, scale = max(had[0], wants[0]), max(had[1], wants[1])
+    if whole + scale > DECIMAL_PRECISION_MAX:
+        return None
+    return f"decimal({whole + scale},{scale})"
+
+
+def _sizes(delta: str) -> tuple[int, int] | None:
+    """Digits before and after the point."""
+    if delta in _DIGITS:
+        return _DIGITS[delta], 0
+    found = _DECIMAL.fullmatch(delta)
+    return None if found is None else (int(found[1]) - int(found[2]), int(found[2]))

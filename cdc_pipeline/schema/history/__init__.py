@@ -1,0 +1,1 @@
+"""Each table's schema at each place of the log."""

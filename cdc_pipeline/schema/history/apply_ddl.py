@@ -1,0 +1,449 @@
+"""What a DDL of the log does to the schema history.
+
+Rules:
+- Only what the text tells with certainty makes a schema; anything else makes a version that says why nothing is known
+  from there on. What the pipeline does with the statement is decided elsewhere (`schema/evolution/changes.py`).
+- An ALTER TABLE is one change, in the server's order: first every column that exists is dropped, renamed or replaced in
+  its place; then added and moved ones are placed, one by one, in the order of the text.
+- A statement that was applied at its place already is not applied again.
+- Names are taken as they are written. A statement about a table that is known only under another case may be about that
+  one (lower_case_table_names): it is unknown from there on.
+
+Source: MySQL 9.7 manual, 15.1.11 and 15.1.24; `mysql_prepare_alter_table` of both servers for the order of columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.schema.ddl.alter import Action, ActionKind, alter_actions
+from cdc_pipeline.schema.ddl.columns import ColumnDefinition, column_definition
+from cdc_pipeline.schema.ddl.create import create_columns, key_columns, table_charset
+from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.statement import Statement, StatementKind, TableName
+from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, TokenReader
+from cdc_pipeline.schema.ddl.types import bytes_of_text, charset_of_collation
+from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
+from cdc_pipeline.schema.generated import renamed as renamed_generated
+from cdc_pipeline.schema.history.history import DROPPED, Origin, Place, SchemaHistory, Version
+
+_A = ActionKind
+_K = StatementKind
+
+# Kinds that change which columns a table has, or its key.
+TOUCHING: Final = frozenset(
+    {_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT, _K.ALTER_TABLE, _K.DROP_TABLE, _K.RENAME_TABLE,
+     _K.CREATE_INDEX, _K.DROP_INDEX, _K.DROP_DATABASE, _K.UNKNOWN}
+)  # fmt: skip
+# All that `apply` takes anything from.
+SCHEMA_KINDS: Final = TOUCHING | {_K.CREATE_DATABASE, _K.ALTER_DATABASE}
+_KEEPS_COLUMNS: Final = frozenset(
+    {_A.INDEX, _A.UNIQUE_INDEX, _A.CONSTRAINT, _A.COLUMN_DEFAULT, _A.ENGINE, _A.ORDER_BY, _A.PARTITION,
+     _A.PARTITION_ROWS, _A.TABLESPACE, _A.RENAME_TABLE}
+)  # fmt: skip
+_HAS_CHARSET: Final = frozenset({Kind.TEXT, Kind.ENUM, Kind.SET})
+_CHARSETS: Final = {"utf8": "utf8mb3"}
+
+
+class Uncertain(Exception):
+    """The text does not tell the columns with certainty."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedStatement:
+    """A statement of the log, with what its event says of the session.
+
+    Attributes:
+        error_code: error that it ended with at the source: it may have done a part only.
+        server_charset: of `collation_server` in its session; "" where the event does not tell.
+        time_us: its commit time, microseconds since 1970; -1 where that is not known.
+    """
+
+    sql: str
+    database: str
+    place: Place
+    is_mariadb: bool = False
+    modes: SqlModes = UNKNOWN_MODES
+    error_code: int = 0
+    server_charset: str = ""
+    time_us: int = -1
+
+
+def apply(history: SchemaHistory, logged: LoggedStatement, captured: Callable[[str, str], bool]) -> None:
+    """Take over what a statement does to captured tables and to the default charset of databases."""
+    statement = classify(logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes)
+    if statement.temporary:
+        return
+    _Applied(history, logged, statement, captured).run()
+
+
+class _Applied:
+    def __init__(
+        self,
+        history: SchemaHistory,
+        logged: LoggedStatement,
+        statement: Statement,
+        captured: Callable[[str, str], bool],
+    ) -> None:
+        self._history = history
+        self._logged = logged
+        self._statement = statement
+        self._captured = captured
+
+    def run(self) -> None:
+        if self._statement.kind in TOUCHING - {_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT}:
+            self._doubt_other_case()
+        statement, kind = self._statement, self._statement.kind
+        if kind in (_K.CREATE_DATABASE, _K.ALTER_DATABASE):
+            self._database()
+        elif kind is _K.DROP_DATABASE:
+            for known in list(self._history.tables()):
+                if known[0] == statement.database:
+                    self._set(known, None, why=DROPPED)
+        elif kind is _K.DROP_TABLE:
+            for name in statement.tables:
+                self._set(name, None, why=DROPPED)
+        elif self._logged.error_code and kind in TOUCHING:
+            for name in statement.tables:
+                self._set(name, None, why=f"{statement.verb} ended with error {self._logged.error_code}")
+        elif kind in (_K.CREATE_TABLE, _K.CREATE_TABLE_LIKE, _K.CREATE_TABLE_SELECT):
+            self._create()
+        elif kind is _K.ALTER_TABLE:
+            self._alter()
+        elif kind is _K.RENAME_TABLE:
+            self._rename(statement.renames)
+        elif kind is _K.DROP_INDEX and statement.index.upper() == "PRIMARY":
+            before = self._before(statement.tables[0])
+            if before is not None and before.schema is not None:
+                schema = replace(before.schema, primary_key=())
+                self._set(statement.tables[0], schema, charset=before.charset, generated=before.generated)
+
+    # -- versions -----------------------------------------------------------------------------------------------------
+
+    def _before(self, table: TableName) -> Version | None:
+        """What holds right before the statement."""
+        place = self._logged.place
+        return self._history.at(*table, Place(place.epoch, place.journal, place.offset - 1))
+
+    def _doubt_other_case(self) -> None:
+        known = list(self._history.tables())
+        for table in self._statement.tables:
+            if table in known:
+                continue
+            folded = (table[0].lower(), table[1].lower())
+            for other in known:
+                if (other[0].lower(), other[1].lower()) == folded:
+                    self._set(other, None, why=f"{self._statement.verb} names it {table[0]}.{table[1]}")
+
+    def _set(
+        self,
+        table: TableName,
+        schema: TableSchema | None,
+        *,
+        charset: str = "",
+        why: str = "",
+        generated: tuple[GeneratedColumn, ...] | None = None,
+    ) -> None:
+        logged = self._logged
+        if table[1] and not self._captured(*table):
+            return
+        known = self._history.at(*table, logged.place)
+        if known is not None and known.place == logged.place and (known.schema is not None or schema is None):
+            return  # seen before, or the catalog told it
+        version = Version(logged.place, Origin.DDL, schema, charset, why, logged.time_us, generated)
+        self._history.add(*table, version)
+
+    def _database_charset(self, database: str) -> str:
+        known = self._before((database, ""))
+        return "" if known is None else known.charset
+
+    def _database(self) -> None:
+        logged, statement = self._logged, self._statement
+        charset = table_charset(_reader(logged, logged.sql))
+        if not charset and statement.kind is _K.CREATE_DATABASE and not statement.if_not_exists:
+            charset = logged.server_charset
+        if charset:
+            self._set((statement.database, ""), None, charset=_CHARSETS.get(charset, charset))
+
+    # -- CREATE -------------------------------------------------------------------------------------------------------
+
+    def _create(self) -> None:
+        logged, statement, table = self._logged, self._statement, self._statement.tables[0]
+        if not self._captured(*table):
+            return
+        known = self._before(table)
+        exists = known is not None and known.schema is not None
+        if statement.if_not_exists and (exists or known is None or known.why != DROPPED):
+            # Also logged where the table was there before.
+            if known is None:
+                self._set(table, None, why="CREATE TABLE IF NOT EXISTS does not tell whether there was a table before")
+            return
+        if statement.kind is _K.CREATE_TABLE_LIKE:
+            like = self._before(statement.reads[0]) if statement.reads else None
+            if like is None or like.schema is None:
+                self._set(table, None, why="CREATE TABLE ... LIKE a table that is not known")
+            else:
+                schema = replace(like.schema, database=table[0], table=table[1])
+                self._set(table, schema, charset=like.charset, generated=like.generated)
+            return
+        created = None
+        if statement.kind is _K.CREATE_TABLE:
+            created = create_columns(logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes)
+        if created is None:
+            self._set(table, None, why=f"the columns of its {statement.verb} cannot be read with certainty")
+            return
+        charset = _CHARSETS.get(created.charset, created.charset) or self._database_charset(table[0])
+        columns = [resolved_column(definition, charset) for definition in created.columns]
+        if doubtful := [column.name for column in columns if not _holds_labels(column, is_mariadb=logged.is_mariadb)]:
+            self._set(table, None, why=f"the charset of {', '.join(doubtful)} does not have all that its labels have")
+            return
+        generated = generated_columns(created.columns, columns)
+        self._set(table, _schema(table, columns, created.primary_key), charset=charset, generated=generated)
+
+    # -- RENAME, ALTER ------------------------------------------------------------------------------------------------
+
+    def _rename(self, renames: tuple[tuple[TableName, TableName], ...]) -> None:
+        # In order: RENAME TABLE a TO b, c TO a passes tables on within one statement.
+        now: dict[TableName, Version | None] = {}
+        for old, new in renames:
+            moved = now[old] if old in now else self._before(old)
+            now[new], now[old] = moved, None
+        for table, version in now.items():
+            if version is not None and version.schema is not None:
+                schema = replace(version.schema, database=table[0], table=table[1])
+                self._set(table, schema, charset=version.charset, generated=version.generated)
+            else:
+                known = self._before(table)
+                if known is not None or any(table == new for _, new in renames):
+                    self._set(table, None, why="the table was renamed from one that is not known, or away")
+
+    def _alter(self) -> None:
+        logged, statement, table = self._logged, self._statement, self._statement.tables[0]
+        others = set(statement.tables[1:]) - {new for _, new in statement.renames}
+        for other in others:  # CONVERT PARTITION ... TO TABLE makes one; EXCHANGE changes none
+            if self._before(other) is None:
+                self._set(other, None, why=f"made by {statement.verb} of another table")
+        known = self._before(table)
+        if known is None or known.schema is None:
+            self._rename(statement.renames)
+            return
+        actions = alter_actions(logged.sql, logged.database, is_mariadb=logged.is_mariadb, modes=logged.modes)
+        try:
+            after = altered(known, actions, logged, self._database_charset(table[0]))
+            schema, charset, generated, why = after.schema, after.charset, after.generated, ""
+        except Uncertain as reason:
+            schema, charset, generated = None, "", None
+            why = f"its ALTER TABLE cannot be read with certainty: {reason}"
+        target = statement.renames[-1][1] if statement.renames else table
+        if target != table:
+            self._set(table, None, why=DROPPED)
+            if schema is not None:
+                schema = replace(schema, database=target[0], table=target[1])
+        if (schema, charset, generated) != (known.schema, known.charset, known.generated) or target != table:
+            self._set(target, schema, charset=charset, why=why, generated=generated)
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredTable:
+    """A table after an ALTER TABLE; `charset` and `generated` as in `Version`."""
+
+    schema: TableSchema
+    charset: str
+    generated: tuple[GeneratedColumn, ...] | None
+
+
+def altered(
+    known: Version, actions: tuple[Action, ...], logged: LoggedStatement, database_charset: str
+) -> AlteredTable:
+    """Return columns, key and default charset after an ALTER TABLE.
+
+    Raises:
+        Uncertain: an action whose effect is not certain.
+    """
+    before = known.schema
+    assert before is not None
+    charset = known.charset
+    for action in actions:
+        if action.kind in (_A.OPTION, _A.CONVERT_CHARSET):
+            charset = told_charset(action, logged, database_charset) or charset
+    dropped: set[str] = set()
+    renamed: dict[str, str] = {}
+    changed: dict[str, ColumnDefinition] = {}  # by the old name
+    placed: list[ColumnDefinition] = []
+    visible: dict[str, bool] = {}
+    there = {column.name.lower() for column in before.columns}
+    key = list(before.key_names)
+    for action in actions:
+        old = action.name.lower()
+        if action.kind is _A.DROP_COLUMN:
+            if old in there:
+                dropped.add(old)
+            elif not action.if_exists:
+                raise Uncertain(f"no column {action.name}")
+        elif action.kind is _A.RENAME_COLUMN:
+            renamed[old] = action.new_name
+        elif action.kind in (_A.MODIFY_COLUMN, _A.CHANGE_COLUMN):
+            definition, if_exists = changed_definition(action, logged)
+            if old in there:
+                changed[old] = definition
+                if definition.first or definition.after:
+                    placed.append(definition)
+            elif not if_exists:
+                raise Uncertain(f"no column {action.name}")
+        elif action.kind is _A.ADD_COLUMN:
+            assert action.column is not None
+            if old in there - dropped and old not in renamed:
+                if action.if_exists:
+                    continue
+                raise Uncertain(f"column {action.name} exists")
+            placed.append(action.column)
+            if action.column.primary_key:
+                key = [action.column.name]
+        elif action.kind is _A.COLUMN_VISIBILITY:
+            visible[old] = "INVISIBLE" not in action.text.upper().split()
+        elif action.kind is _A.DROP_PRIMARY_KEY:
+            key = []
+    for action in actions:  # behind DROP PRIMARY KEY, wherever it stands
+        if action.kind is _A.ADD_PRIMARY_KEY:
+            key = list(key_columns(action.text, modes=logged.modes, is_mariadb=logged.is_mariadb))
+            if not key:
+                raise Uncertain(action.text)
+        elif action.kind not in _KEEPS_COLUMNS | _READ:  # system versioning, and what is not known
+            raise Uncertain(action.text)
+    missing = (renamed.keys() | visible.keys()) - there
+    if missing:
+        raise Uncertain(f"no column {min(missing)}")
+    columns: list[Column] = []
+    converts = any(action.kind is _A.CONVERT_CHARSET for action in actions)
+    for column in before.columns:
+        old = column.name.lower()
+        if old in dropped:
+            continue
+        if old in changed:
+            if changed[old] not in placed:
+                columns.append(resolved_column(changed[old], charset))
+            continue
+        kept = _converted(column, charset) if converts and column.kind in _HAS_CHARSET else column
+        columns.append(replace(kept, name=renamed.get(old, column.name), visible=visible.get(old, column.visible)))
+    for definition in placed:
+        _place(columns, definition, charset)
+    names = {old: definition.name for old, definition in changed.items()} | renamed
+    if list(before.key_names) == key:
+        key = [names.get(name.lower(), name) for name in key if name.lower() not in dropped]
+    for definition in changed.values():
+        if definition.primary_key:
+            key = [definition.name]
+    for column in columns:
+        if not _holds_labels(column, is_mariadb=logged.is_mariadb):
+            raise Uncertain(f"the charset of {column.name} does not have all that its labels have")
+    schema = _schema((before.database, before.table), columns, tuple(key))
+    if known.generated is None:
+        return AlteredTable(schema, charset, None)
+    replaced = dropped | changed.keys()
+    stay = [computed for computed in known.generated if computed.name.lower() not in replaced]
+    made = generated_columns([*changed.values(), *(one for one in placed if one not in changed.values())], columns)
+    return AlteredTable(schema, charset, (*renamed_generated(stay, names), *made))
+
+
+def generated_columns(
+    definitions: Iterable[ColumnDefinition], columns: Collection[Column]
+) -> tuple[GeneratedColumn, ...]:
+    """Return the generated ones among definitions of a table's columns; `columns` are all that the table has."""
+    return tuple(
+        generated_column(one.name, one.expression, columns, is_stored=one.stored)
+        for one in definitions
+        if one.generated
+    )
+
+
+_READ: Final = frozenset(
+    {_A.DROP_COLUMN, _A.RENAME_COLUMN, _A.MODIFY_COLUMN, _A.CHANGE_COLUMN, _A.ADD_COLUMN, _A.COLUMN_VISIBILITY,
+     _A.DROP_PRIMARY_KEY, _A.OPTION, _A.CONVERT_CHARSET}
+)  # fmt: skip
+
+
+def _place(columns: list[Column], definition: ColumnDefinition, charset: str) -> None:
+    column = resolved_column(definition, charset)
+    if definition.first:
+        columns.insert(0, column)
+    elif definition.after:
+        names = [known.name.lower() for known in columns]
+        if definition.after.lower() not in names:
+            raise Uncertain(f"AFTER {definition.after}")
+        columns.insert(names.index(definition.after.lower()) + 1, column)
+    else:
+        columns.append(column)
+
+
+def resolved_column(definition: ColumnDefinition, charset: str) -> Column:
+    """A column as its definition and the table's default charset make it."""
+    column = definition.column
+    if column.kind in _HAS_CHARSET:
+        own = _CHARSETS.get(column.charset, column.charset) or charset
+        column = bytes_of_text(replace(column, charset=own), is_char=definition.is_char)
+    return replace(column, name=definition.name, visible=definition.visible)
+
+
+def _holds_labels(column: Column, *, is_mariadb: bool) -> bool:
+    """Whether a column has its labels as its statement writes them, and not with question marks."""
+    if not column.charset or all(label.isascii() for label in column.labels):
+        return True
+    from cdc_pipeline.binlog.tables.charsets import holds_text  # numba, which few statements need
+
+    return all(holds_text(label, column.charset, is_mariadb=is_mariadb) for label in column.labels)
+
+
+def _converted(column: Column, charset: str) -> Column:
+    if charset in ("", "binary"):
+        raise Uncertain("CONVERT TO CHARACTER SET")
+    return replace(column, charset=charset)
+
+
+def changed_definition(action: Action, logged: LoggedStatement) -> tuple[ColumnDefinition, bool]:
+    """The definition of MODIFY and CHANGE, and whether IF EXISTS is written."""
+    tokens = _reader(logged, action.text)
+    changes = tokens.take("CHANGE")
+    if not changes:
+        tokens.take("MODIFY")
+    tokens.take("COLUMN")
+    if_exists = tokens.take("IF", "EXISTS")
+    if changes:
+        tokens.name()
+    definition = column_definition(tokens)
+    if definition is None or not tokens.at_end():
+        raise Uncertain(action.text)
+    return definition, if_exists
+
+
+def told_charset(action: Action, logged: LoggedStatement, database_charset: str) -> str:
+    """The charset that an option or CONVERT TO names; "" for options of another kind."""
+    tokens = _reader(logged, action.text)
+    charset = ""
+    while not tokens.at_end():
+        if tokens.take("CHARSET") or tokens.take("CHARACTER", "SET"):
+            tokens.take("=")
+            charset = (tokens.name_or_string() or "").lower()
+            if charset == "default":
+                charset = database_charset
+                if not charset:
+                    raise Uncertain(action.text)
+        elif tokens.take("COLLATE"):
+            tokens.take("=")
+            charset = charset or charset_of_collation(tokens.name_or_string() or "")
+        else:
+            tokens.next()
+    return _CHARSETS.get(charset, charset)
+
+
+def _schema(table: TableName, columns: list[Column], key: tuple[str, ...]) -> TableSchema:
+    names = [column.name.lower() for column in columns]
+    if len(set(names)) < len(names) or any(name.lower() not in names for name in key):
+        raise Uncertain("columns or key that contradict each other")
+    return TableSchema(*table, tuple(columns), tuple(names.index(name.lower()) for name in key))
+
+
+def _reader(logged: LoggedStatement, text: str) -> TokenReader:
+    return TokenReader(text, modes=logged.modes, is_mariadb=logged.is_mariadb)

@@ -1,0 +1,1 @@
+"""A recorded batch into the tables, each step exactly once."""

@@ -1,0 +1,101 @@
+"""Net inserts as plain appends: rows that no row of the target can stand in the way of (K12).
+
+Rules:
+- Inserts alone, into a target that is *exact*: what the source inserted was not there, so that it is not here either.
+  `RecordedTarget.exact` says so; who clears it, and why, is in `position.cursor.TargetState` and `pipeline.targets`.
+- The rows of a load are such inserts where its plan calls the target exact: each of its keys is read once.
+- Any batch of whole images into a table that has had nothing but its own CREATE: there is no row at all.
+- One commit with the batch's transaction id, as the MERGE's would be: after a crash it is not done twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.sink.apply.mirror_rows import (
+    last_rows,
+    may_reduce_in_memory,
+    mirror_rows,
+    plain_types,
+    read_staged,
+    staged_pieces,
+)
+from cdc_pipeline.sink.delta.commit import TableCommit
+from cdc_pipeline.sink.delta.data_file import CODEC, write_data_files
+from cdc_pipeline.sink.delta.log import TableLog
+from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
+from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
+from cdc_pipeline.sink.modes.shape import needs_shaping, shaped_view
+from cdc_pipeline.sink.modes.tables import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.spark.merge_settings import MergeSettings
+from cdc_pipeline.sink.spark.sql import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CREATED_VERSION: Final = 0  # of a table that its CREATE alone has committed to
+
+
+def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
+    """Whether no row of the target can have a key of the batch's rows."""
+    if target.mode != "mirror" or not target.all_present or target.partial_key_updates:
+        return False
+    if there.version == CREATED_VERSION and there.transaction_version < 0:
+        return True
+    return target.exact and record.kind in ("batch", "load") and not target.rows_updated and not target.rows_deleted
+
+
+def append(
+    session: SparkSession,
+    path: Path,
+    target: RecordedTarget,
+    files: list[Path],
+    *,
+    settings: MergeSettings,
+    there: TableLog,
+    version: int,
+) -> None:
+    """Append the staged rows, reduced, in one commit with the transaction id `version`."""
+    settings.small_batch()
+    commit = TableCommit(session, path)
+    if commit.has_transaction(there.app_id, version, there=there):
+        return
+    if _without_spark(commit, path, target, files, there, codec=settings.codec or CODEC):
+        commit.commit(app_id=there.app_id, version=version)
+        return
+    settings.large_batch(sum(file.size_bytes for file in target.files))
+    frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
+    shaped_view(session, target, frame, "staged")
+    session.sql(reduced_sql(session, target, target_table="")).createOrReplaceTempView("reduced")
+    columns = [f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.columns)]
+    operation = f"CASE WHEN _op = {INSERT} THEN 'insert' ELSE 'update' END AS {OP_COLUMN}"
+    rows = session.table("reduced").where(f"_op NOT IN ({DELETE}, {LEAVE})")
+    commit.append(rows.selectExpr(*columns, operation, f"_seq AS {SEQ_COLUMN}", f"_ts AS {TS_COLUMN}"))
+    settings.small_batch()
+    commit.commit(app_id=there.app_id, version=version)
+
+
+def _without_spark(
+    commit: TableCommit, path: Path, target: RecordedTarget, files: list[Path], there: TableLog, *, codec: str
+) -> bool:
+    """Write the rows of a plain table here and add their files to the commit; False, and nothing written, where that is
+    Spark's to do."""
+    types = plain_types(target, there, codec=codec)
+    if types is None or needs_shaping(target) or commit.version != there.version:
+        return False
+    if not target.rows_updated and not target.rows_deleted:
+        pieces: Iterable[pa.Table] = staged_pieces(files)  # a primary key is not inserted twice without a delete
+    elif may_reduce_in_memory(target):
+        pieces = [last_rows(read_staged(files), Layout(target))]
+    else:
+        return False
+    rows = (mirror_rows(piece, target) for piece in pieces)
+    bounded = (*target.key, SEQ_COLUMN)  # what the next look asks for, in wide tables too
+    for add in write_data_files(path, rows, types, properties=there.properties, bounded=bounded, codec=codec):
+        commit.add_file(add)
+    return True

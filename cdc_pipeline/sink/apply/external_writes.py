@@ -1,0 +1,89 @@
+"""Commits of other programs in a target's Delta table: found, and taken back (K3).
+
+Rules:
+- After the version of the last cut a target holds only our own and maintenance commits. Any other stops the target.
+  What it changed is the difference between two versions of one table, and needs no source to be told.
+- Taking it back is a batch of its own: RESTORE to the version of the cut, which is a commit like any other, with the
+  batch's note, so that a repeated one does nothing. It holds exactly what the cut says, in every mode. Delta keeps the
+  transaction ids that the table has; no batch number comes twice, so that no replay is skipped for it.
+- What cannot be taken back: a table that is gone, was made anew or set back, or whose rows of that version are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdc_pipeline.errors import LakeStateError, TableNotInCutError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
+from cdc_pipeline.sink.delta import table_checks
+from cdc_pipeline.sink.delta.log import TableLog, is_maintenance, is_of_batch, read_commit, read_table_log
+from cdc_pipeline.sink.read.cuts import check_readable
+from cdc_pipeline.sink.read.read import old_commits_readable
+from cdc_pipeline.sink.spark.sql import table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A table that is not as the last cut says.
+
+    Attributes:
+        error: how it differs.
+        versions: commits of others behind the cut's version, by what they did.
+        newest: Delta version that the table has now; -1 where it is gone.
+        is_restorable: what the cut says can be put back.
+    """
+
+    table: str
+    error: LakeStateError
+    versions: Mapping[int, str] = field(default_factory=dict)
+    newest: int = -1
+    is_restorable: bool = False
+
+
+def foreign_change(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None = None) -> Foreign | None:
+    """What others did to a target since the last cut; None where it is as it should be. Needs no JVM."""
+    try:
+        table_checks.check_target(paths, cut, name, pending)
+        return None
+    except LakeStateError as error:
+        found = error
+    path, table, app_id = paths.table(name), cut.tables.get(name), cut.cursor.targets[name].app_id
+    there = read_table_log(path)
+    if table is None or there is None or there.app_id != app_id or there.version <= table.delta_version:
+        return Foreign(name, found, newest=-1 if there is None else there.version)
+    versions: dict[int, str] = {}
+    for version in range(table.delta_version + 1, there.version + 1):
+        commit = read_commit(path, version)
+        own = commit is not None and commit.user_metadata.get("cdc_app_id") == app_id
+        if commit is not None and not own and not is_maintenance(commit, app_id=app_id):
+            versions[version] = commit.operation
+    try:
+        check_readable(paths, cut, name)
+        restorable = bool(versions)
+    except (TableNotInCutError, LakeStateError):
+        restorable = False
+    return Foreign(name, found, versions, there.version, restorable)
+
+
+def is_restored(path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
+    """Whether the batch has put the table's rows back."""
+    for version in range(there.version, target.restores, -1):
+        commit = read_commit(path, version)
+        if commit is not None and is_of_batch(commit, app_id=target.app_id, batch_number=record.batch_number):
+            return True
+    return False
+
+
+def restore(session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
+    """Put the rows of version `target.restores` back, once."""
+    if is_restored(path, record, target, there):
+        return
+    with old_commits_readable(session):
+        session.sql(f"RESTORE TABLE {table_at(path)} TO VERSION AS OF {int(target.restores)}").collect()

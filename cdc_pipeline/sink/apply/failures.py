@@ -1,0 +1,60 @@
+"""What one target's work failed with, as the error that suspends the target (K22).
+
+Rules:
+- Whatever is raised in the work of one target becomes a `CdcError` of that table; nothing else leaves the sink.
+- What would be refused again is told apart from what can be gone at the next try: the first suspends at once.
+- A full disk is no target's failure: it stops the batch until there is room.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from cdc_pipeline.errors import (
+    CdcError,
+    LakeFullError,
+    LockError,
+    MergeError,
+    RuntimeSetupError,
+    TargetRefusedError,
+)
+from cdc_pipeline.text.server_messages import said_by
+
+# Spark's own names for statements that it does not take, and Delta's for rows that the table does not.
+_REFUSED: Final = re.compile(
+    r"AnalysisException|ParseException|InvariantViolation|DELTA_VIOLATE_|DELTA_NOT_NULL_CONSTRAINT|CHECK_CONSTRAINT_"
+)
+_MACHINE: Final = re.compile(r"No space left on device|Disk quota exceeded|Read-only file system")
+
+
+def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
+    """Return what `error`, raised while a batch was applied to one target, means for that target."""
+    if isinstance(error, CdcError):
+        error.table = error.table or table
+        return error
+    text = f"{type(error).__name__}: {error}"
+    full = _MACHINE.search(text)
+    if full is not None:
+        return LakeFullError(
+            f"batch {batch_number} could not be applied: a disk takes no writes",
+            table=table,
+            got=full[0],
+            next_step="make room on the disks of the lake and of Spark's temporary files, then start the run again: it "
+            "finishes this batch from its recorded files before anything else",
+        )
+    kind = TargetRefusedError if _REFUSED.search(text) else MergeError
+    return kind(
+        f"batch {batch_number} could not be applied",
+        table=table,
+        got=said_by(error),
+        next_step="start the run again: it finishes this batch from its recorded files before anything else, and "
+        "without this table if it fails again",
+    )
+
+
+def is_of_the_machine(error: CdcError) -> bool:
+    """Return whether an error is no target's: a disk without room, a lost lock, a machine that is not set up."""
+    if isinstance(error, LockError | RuntimeSetupError | LakeFullError):
+        return True
+    return _MACHINE.search(str(error)) is not None

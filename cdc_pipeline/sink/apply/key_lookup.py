@@ -1,0 +1,121 @@
+"""Where a plain table's data files have the keys of a batch, by reading no more than their key columns (K10, K11).
+
+The same answer as Spark's join in `upsert`, without a job: for tables whose files that can hold the keys are few.
+
+Rules:
+- Of a row that is marked as deleted already the answer may say that it has the key: marking it again changes nothing.
+- A file is left out only where its statistics prove that it has none of the keys; whole numbers and texts alone are
+  compared with them.
+- What this module may not judge is `None`, and Spark looks: too many rows, files elsewhere, a file without statistics,
+  or one that may have a row that is newer than its change.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.active_files import active_adds
+from cdc_pipeline.sink.delta.commit import DataFile
+from cdc_pipeline.sink.delta.data_file import read_statistics
+from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
+
+LOOKED_ROWS_MAX: Final = 20_000_000
+LOOKED_FILES_MAX: Final = 500
+_REQUESTS_AT_A_TIME: Final = 16  # of an object store, where a file is a few of them
+_ROW: Final = "_cdc_row"
+
+
+def rows_with_keys(
+    path: Path, version: int, keys: pa.Table, *, lowest_seq: int
+) -> list[tuple[DataFile, NDArray[np.int64]]] | None:
+    """The rows of a version of the table in `path` that have one of the keys: their numbers in each file.
+
+    Args:
+        keys: the key columns under the table's names, no NULL in them, each key once.
+        lowest_seq: of the batch's changes.
+
+    Raises:
+        LakeStateError: a file of the log is damaged.
+    """
+    adds = active_adds(path, version)
+    if adds is None:
+        return None
+    files = [DataFile(unquote(add["path"]), add, read_statistics(add.get("stats"))) for add in adds]
+    files = [file for file in files if _can_have(file.statistics, keys)]
+    if len(files) > LOOKED_FILES_MAX or any(file.rows is None or _is_elsewhere(file.name) for file in files):
+        return None
+    if sum(file.rows or 0 for file in files) > LOOKED_ROWS_MAX:
+        return None
+    found = []
+    for file, rows in zip(files, _looked(path, files, keys), strict=True):
+        if rows is None:
+            return None
+        if not len(rows):
+            continue
+        highest = file.statistics.get("maxValues", {}).get(SEQ_COLUMN)
+        if not isinstance(highest, int) or highest >= lowest_seq:
+            return None
+        found.append((file, rows))
+    return found
+
+
+def _looked(path: Path, files: list[DataFile], keys: pa.Table) -> list[NDArray[np.int64] | None]:
+    def look(file: DataFile) -> NDArray[np.int64] | None:
+        return _rows_of(path / file.name, keys)
+
+    if not is_object(path):
+        return [look(file) for file in files]
+    with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
+        return list(threads.map(look, files))
+
+
+def _is_elsewhere(name: str) -> bool:
+    return name.startswith("/") or "://" in name or ":/" in name
+
+
+def _can_have(statistics: dict[str, Any], keys: pa.Table) -> bool:
+    name = keys.column_names[0]
+    low, high = (statistics.get(part, {}).get(name) for part in ("minValues", "maxValues"))
+    if not (pa.types.is_integer(keys.column(name).type) or pa.types.is_string(keys.column(name).type)):
+        return True
+    found = pc.min_max(keys.column(name)).as_py()
+    if type(low) is not type(found["min"]) or type(high) is not type(found["max"]):
+        return True
+    return bool(low <= found["max"] and high >= found["min"])
+
+
+def _rows_of(file: Path, keys: pa.Table) -> NDArray[np.int64] | None:
+    """Numbers of the rows of a file that have one of the keys; None where its key columns are not as the table's."""
+    found = [np.zeros(0, np.int64)]
+    first = 0
+    try:
+        with pq.ParquetFile(storage_of(file).arrow_source(file), coerce_int96_timestamp_unit="us") as opened:
+            if not set(keys.column_names) <= set(opened.schema_arrow.names):
+                return None
+            for group in range(opened.num_row_groups):
+                there = opened.read_row_group(group, columns=keys.column_names)
+                found.append(first + _matches(there.select(keys.column_names).cast(keys.schema), keys))
+                first += len(there)
+    except (OSError, pa.ArrowException):
+        return None  # Spark tells what is wrong with it
+    return np.concatenate(found)
+
+
+def _matches(there: pa.Table, keys: pa.Table) -> NDArray[np.int64]:
+    if keys.num_columns == 1:
+        at = pc.index_in(there.column(0), value_set=keys.column(0).combine_chunks())
+        return np.flatnonzero(at.is_valid().to_numpy())
+    numbered = there.append_column(_ROW, pa.array(np.arange(len(there))))
+    joined = numbered.join(keys, keys.column_names, join_type="left semi")
+    return np.sort(joined.column(_ROW).to_numpy())

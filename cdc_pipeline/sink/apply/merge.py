@@ -1,0 +1,234 @@
+"""What a recorded batch does to one target, as often as it is asked to (K2, K10, K11, K13).
+
+Rules:
+- Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, those of a DDL follow
+  (`sink/apply/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for
+  a target, never both.
+- The MERGE changes a row only if its change is newer than the row: a batch that comes again must
+  not move a row back. Targets that are no mirrors by key have a statement of their own
+  (`sink/modes/registry.py`).
+- Small batches of whole images do the same without MERGE (`upsert`); inserts that meet no row are appended (`append`).
+- A batch that brings the content of a side table does nothing else to the target (`replace`); one that brings that of a
+  renamed table may change its columns after that, if one statement did both (K28).
+- The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
+  would be skipped in silence.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.sink.apply.append import append, may_append
+from cdc_pipeline.sink.apply.external_writes import is_restored, restore
+from cdc_pipeline.sink.apply.failures import failure_of
+from cdc_pipeline.sink.apply.schema_steps import are_done, has_steps, run_steps
+from cdc_pipeline.sink.apply.upsert import suits, upsert
+from cdc_pipeline.sink.delta.log import TableLog, commit_note, read_table_log
+from cdc_pipeline.sink.delta.table_owner import check_owner
+from cdc_pipeline.sink.delta.transactions import MERGE_STEP, STEPS_PER_BATCH, run_once, transaction_version
+from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
+from cdc_pipeline.sink.modes.key_facts import KeyFacts
+from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
+from cdc_pipeline.sink.modes.registry import is_plain_mirror
+from cdc_pipeline.sink.modes.registry import statement as modes_statement
+from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_column
+from cdc_pipeline.sink.modes.shape import shaped_view
+from cdc_pipeline.sink.modes.tables import (
+    CDC_COLUMNS,
+    OP_COLUMN,
+    SEQ_COLUMN,
+    TS_COLUMN,
+    create_table,
+)
+from cdc_pipeline.sink.replace.replace import is_replaced, replace_content
+from cdc_pipeline.sink.spark.merge_settings import MergeSettings
+from cdc_pipeline.sink.spark.session import new_session
+from cdc_pipeline.sink.spark.sql import quoted, table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["MERGE_STEP", "STEPS_PER_BATCH", "apply_target", "is_applied", "merge_sql", "transaction_version"]
+
+_NOTE = "spark.databricks.delta.commitInfo.userMetadata"
+
+
+def is_applied(record: BatchRecord, target: RecordedTarget, *, paths: LakePaths) -> bool:
+    """Whether the target has all that the batch does to it. Needs no JVM.
+
+    Raises:
+        LakeStateError: another table lies in the target's place.
+    """
+    path = paths.table(target.table)
+    there = read_table_log(path)
+    if target.content is not None:
+        done = is_replaced(there, record, target, path=path)
+        return done and there is not None and are_done(there, record, target)
+    if there is None or (target.replaces and there.app_id == target.replaces):
+        return False
+    check_owner(there, target.table, target.app_id, path=path)
+    if target.restores >= 0:
+        return is_restored(path, record, target, there)
+    if target.files or target.raw_files:
+        return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
+    return are_done(there, record, target)
+
+
+def apply_target(
+    spark: SparkSession,
+    record: BatchRecord,
+    target: RecordedTarget,
+    *,
+    paths: LakePaths,
+    properties: Mapping[str, str] = MappingProxyType({}),
+    fixed: Mapping[str, str] = MappingProxyType({}),
+    on_joint: Callable[[str], None] = lambda _name: None,
+) -> TableLog:
+    """Bring one target to the state after the batch; its log afterwards. Safe to call again, and in several threads for
+    different targets. A table that is created gets `properties`; the settings in `fixed` are the configuration's own.
+    `on_joint` is told of the joint of `replace_content`.
+
+    Raises:
+        StagingError: a staged file is not as recorded.
+        LakeStateError: the target's table is not the one that the record means.
+        MergeError: Spark or Delta failed.
+    """
+    path, recorded, target = paths.table(target.table), target, with_rescued_column(target)
+    files = [verify(file, lake=paths.lake, table=target.table) for file in target.files]
+    has_rows = bool(files or target.raw_files)
+    # Within one pool jobs queue up: each merging thread has its own, so that a small table never waits for a large one.
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", threading.current_thread().name)
+    session = new_session(spark)
+    session.conf.set(_NOTE, commit_note(target.app_id, record.batch_number))
+    try:
+        if target.content is not None:
+            settings = MergeSettings(session, fixed)
+            replace_content(
+                session,
+                path,
+                record,
+                target,
+                paths=paths,
+                properties=properties,
+                settings=settings,
+                on_joint=on_joint,
+            )
+            run_steps(session, path, record, target, _table(path, target))
+            return _table(path, target)
+        if target.create or target.replaces:
+            create_table(session, path, target, source=record.source, properties=properties)
+        there = _table(path, target)
+        if target.restores >= 0:
+            restore(session, path, record, target, there)
+            return _table(path, target)
+        add_rescued_column(session, path, there, target)
+        if has_rows and has_steps(target):
+            raise StagingError("a batch both changes a target and has rows of it", table=target.table)
+        run_steps(session, path, record, target, there)
+        if has_rows and there.transaction_version < transaction_version(record.batch_number, MERGE_STEP):
+            if target.raw_files:
+                # it brings the decoder, which nobody who only asks for a target's state shall load
+                from cdc_pipeline.sink.apply.raw_decode import with_decoded
+
+                target = with_rescued_column(with_decoded(session, record, recorded, paths=paths))
+                files = [paths.lake / file.path for file in target.files]
+            _apply_rows(session, path, record, target, there, files, settings=MergeSettings(session, fixed))
+    except CdcError:
+        raise
+    except Exception as error:
+        raise failure_of(error, table=target.table, batch_number=record.batch_number) from None
+    return _table(path, target)
+
+
+def _apply_rows(
+    session: SparkSession,
+    path: Path,
+    record: BatchRecord,
+    target: RecordedTarget,
+    there: TableLog,
+    files: list[Path],
+    *,
+    settings: MergeSettings,
+) -> None:
+    """The target's staged rows, in one commit with the id of the MERGE step."""
+    if not is_plain_mirror(target):
+        settings.large_batch(sum(file.size_bytes for file in target.files))
+        of_key = KeyFacts(target, files) if target.key and target.mode != "changelog" else None
+        statement = modes_statement(session, path, target, files, of_key)
+        run_once(session, statement, there, record, step=MERGE_STEP)
+        return
+    facts = KeyFacts(target, files)
+    version = transaction_version(record.batch_number, MERGE_STEP)
+    if not facts.has_null and may_append(record, target, there):
+        append(session, path, target, files, settings=settings, there=there, version=version)
+        return
+    if not facts.has_null and suits(target, there):
+        upsert(
+            session,
+            path,
+            target,
+            files,
+            settings=settings,
+            predicate=facts.predicate,
+            there=there,
+            version=version,
+        )
+        return
+    settings.large_batch(sum(file.size_bytes for file in target.files))
+    frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
+    shaped_view(session, target, frame, "staged")
+    session.sql(reduced_sql(session, target, target_table=table_at(path))).createOrReplaceTempView("reduced")
+    run_once(session, merge_sql(path, target, key_facts=facts), there, record, step=MERGE_STEP)
+
+
+def merge_sql(path: Path, target: RecordedTarget, *, key_facts: KeyFacts) -> str:
+    """The MERGE of the view ``reduced`` into the target.
+
+    NULL in a key equals NULL, where the batch has one. The range of the batch's keys stands beside the equality so that
+    Delta leaves out files by their statistics.
+    """
+    layout = Layout(target)
+    equals = "<=>" if key_facts.has_null else "="
+    condition = [f"t.{quoted(name)} {equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
+    if key_facts.range is not None:
+        condition.append(f"t.{quoted(target.key[0])} BETWEEN {key_facts.range[0]} AND {key_facts.range[1]}")
+    names = [quoted(column.name) for column in (*target.columns, *CDC_COLUMNS)]
+    operation = f"CASE WHEN s._op = {INSERT} THEN 'insert' ELSE 'update' END"
+    inserted = [*layout.values, operation, "s._seq", "s._ts"]
+    inserted = [value if value.startswith(("s.", "CASE")) else f"s.{value}" for value in inserted]
+    updated = []
+    for position, column in enumerate(target.columns):
+        value = f"s.c{position}"
+        if not target.all_present and position in layout.others:
+            value = f"CASE WHEN s.p{position} THEN {value} ELSE t.{quoted(column.name)} END"
+        updated.append(f"t.{quoted(column.name)} = {value}")
+    updated += [f"t.{OP_COLUMN} = {operation}", f"t.{SEQ_COLUMN} = s._seq", f"t.{TS_COLUMN} = s._ts"]
+    is_delete = f"s._op IN ({DELETE}, {LEAVE})"
+    return f"""
+        MERGE INTO {table_at(path)} AS t USING reduced AS s ON {" AND ".join(condition)}
+        WHEN MATCHED AND {is_delete} AND s._seq > t.{SEQ_COLUMN} THEN DELETE
+        WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET {", ".join(updated)}
+        WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({", ".join(names)}) VALUES ({", ".join(inserted)})"""
+
+
+def _table(path: Path, target: RecordedTarget) -> TableLog:
+    there = read_table_log(path)
+    if there is None:
+        raise LakeStateError(
+            "the target's Delta table is gone",
+            table=target.table,
+            expected=f"a Delta table in {path}",
+            next_step="restore the table from a backup of the lake, or start over with a new lake",
+        )
+    check_owner(there, target.table, target.app_id, path=path)
+    return there

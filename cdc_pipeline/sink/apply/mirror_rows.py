@@ -1,0 +1,100 @@
+"""Staged rows of a mirror by key as the rows of its table, in Arrow: what `data_file` writes where Spark need not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.data_file import CODECS, plain_type
+from cdc_pipeline.sink.delta.log import TableLog
+from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
+from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.reduce import Layout
+
+ROWS_MAX: Final = 500_000
+BYTES_MAX: Final = 64 << 20
+
+# Equal as bytes exactly where Spark calls them equal.
+_KEY_TYPES: Final = re.compile(
+    r"tinyint|smallint|int|bigint|string|binary|boolean|date|timestamp|timestamp_ntz|decimal\(.*\)"
+)
+
+
+def may_reduce_in_memory(target: RecordedTarget) -> bool:
+    """Whether `last_rows` gives the rows that Spark would, in memory that a batch may take."""
+    types = {column.name: column.delta_type for column in target.columns}
+    return (
+        sum(file.rows for file in target.files) <= ROWS_MAX
+        and sum(file.size_bytes for file in target.files) <= BYTES_MAX
+        and all(_KEY_TYPES.fullmatch(types[name]) for name in target.key)
+    )
+
+
+def plain_types(target: RecordedTarget, there: TableLog, *, codec: str) -> dict[str, pa.DataType] | None:
+    """Arrow types of the columns of a plain table by name, our own last; None where its files are Spark's to write."""
+    if not there.is_plain or codec not in CODECS:
+        return None
+    found: dict[str, pa.DataType] = {}
+    for column in (*target.columns, *CDC_COLUMNS):
+        kind = plain_type(column.delta_type)
+        if kind is None or there.columns.get(column.name) != column.delta_type:
+            return None
+        found[column.name] = kind
+    return found
+
+
+def mirror_rows(staged: pa.Table, target: RecordedTarget) -> pa.Table:
+    """The rows that are there after n staged ones, each key at most once among them: inserts and updates."""
+    op = staged.column("_op").to_numpy()
+    gone = np.isin(op, (DELETE, LEAVE))
+    if gone.any():
+        staged = staged.filter(pa.array(~gone))
+    is_insert = pc.equal(staged.column("_op"), INSERT)
+    operation = pc.if_else(is_insert, "insert", "update")
+    names = set(staged.column_names)
+    columns = {
+        column.name: staged.column(f"c{at}") if f"c{at}" in names else pa.nulls(len(staged))
+        for at, column in enumerate(target.columns)
+    }
+    return pa.table(
+        {**columns, OP_COLUMN: operation, SEQ_COLUMN: staged.column("_seq"), TS_COLUMN: staged.column("_ts")}
+    )
+
+
+def staged_pieces(files: list[Path]) -> Iterator[pa.Table]:
+    """The staged rows in order, one row group after the other."""
+    for file in files:
+        with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
+            for group in range(opened.num_row_groups):
+                yield opened.read_row_group(group)
+
+
+def read_staged(files: list[Path]) -> pa.Table:
+    """The staged rows; columns that a file lacks are NULL."""
+    tables = [pq.read_table(storage_of(file).arrow_source(file)) for file in files]
+    tables = [_plain(table) for table in tables]
+    return pa.concat_tables(tables, promote_options="permissive") if len(tables) > 1 else tables[0]
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """The same without dictionaries, which Spark takes from no Arrow table."""
+    fields = [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in table.schema]
+    return table.cast(pa.schema(fields))
+
+
+def last_rows(rows: pa.Table, layout: Layout) -> pa.Table:
+    """The row of each key with the highest seq."""
+    order = pc.sort_indices(rows, sort_keys=[("_seq", "descending")])
+    rows = rows.take(order)
+    keyed = rows.select(layout.keys).append_column("_row", pa.array(np.arange(len(rows))))
+    last = keyed.group_by(layout.keys).aggregate([("_row", "min")]).column("_row_min")
+    return rows if len(last) == len(rows) else rows.take(last)

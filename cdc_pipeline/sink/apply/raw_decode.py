@@ -1,0 +1,200 @@
+"""Raw rows events of a recorded batch to its staged rows, on Spark's executors.
+
+Rules:
+- What is done with an event is what the driver does: `decode_rows`, `fitted`, `staged_rows`.
+- The staged rows are written once, as Parquet beside the raw files, before anything reads them: a MERGE reads its rows
+  more than once. Files of an earlier try are overwritten; a batch can always be finished from its raw files (K2).
+- A value that its Delta type cannot hold fails the target by name, journal and offset: what becomes of it depends on
+  policies that need the record. Such tables are decoded in the driver while they catch up (K4).
+- Errors come back from the executors as what they are there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cdc_pipeline import errors
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.rows.rows import decode_rows
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.errors import CdcError, UnrepresentableValueError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, RawFile, RecordedTarget, StagedFile
+from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.modes.registry import staged_rows
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.spark.session import new_session
+from cdc_pipeline.sink.staging.fitting import fitted
+from cdc_pipeline.sink.staging.raw_files import READ_SCHEMA, selections
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MARK: Final = "cdc_pipeline error on an executor: "
+_BATCH: Final = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+}
+
+
+def with_decoded(
+    session: SparkSession, record: BatchRecord, target: RecordedTarget, *, paths: LakePaths
+) -> RecordedTarget:
+    """The target with its raw files decoded: all of its rows are in `files`.
+
+    Raises:
+        StagingError: a raw file is not as recorded.
+        CdcError: what an executor found, such as damage or a value that cannot be held.
+    """
+    if not target.raw_files:
+        return target
+    versions: dict[tuple[str, int], list[RawFile]] = {}
+    for file in target.raw_files:
+        verify(file, lake=paths.lake, table=target.table)
+        versions.setdefault((file.source_schema, file.epoch), []).append(file)
+    files = list(target.files)
+    for schema, epoch in versions:
+        name = sha256(f"{target.table}\n{schema}\n{epoch}".encode()).hexdigest()[:32]
+        folder = paths.staging(record.batch_number) / f"decoded-{name}"
+        raw = [str(paths.lake / file.path) for file in versions[schema, epoch]]
+        _decode(session, target, raw, folder, schema=schema, epoch=epoch)
+        files += [_staged(path, lake=paths.lake) for path in sorted(folder.glob("*.parquet"))]
+    return target.model_copy(update={"files": tuple(files)})
+
+
+def _decode(
+    session: SparkSession, target: RecordedTarget, raw: list[str], folder: Path, *, schema: str, epoch: int
+) -> None:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    session = new_session(session)  # these settings are none of the target's
+    for name, value in _BATCH.items():
+        session.conf.set(name, value)
+    # Images are whole: no presence columns.
+    layout = Layout(target.model_copy(update={"all_present": True})).read_schema()
+    staged_as: Any = session.createDataFrame([], layout).schema
+    decoder = partial(
+        _decoded_batches,
+        target=target.model_copy(update={"files": (), "raw_files": ()}).model_dump_json(),
+        source_schema=schema,
+        epoch=epoch,
+        staged_schema=to_arrow_schema(staged_as, timezone="UTC").serialize().to_pybytes(),
+    )
+    frame: Any = session.read.schema(READ_SCHEMA).parquet(*raw)
+    try:
+        frame.mapInArrow(decoder, staged_as).write.mode("overwrite").parquet(str(folder))
+    except Exception as error:
+        told = told_by_executor(error)
+        if told is None:
+            raise
+        raise told from None
+
+
+def _decoded_batches(
+    batches: Iterator[pa.RecordBatch], *, target: str, source_schema: str, epoch: int, staged_schema: bytes
+) -> Iterator[pa.RecordBatch]:
+    """On an executor: staged rows of raw events."""
+    recorded = RecordedTarget.model_validate_json(target)
+    table_schema = TableSchema.from_json(source_schema)
+    wanted = pa.ipc.read_schema(pa.py_buffer(staged_schema))
+    for batch in batches:
+        try:
+            staged = staged_of(pa.table(batch), recorded, table_schema, epoch=epoch)
+        except CdcError as error:
+            raise RuntimeError(_told(error)) from None
+        if staged is not None:
+            arrays = [
+                staged.column(field.name).cast(field.type)
+                if field.name in staged.column_names
+                else pa.nulls(len(staged), field.type)
+                for field in wanted
+            ]
+            yield from pa.Table.from_arrays(arrays, schema=wanted).combine_chunks().to_batches()
+
+
+def staged_of(events: pa.Table, target: RecordedTarget, table_schema: TableSchema, *, epoch: int) -> pa.Table | None:
+    """Staged rows of raw events (rows of `raw_files.SCHEMA`); None of no events.
+
+    Raises:
+        UnrepresentableValueError: a value cannot be held.
+        BinlogError, StagingError: see `decode_rows` and `expand`.
+    """
+    if not len(events):
+        return None
+    rows = decode_rows(list(selections(events)), table_schema, epoch=epoch)
+    if rows.invalid:
+        raise _unrepresentable(rows, events)
+    source = target.sources.get(table_schema.full_name)
+    if source is not None:
+        rows = fitted(rows, target.columns, source.names)
+    plan = TargetPlan(
+        table=target.table, app_id=target.app_id, columns=target.columns, key=target.key, mode=target.mode
+    )
+    return staged_rows(rows, plan, None).table
+
+
+def _unrepresentable(rows: DecodedRows, events: pa.Table) -> UnrepresentableValueError:
+    value = min(rows.invalid, key=lambda value: value.row)
+    at = int(rows.event_row[value.row])
+    column = rows.schema.columns[value.column]
+    return UnrepresentableValueError(
+        f"column {column.name} holds a value that its Delta type cannot hold: {value.reason}",
+        journal=events.column("journal")[at].as_py(),
+        offset=int(np.int64(events.column("offset")[at].as_py())),
+        table=rows.schema.full_name,
+        setting="batch.decode",
+        expected=f"a value of {column.kind}",
+        got=f"another one in the {value.image} image, on an executor",
+        next_step="let the table catch up: there it is decoded in the driver, where on_invalid_value and on_bad_row "
+        "say what becomes of such values; and set batch.decode: driver while there are such values",
+    )
+
+
+def _told(error: CdcError) -> str:
+    """What an executor says of an error, in one line."""
+    return _MARK + json.dumps(error.as_dict())
+
+
+def told_by_executor(error: BaseException) -> CdcError | None:
+    """The error that an executor's decoder raised, from what Spark tells of it; None where it is another failure."""
+    texts = [str(error)]
+    cause: Any = getattr(error, "_origin", None)
+    while cause is not None and len(texts) < 10:
+        texts.append(str(cause.toString()))
+        cause = cause.getCause()
+    for text in texts:
+        _, mark, told_text = text.partition(_MARK)
+        if mark:
+            parts: dict[str, Any] = json.JSONDecoder().raw_decode(told_text)[0]
+            kind = getattr(errors, parts.pop("error"), CdcError)
+            parts.pop("retryable", None)
+            try:
+                told: CdcError = kind(parts.pop("what"), **parts)
+            except TypeError:  # one with parts of its own
+                return None
+            return told
+    return None
+
+
+def _staged(path: Path, *, lake: Path) -> StagedFile:
+    """A decoded file as the staged files of the driver are recorded; nobody compares its checksum."""
+    metadata = pq.read_metadata(storage_of(path).arrow_source(path))
+    size_bytes = sum(
+        metadata.row_group(group).column(column).total_compressed_size
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
+    return StagedFile(path=path.relative_to(lake).as_posix(), size_bytes=size_bytes, rows=metadata.num_rows, sha256="")

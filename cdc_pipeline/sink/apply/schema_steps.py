@@ -1,0 +1,242 @@
+"""The steps of a DDL on a target's Delta table, as often as asked (K13).
+
+Rules:
+- Structure: the recorded steps lead through lists of columns, all different. What is there is looked up among them, and
+  only what comes after it is done. Columns that no step touches do not matter.
+- Rows: the n-th DML of the batch commits the transaction id ``16 * batch + n`` (`sink/delta/transactions.py`).
+- A check reads, and stops the target for good where a row fails it. It runs before anything else is changed.
+- Delta's features (column mapping, type widening, TIMESTAMP_NTZ) come on with the first step that needs them.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, cast
+
+from cdc_pipeline.errors import LakeStateError, UnsupportedDdlError
+from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.schema.evolution.steps import (
+    AddColumn,
+    CheckRows,
+    DropColumn,
+    FillColumns,
+    RemoveRows,
+    RenameColumn,
+    Step,
+    WidenColumn,
+    columns_after,
+)
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta.features import PROPERTIES
+from cdc_pipeline.sink.delta.log import TableLog, read_table_log
+from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH, run_once, transaction_version
+from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN, live_rows
+from cdc_pipeline.sink.modes.registry import fill_sql, truncate_sql
+from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+CHECKED_PROPERTY: Final = "cdc.checked_batch"
+_DML: Final = (FillColumns, RemoveRows)
+_Columns = tuple[TargetColumn, ...]
+
+
+def has_steps(target: RecordedTarget) -> bool:
+    """Whether a DDL changes the target in this batch."""
+    return bool(target.schema_steps or target.add_columns)
+
+
+def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bool:
+    """Whether the table has all that the steps lead to. Needs no JVM."""
+    before, steps = _steps(target)
+    if not steps:
+        return True
+    path = _path(before, steps)
+    present = [TargetColumn(name=name, delta_type=kind) for name, kind in there.columns.items()]
+    if _reached(path, present) != len(path) - 1:
+        return False
+    if not _dml_done(there, record, steps):
+        return False
+    only_checks = len(path) == 1 and not any(isinstance(step, _DML) for step in steps)
+    return not only_checks or there.properties.get(CHECKED_PROPERTY) == str(record.batch_number)
+
+
+def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
+    """Do what is missing of the steps.
+
+    Raises:
+        LakeStateError: the table has other columns than any that the steps lead through.
+        UnsupportedDdlError: a row fails a check.
+    """
+    before, steps = _steps(target)
+    if not steps or are_done(there, record, target):
+        return
+    frame = session.read.format("delta").load(str(path))
+    present = [TargetColumn(name=field.name, delta_type=field.dataType.simpleString()) for field in frame.schema.fields]
+    states = _path(before, steps)
+    reached = _reached(states, present)
+    if reached is None:
+        raise LakeStateError(
+            "the columns are none of those that the recorded change leads through",
+            table=target.table,
+            expected=_described(states[-1]),
+            got=_described(tuple(present)),
+            next_step="bring the Delta table's columns back to those of the last cut, then start the run again",
+        )
+    begun = reached > 0 or there.transaction_version >= transaction_version(record.batch_number, 1)
+    structure = dml = 0
+    for step in steps:
+        if isinstance(step, CheckRows):
+            if not begun:
+                _check(session, path, target, step)
+        elif isinstance(step, _DML):
+            dml += 1
+            assert dml < STEPS_PER_BATCH
+            run_once(session, _dml_sql(path, record, target, step), there, record, step=dml)
+        else:
+            structure += 1
+            if structure > reached:
+                if target.mode == "changelog" and not _is_changed_before(session, path, step):
+                    _change(session, path, step, present, within=f"{BEFORE_COLUMN}.")
+                last = states[structure - 1][-1:]
+                _change(session, path, step, present, place=f" AFTER {quoted(last[0].name)}" if last else " FIRST")
+    if not structure and not dml:
+        checked = properties_sql({CHECKED_PROPERTY: str(record.batch_number)})
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({checked})")
+
+
+def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
+    """The steps and the columns before them; records of earlier versions hold added columns instead. The rows of a
+    changelog tell of changes: no default is filled into them, and nothing is checked."""
+    if not target.add_columns:
+        steps_of = target.schema_steps
+        if live_rows(target.mode) is None:
+            made = [_made_of_columns(step) if isinstance(step, FillColumns) else step for step in steps_of]
+            steps_of = tuple(step for step in made if step is not None and not isinstance(step, CheckRows))
+        return target.columns_before, steps_of
+    added = {column.name for column in target.add_columns}
+    steps: list[Step] = [AddColumn(name=c.name, delta_type=c.delta_type) for c in target.add_columns]
+    values = tuple(
+        (c.name, c.delta_type, c.backfill_sql) for c in target.add_columns if c.backfill_sql.strip().upper() != "NULL"
+    )
+    if values:
+        steps.append(FillColumns(values=values))
+    return tuple(column for column in target.columns if column.name not in added), tuple(steps)
+
+
+def _made_of_columns(step: FillColumns) -> FillColumns | None:
+    """What a fill makes of columns that were there; None where it only gives defaults to new ones."""
+    values = tuple(value for value in step.values if value[0] not in step.defaults)
+    return step.model_copy(update={"values": values}) if values else None
+
+
+def _path(before: _Columns, steps: tuple[Step, ...]) -> list[_Columns]:
+    """The lists of columns on the way; one more than there are steps that change any."""
+    path = [before]
+    for step in steps:
+        if not isinstance(step, (*_DML, CheckRows)):
+            path.append(columns_after(path[-1], step))
+    return path
+
+
+def _reached(path: list[_Columns], present: list[TargetColumn]) -> int | None:
+    """How many steps of a path what is there has behind it; None where it is not on the path."""
+    moving = {c.name.lower() for a, b in pairwise(path) for c in set(a) ^ set(b)}
+
+    def shown(columns: list[TargetColumn] | _Columns) -> list[tuple[str, str]]:
+        return [(c.name, c.delta_type) for c in columns if c.name.lower() in moving]
+
+    there = shown(present)
+    for number in range(len(path) - 1, -1, -1):
+        on_path = shown(path[number])
+        # A log read without a JVM does not tell nested types.
+        if len(on_path) == len(there) and all(
+            name == other and (kind == found or "" in (kind, found))
+            for (name, kind), (other, found) in zip(on_path, there, strict=True)
+        ):
+            return number
+    return None
+
+
+def _described(columns: _Columns) -> str:
+    return ", ".join(f"{column.name} {column.delta_type}" for column in columns)
+
+
+def _dml_done(there: TableLog, record: BatchRecord, steps: tuple[Step, ...]) -> bool:
+    count = sum(isinstance(step, _DML) for step in steps)
+    return not count or there.transaction_version >= transaction_version(record.batch_number, count)
+
+
+# -- one step ---------------------------------------------------------------------------------------------------------
+
+
+def _change(
+    session: SparkSession, path: Path, step: Step, present: list[TargetColumn], *, within: str = "", place: str = ""
+) -> None:
+    """One step of structure: on the table's columns, or on the fields `within` one (``name.``)."""
+    table, name = table_at(path), f"{within}{quoted(getattr(step, 'name', ''))}"
+    if isinstance(step, AddColumn):
+        if "timestamp_ntz" in step.delta_type:
+            _allow_ntz(session, path, present)
+        session.sql(f"ALTER TABLE {table} ADD COLUMNS ({name} {step.delta_type}{place})")
+    elif isinstance(step, DropColumn):
+        _switch_on(session, path, "columnMapping")
+        session.sql(f"ALTER TABLE {table} DROP COLUMN {name}")
+    elif isinstance(step, RenameColumn):
+        _switch_on(session, path, "columnMapping")
+        session.sql(f"ALTER TABLE {table} RENAME COLUMN {name} TO {quoted(step.new_name)}")
+    elif isinstance(step, WidenColumn):
+        _switch_on(session, path, "typeWidening")
+        if step.delta_type == "timestamp_ntz":
+            _allow_ntz(session, path, present)
+        session.sql(f"ALTER TABLE {table} ALTER COLUMN {name} TYPE {step.delta_type}")
+
+
+def _is_changed_before(session: SparkSession, path: Path, step: Step) -> bool:
+    """Whether the images before the change, which a step changes first, have it behind them: it may come again."""
+    fields = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
+    there = {field.name: field.dataType.simpleString() for field in cast("StructType", fields).fields}
+    if isinstance(step, AddColumn):
+        return step.name in there
+    if isinstance(step, WidenColumn):
+        return there.get(step.name) == step.delta_type
+    return isinstance(step, DropColumn | RenameColumn) and step.name not in there
+
+
+def _switch_on(session: SparkSession, path: Path, feature: str) -> None:
+    """Whoever decided the step has asked whether the feature is permitted. The table's properties are read anew, since
+    each statement may change them."""
+    name, value = PROPERTIES[feature]
+    there = read_table_log(path)
+    if there is None or there.properties.get(name) != value:
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
+
+
+def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -> None:
+    if not any(column.delta_type == "timestamp_ntz" for column in present):
+        name, value = PROPERTIES["timestampNtz"]
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
+
+
+def _dml_sql(path: Path, record: BatchRecord, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:
+    if isinstance(step, RemoveRows):
+        begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
+        transaction = step.transaction or begin
+        return truncate_sql(path, target, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction)
+    return fill_sql(path, target, step)
+
+
+def _check(session: SparkSession, path: Path, target: RecordedTarget, step: CheckRows) -> None:
+    rows = session.sql(f"SELECT 1 FROM {table_at(path)} WHERE NOT ({step.condition}) LIMIT 1").collect()
+    if rows:
+        raise UnsupportedDdlError(
+            f"the source may have rewritten values without row events: {step.reason}",
+            table=target.table,
+            expected=step.condition,
+            next_step="load the table anew",
+        )

@@ -1,0 +1,220 @@
+"""A cursor as rows of a small Delta table, ``_cdc/<source>/cursors`` (SPEC P2, K3).
+
+Rules:
+- The table is plain: no reader features, so that any engine reads it, and this module without a JVM.
+- A write appends one row in one commit: after a crash the table ends with the older or the newer cursor. The commit is
+  refused where another one came first (no retries), which makes it a compare-and-swap.
+- `entry` numbers the rows; the highest is the latest cursor.
+- The table stays small: each 64th write rewrites it in its own commit, with the newest rows in one file.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from cdc_pipeline.errors import CursorError
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage_settings import delta_options
+from cdc_pipeline.position.cursor import CursorEntry, CursorGuard, CursorState, cursor_document, parse_cursor
+from cdc_pipeline.sink.delta.log import LOG_FOLDER
+from cdc_pipeline.sink.delta.row_count import log_files
+from cdc_pipeline.sink.durable.durability import Commits, make_durable
+from cdc_pipeline.text.server_messages import said_by
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+FORM_VERSION: Final = 1
+ENTRIES_KEPT: Final = 1000
+REWRITE_EVERY: Final = 64
+
+# The table's own description: the library writes no properties but Delta's.
+_DESCRIPTION = "cdc_pipeline cursors, form {form}"
+_SCHEMA = pa.schema(
+    [
+        pa.field("entry", pa.int64(), nullable=False),
+        pa.field("at_us", pa.int64(), nullable=False),
+        pa.field("batch_number", pa.int64(), nullable=False),
+        pa.field("epoch", pa.int64(), nullable=False),
+        pa.field("journal", pa.string(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("gtid_set", pa.string(), nullable=False),
+        pa.field("run_id", pa.string(), nullable=False),
+        pa.field("metadata", pa.string(), nullable=False),  # JSON
+        pa.field("cursor", pa.string(), nullable=False),  # JSON
+    ]
+)
+_NEXT_STEP = "restore the table from a backup, or remove it: the next run rebuilds the cursor from the lake's last cut"
+
+
+class DeltaCursorStore:
+    """The cursor of one source in a Delta table of its own.
+
+    Args:
+        path: of the table; `LakePaths.cursors` names it.
+        source: name that the cursor must carry.
+        entries_kept: rows that a rewrite keeps.
+    """
+
+    def __init__(self, path: Path, *, source: str, entries_kept: int = ENTRIES_KEPT) -> None:
+        self.path = path
+        self._options = delta_options(path) if is_object(path) else None
+        self._source = source
+        self._entries_kept = max(1, entries_kept)
+        self._guard = CursorGuard(source)
+
+    def read(self) -> CursorState | None:
+        """The latest cursor; None where there is no table, or no row.
+
+        Raises:
+            CursorError: the table is damaged, of a newer form, or another source's.
+        """
+        entries = self.history(1)
+        return self._guard.shown(entries[0].cursor if entries else None)
+
+    def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
+        """Append `cursor`; see `CursorStore.write`."""
+        from deltalake import CommitProperties, write_deltalake
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        self._guard.check_source(cursor)
+        table = self._open()
+        newest = [] if table is None else self._rows(table, 1)
+        latest = self._entry(newest[0]).cursor if newest else None
+        self._guard.check_write(cursor, latest, replace=replace)
+        number = newest[0]["entry"] + 1 if newest else 1
+        rows = [_row(number, cursor, metadata)]
+        before = -1 if table is None else table.version()
+        is_rewrite = table is not None and number % REWRITE_EVERY == 0
+        if table is not None and is_rewrite:
+            rows = [*reversed(self._rows(table, self._entries_kept - 1)), *rows]
+        try:
+            write_deltalake(
+                str(self.path) if table is None else table,
+                pa.Table.from_pylist(rows, schema=_SCHEMA),
+                mode="error" if table is None else "overwrite" if is_rewrite else "append",
+                commit_properties=CommitProperties(max_commit_retries=0),
+                storage_options=self._options,
+                # Both are told once, by the commit that makes the table.
+                name=self._source if table is None else None,
+                description=_DESCRIPTION.format(form=FORM_VERSION) if table is None else None,
+            )
+        except (CommitFailedError, DeltaError) as error:
+            there = self._open()
+            if (-1 if there is None else there.version()) == (-1 if table is None else table.version()):
+                raise self._damaged(said_by(error)) from None
+            raise CursorError(
+                "the cursor was written by somebody else meanwhile",
+                expected=f"version {-1 if table is None else table.version()} of {self.path}",
+                got=f"version {-1 if there is None else there.version()}",
+                next_step="let one run of a source write at a time, and start again: it reads the cursor anew",
+            ) from None
+        self._wait_for_disk(after=before)
+        self._guard.saw(cursor)
+        if is_rewrite:
+            self._vacuum()
+
+    def history(self, limit: int) -> list[CursorEntry]:
+        """The newest cursors that are kept; see `CursorStore.history`."""
+        table = self._open()
+        return [] if table is None else [self._entry(row) for row in self._rows(table, limit)]
+
+    def _wait_for_disk(self, *, after: int) -> None:
+        """A cursor that was written stays written. Raises CursorError if the disk does not take it."""
+        if is_object(self.path):
+            return
+        commits = Commits(self.path, after, log_files(self.path / LOG_FOLDER)[0])
+        for error in make_durable({self._source: commits}, lake=self.path.parent).values():
+            raise CursorError(
+                "the cursor did not reach the disk",
+                got=error.got,
+                next_step="look at the disk that the lake lies on, then start the run again",
+            )
+
+    def _open(self) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        try:
+            if not (self.path / "_delta_log").is_dir() or not DeltaTable.is_deltatable(str(self.path), self._options):
+                return None
+            table = DeltaTable(str(self.path), storage_options=self._options)
+            told = table.metadata()
+        except (DeltaError, OSError) as error:
+            raise self._damaged(said_by(error)) from None
+        if told.description != _DESCRIPTION.format(form=FORM_VERSION):
+            raise CursorError(
+                f"the cursors in {self.path} were written by another version of this program",
+                expected=_DESCRIPTION.format(form=FORM_VERSION),
+                got=told.description or "no description",
+                next_step="use the program's version that wrote them",
+            )
+        if told.name != self._source:
+            raise CursorError("the cursor belongs to another source", expected=self._source, got=told.name)
+        return table
+
+    def _rows(self, table: DeltaTable, limit: int) -> list[dict[str, Any]]:
+        """The newest rows, newest first."""
+        from deltalake.exceptions import DeltaError
+
+        if limit < 1:
+            return []
+        try:
+            # Only the newest rows' texts are wanted: the numbers are read first, without them.
+            numbers = table.to_pyarrow_table(columns=["entry"]).column("entry").to_pylist()
+            if not numbers:
+                return []
+            first = sorted(numbers)[-limit:][0]
+            rows = table.to_pyarrow_table(filters=[("entry", ">=", first)]).to_pylist()
+        except (DeltaError, OSError, pa.ArrowException) as error:
+            raise self._damaged(said_by(error)) from None
+        return sorted(rows, key=lambda row: -row["entry"])
+
+    def _entry(self, row: dict[str, Any]) -> CursorEntry:
+        where = f"{self.path}, entry {row['entry']}"
+        cursor = parse_cursor(row["cursor"], where=where, next_step=_NEXT_STEP)
+        try:
+            metadata = json.loads(row["metadata"])
+        except ValueError as error:
+            raise self._damaged(f"entry {row['entry']}: {said_by(error)}") from None
+        return CursorEntry(cursor=cursor, at_us=row["at_us"], where=where, run_id=row["run_id"], metadata=metadata)
+
+    def _damaged(self, got: str) -> CursorError:
+        return CursorError(
+            f"the table of cursors in {self.path} is damaged",
+            expected="a Delta table with the columns of a cursor",
+            got=got[:500],
+            next_step=_NEXT_STEP,
+        )
+
+    def _vacuum(self) -> None:
+        """Remove files that a rewrite left behind longer ago than the table's retention. A failure costs only room."""
+        from deltalake.exceptions import DeltaError
+
+        table = self._open()
+        if table is None:
+            return
+        try:
+            table.vacuum(dry_run=False)
+        except (DeltaError, OSError):
+            return  # the next rewrite tries again
+
+
+def _row(number: int, cursor: CursorState, metadata: dict[str, object]) -> dict[str, Any]:
+    return {
+        "entry": number,
+        "at_us": time.time_ns() // 1000,
+        "batch_number": cursor.batch_number,
+        "epoch": cursor.epoch,
+        "journal": cursor.journal,
+        "offset": cursor.offset,
+        "gtid_set": cursor.gtid_set,
+        "run_id": str(metadata.get("run_id", "")),
+        "metadata": json.dumps(metadata, default=str),
+        "cursor": json.dumps(cursor_document(cursor)),
+    }

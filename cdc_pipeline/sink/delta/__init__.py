@@ -1,0 +1,1 @@
+"""Delta tables as files and commits: logs, data files, deletion vectors."""

@@ -1,0 +1,92 @@
+"""The active data files of a table, each in the log's own words, without a JVM, for commits that repeat them.
+
+Rules:
+- The same replay as `row_count`'s: the newest checkpoint at or below the version, and the commits after it.
+- For tables of few files: where there are many, or the checkpoint is not one plain Parquet file with statistics as
+  text, the answer is that this is not known here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.half_made import LOG_FOLDER
+from cdc_pipeline.sink.delta.log import commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.delta.row_count import file_name, log_files, read_actions
+
+FILES_MAX: Final = 1_000
+
+_FIELDS: Final = (
+    "path",
+    "partitionValues",
+    "size",
+    "modificationTime",
+    "dataChange",
+    "stats",
+    "tags",
+    "deletionVector",
+    "baseRowId",
+    "defaultRowCommitVersion",
+    "clusteringProvider",
+)
+
+
+def active_adds(path: Path, version: int) -> list[dict[str, Any]] | None:
+    """The ``add`` actions of the files that a version of the table in `path` consists of; None where they are too many
+    or cannot be told.
+
+    Raises:
+        LakeStateError: a file of the log is damaged.
+    """
+    _, checkpoints = log_files(path / LOG_FOLDER)
+    start = max((number for number in checkpoints if number <= version), default=-1)
+    known: dict[str, dict[str, Any]] = {}
+    for file in checkpoints.get(start, ()):
+        found = _checkpointed(file)
+        if found is None:
+            return None
+        known.update(found)
+    for number in range(start + 1, version + 1):
+        lines = read_commit_lines(path, number)
+        if lines is None or len(lines) > 2 * FILES_MAX:
+            return None
+        added = {}
+        for action in read_actions(lines, commit_file(path, number)):
+            if "add" in action:
+                added[file_name(action["add"])] = action["add"]
+            elif "remove" in action:
+                known.pop(file_name(action["remove"]), None)
+        known.update(added)
+    return list(known.values()) if len(known) <= FILES_MAX else None
+
+
+def _checkpointed(file: Path) -> dict[str, dict[str, Any]] | None:
+    if file.suffix != ".parquet":
+        return None
+    try:
+        with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
+            names = {field.name for field in opened.schema_arrow}
+            if opened.metadata.num_rows > 10 * FILES_MAX or "add" not in names or "sidecar" in names:
+                return None
+            rows = opened.read(columns=["add"]).column("add").to_pylist()
+    except (OSError, pa.ArrowException) as error:
+        raise damaged_log(file, error) from None
+    found = {}
+    for row in rows:
+        if row is None or row["path"] is None:
+            continue
+        action = {name: row[name] for name in _FIELDS if row.get(name) is not None}
+        for name in ("partitionValues", "tags"):
+            if name in action:
+                action[name] = dict(action[name])
+        if "stats" not in action:
+            return None
+        if "deletionVector" in action:
+            action["deletionVector"] = {k: v for k, v in action["deletionVector"].items() if v is not None}
+        found[file_name(action)] = action
+    return found

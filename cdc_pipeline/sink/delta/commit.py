@@ -1,0 +1,253 @@
+"""One Delta commit put together by hand: rows marked as deleted and rows added, under one transaction id.
+
+Delta's own MERGE reads the target three times (which files, which rows to write, which rows to mark) and joins it each
+time. Where the new rows need nothing of the old ones one read is enough, and this module makes the commit of what that
+read found.
+
+Rules:
+- What decides the meaning of a commit is Delta's own code, called through the JVM: the snapshot, the choice of files by
+  statistics, the data files, the bitmaps on disk, conflicts with other writers, the log. It is of the one
+  version of Delta that `jars` fetches; a test compares what comes out with a plain model.
+- A commit carries its transaction id as an action, never by a setting of the session.
+- What a file's statistics say of its rows stays true: bounds become wide where rows are marked (`tightBounds`).
+
+Source: Delta's protocol: "Add File and Remove File", "Deletion Vectors", "Per-file Statistics", "Transaction
+Identifiers".
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.sink.delta.data_file import json_text, read_statistics
+from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes
+from cdc_pipeline.sink.delta.log import TableLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def forget_logs(session: SparkSession) -> None:
+    """Let Delta read the logs of all tables again: some were set back behind its back."""
+    context: Any = session
+    context._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One data file of the snapshot.
+
+    Attributes:
+        name: of the file, without its folders.
+        action: the log's own words for it, statistics as text.
+        statistics: the same, read; {} where there are none.
+    """
+
+    name: str
+    action: dict[str, Any]
+    statistics: dict[str, Any]
+
+    @property
+    def rows(self) -> int | None:
+        """Rows in the file, those marked as deleted included; None where nobody counted."""
+        found = self.statistics.get("numRecords")
+        return None if found is None else int(found)
+
+
+class TableCommit:
+    """A commit under way on the table in `path`, on the snapshot that is the latest as it begins."""
+
+    def __init__(self, session: SparkSession, path: Path) -> None:
+        context: Any = session
+        self._session = session
+        self._jvm = context._jvm
+        self._delta = self._jvm.org.apache.spark.sql.delta
+        # Delta takes its settings (the note of a commit) from the thread's active session.
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(context._jsparkSession)
+        self._log = self._delta.DeltaLog.forTable(context._jsparkSession, str(path))
+        self._transaction = self._log.startTransaction()
+        self._actions: list[Any] = []
+        self._store: Any = None
+        self.scanned_bytes = 0
+
+    @property
+    def version(self) -> int:
+        """Version of the snapshot."""
+        return int(self._transaction.readVersion())
+
+    @property
+    def metadata(self) -> dict[str, Any] | None:
+        """The log's own words for the table as it is; None where there is none."""
+        if self.version < 0:
+            return None
+        found: dict[str, Any] = json.loads(self._transaction.snapshot().metadata().json())["metaData"]
+        return found
+
+    def transaction_version(self, app_id: str) -> int:
+        """Transaction id that the table has under `app_id`; -1 where none. A job over the log."""
+        return int(self._transaction.txnVersion(app_id))
+
+    def has_transaction(self, app_id: str, version: int, *, there: TableLog) -> bool:
+        """Whether the snapshot has a transaction id, or a later one. Another commit of `app_id` from now on conflicts.
+        `there` tells without a job, where it is of the same version."""
+        if there.version != self.version or there.app_id != app_id:
+            return self.transaction_version(app_id) >= version
+        self._transaction.readTxn().addOne(app_id)
+        return there.transaction_version >= version
+
+    def scan(self, predicate: str | None) -> DataFrame | None:
+        """The table's rows in those files that may hold rows for the predicate (SQL text over its columns), with the
+        columns ``_metadata.file_name`` and ``_metadata.row_index``; None where there are no such files. Other writers'
+        changes of these files conflict. `scanned_bytes` is their size."""
+        from pyspark.sql import DataFrame
+
+        snapshot = self._transaction.snapshot()
+        none = self._none()
+        if predicate is None:
+            files = self._transaction.filterFiles()
+        else:
+            whole = DataFrame(self._log.createDataFrame(snapshot, self._sequence([]), False, none), self._session)
+            condition = whole.filter(predicate)._jdf.queryExecution().analyzed().condition()
+            files = self._transaction.filterFiles(self._sequence([condition]), True)
+        self.scanned_bytes = sum(files.apply(index).size() for index in range(files.size()))
+        if files.isEmpty():
+            return None
+        return DataFrame(self._log.createDataFrame(snapshot, files, False, none), self._session)
+
+    def data_files(self, names: list[str]) -> dict[str, DataFile]:
+        """The snapshot's files of these names."""
+        from pyspark.sql import DataFrame, functions
+
+        listed = DataFrame(self._transaction.snapshot().allFiles().toDF(), self._session)
+        rows = listed.selectExpr("substring_index(path, '/', -1) AS name", "to_json(struct(*)) AS action")
+        found = {}
+        for row in rows.where(functions.url_decode("name").isin(names)).collect():
+            action = json.loads(row["action"])
+            statistics = read_statistics(action.get("stats"))
+            name = unquote(row["name"])
+            found[name] = DataFile(name, action, statistics)
+        return found
+
+    def mark_deleted(self, marked: list[tuple[DataFile, NDArray[np.int64]]]) -> int:
+        """Mark rows (by their numbers in the file) of files as deleted; how many were not marked before. Every file has
+        `rows`."""
+        now_ms = int(time.time() * 1000)
+        writer: Any = None
+        newly = 0
+        for file, rows in marked:
+            wide = {**file.action, "stats": json_text({**file.statistics, "tightBounds": False}), "dataChange": True}
+            add = self._action("add", wide)
+            bitmap = self._bitmap(bitmap_bytes(rows))
+            before = 0
+            if add.deletionVector() is not None:
+                there = self._read_bitmap(add.deletionVector())
+                before = int(there.cardinality())
+                bitmap.merge(there)
+            cardinality = int(bitmap.cardinality())
+            newly += cardinality - before
+            if cardinality == before:
+                continue
+            if cardinality == file.rows:
+                self._actions.append(add.removeWithTimestamp(now_ms, True))
+                continue
+            if writer is None:
+                writer = self._new_bitmap_file()
+            place = writer[0].write(bitmap.serializeAsByteArray(self._portable()))
+            described = {
+                "storageType": "u",
+                "pathOrInlineDv": writer[1],
+                "offset": place.offset(),
+                "sizeInBytes": place.length(),
+                "cardinality": cardinality,
+                "maxRowIndex": int(bitmap.last().get()),
+            }
+            # By way of JSON: only Delta's own reader makes the optional numbers of the types that Scala expects.
+            descriptor = self._action("add", {**wide, "deletionVector": described}).deletionVector()
+            both = add.removeRows(descriptor, False, True)
+            self._actions += [both._1(), both._2()]
+        if writer is not None:
+            writer[0].close()
+        return newly
+
+    def read_whole_table(self) -> None:
+        """What the commit does rests on all rows of the snapshot: other writers' rows conflict."""
+        self._transaction.readWholeTable()
+
+    def add_file(self, add: dict[str, Any]) -> None:
+        """A data file that is written already, as the fields of its ``add`` action say."""
+        self._actions.append(self._action("add", add))
+
+    def append(self, rows: DataFrame) -> None:
+        """Write data files with these rows; their columns are the table's, by name."""
+        written = self._transaction.writeFiles(rows._jdf)
+        self._actions += [written.apply(index) for index in range(written.size())]
+
+    def adopt(self, files: list[dict[str, Any]]) -> None:
+        """Add files as they are, which lie in the table's folder."""
+        now_ms = int(time.time() * 1000)
+        for file in files:
+            self._actions.append(self._action("add", {**file, "modificationTime": now_ms, "dataChange": True}))
+
+    def commit(self, *, app_id: str, version: int, operation: Any = None) -> int:
+        """Commit all of it under a transaction id; the table's new version. `operation` is what the table's history
+        calls it.
+
+        Raises:
+            Py4JJavaError: another writer was first and what it did conflicts, or the log cannot be written.
+        """
+        now_ms = self._some(int(time.time() * 1000))
+        actions = self._jvm.org.apache.spark.sql.delta.actions
+        mark = actions.SetTransaction(app_id, version, now_ms)
+        by_hand = getattr(self._delta, "DeltaOperations$ManualUpdate$").__getattr__("MODULE$")
+        return int(self._transaction.commit(self._sequence([mark, *self._actions]), operation or by_hand))
+
+    # -- the JVM's side -----------------------------------------------------------------------------------------------
+
+    def _none(self) -> Any:
+        return self._jvm.scala.Option.empty()
+
+    def _some(self, value: object) -> Any:
+        return self._jvm.scala.Option.apply(value)
+
+    def _sequence(self, items: list[Any]) -> Any:
+        found = getattr(self._jvm.scala.collection.immutable, "Nil$").__getattr__("MODULE$")
+        for item in reversed(items):
+            found = found.prepended(item)
+        return found
+
+    def _action(self, kind: str, fields: dict[str, Any]) -> Any:
+        module = getattr(self._delta.actions, "Action$").__getattr__("MODULE$")
+        return module.fromJson(json.dumps({kind: fields}))
+
+    def _bitmap(self, content: bytes) -> Any:
+        return self._delta.deletionvectors.RoaringBitmapArray.readFrom(bytearray(content))
+
+    def _portable(self) -> Any:
+        formats = getattr(self._delta.deletionvectors, "RoaringBitmapArrayFormat$").__getattr__("MODULE$")
+        return formats.Portable()
+
+    def _bitmap_store(self) -> Any:
+        if self._store is None:
+            module = getattr(self._delta.storage.dv, "DeletionVectorStore$").__getattr__("MODULE$")
+            self._store = module.createInstance(self._log.newDeltaHadoopConf())
+        return self._store
+
+    def _read_bitmap(self, descriptor: Any) -> Any:
+        module = getattr(self._delta.deletionvectors, "StoredBitmap$").__getattr__("MODULE$")
+        return module.create(descriptor, self._log.dataPath()).load(self._bitmap_store())
+
+    def _new_bitmap_file(self) -> tuple[Any, str]:
+        """Its writer, and its name as descriptors have it."""
+        identity = self._jvm.java.util.UUID.randomUUID()
+        store = self._bitmap_store()
+        path = store.generateFileNameInTable(store.pathWithFileSystem(self._log.dataPath()), identity, "")
+        descriptors = getattr(self._delta.actions, "DeletionVectorDescriptor$").__getattr__("MODULE$")
+        return store.createWriter(path), str(descriptors.encodeUUID(identity, ""))

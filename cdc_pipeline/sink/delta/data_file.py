@@ -1,0 +1,279 @@
+"""Delta data files written here by Arrow, with the statistics that readers leave files out by.
+
+Spark spends ten times the CPU on the same rows: it makes a row of each and a Parquet value of each of its fields. So
+the rows of tables that ask for nothing but columns of plain types (`TableLog.is_plain`) are written here, and Delta's
+own classes commit the file (`commit`).
+
+Rules:
+- A value is stored as the column's Delta type has it, or the write fails: never another value.
+- A bound may be wide and is never narrow: texts are cut to 32 characters and the highest is raised, times become
+  milliseconds downwards and upwards. What has no such bound (NaN among the values, a text that cannot be raised, a year
+  that ISO 8601 has no four digits for) has none.
+- Nothing refers to a file before its commit; one that is never committed is garbage that VACUUM removes.
+
+Source: Delta's protocol, "Add File and Remove File", "Per-file Statistics"; Apache Parquet, "Logical Types".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cdc_pipeline.lake.staged_file import CountingFile
+
+CODEC: Final = "zstd"  # level 1: half the CPU and half the bytes of Snappy; every reader of Delta knows it
+CODECS: Final = frozenset({"zstd", "snappy", "gzip"})
+FILE_BYTES: Final = 256 << 20
+_ROW_GROUP_BYTES: Final = 32 << 20
+_ROW_GROUP_ROWS: Final = 1 << 20
+_SAMPLE_ROWS: Final = 10_000
+_REPEATED_MAX: Final = 0.3  # distinct values among the sampled ones, below which a dictionary saves more than it costs
+_TEXT_CHARACTERS: Final = 32
+_HIGHEST_CHARACTER: Final = "\U0010ffff"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_INDEXED_COLUMNS: Final = 32
+_INDEXED_PROPERTY: Final = "delta.dataSkippingNumIndexedCols"
+
+_TYPES: Final = {
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
+# Readers take dates before 1582 of files without it for those of the Julian calendar, or refuse them.
+_PROLEPTIC: Final = {b"org.apache.spark.version": b"4.2.0"}
+
+
+def plain_type(delta_type: str) -> pa.DataType | None:
+    """Arrow type that holds the values of a Delta type (DDL text) as its Parquet files do; None for nested and other
+    types."""
+    found = _DECIMAL.fullmatch(delta_type)
+    return pa.decimal128(int(found[1]), int(found[2])) if found else _TYPES.get(delta_type)
+
+
+def write_data_files(
+    folder: Path,
+    pieces: Iterable[pa.Table],
+    types: dict[str, pa.DataType],
+    *,
+    properties: dict[str, str],
+    bounded: Iterable[str] = (),
+    codec: str = CODEC,
+) -> list[dict[str, Any]]:
+    """Write rows into new files of the table in `folder`.
+
+    Args:
+        pieces: tables with the columns `types`, in any order and of types that cast to them.
+        properties: the table's: of how many columns there are statistics, and whether these say that they are tight.
+        bounded: columns that have statistics in any case.
+        codec: one of `CODECS`.
+
+    Returns:
+        the ``add`` action of each file; none where there are no rows.
+
+    Raises:
+        pa.ArrowInvalid: a value does not fit its column.
+        OSError, SinkError: the file system is full.
+    """
+    schema = pa.schema(list(types.items()), metadata=_PROLEPTIC)
+    found = int(properties.get(_INDEXED_PROPERTY, _INDEXED_COLUMNS))
+    indexed = list(dict.fromkeys([*list(types)[: found if found >= 0 else None], *bounded]))
+    marks = properties.get("delta.enableDeletionVectors") == "true"
+    added: list[dict[str, Any]] = []
+    writer: _DataFileWriter | None = None
+    try:
+        for group in _groups(pieces, schema):
+            writer = writer or _DataFileWriter(folder, schema, group, codec=codec, indexed=indexed, marks=marks)
+            writer.write(group)
+            if writer.size_bytes >= FILE_BYTES:
+                added.append(writer.close())
+                writer = None
+        if writer is not None:
+            added.append(writer.close())
+    except BaseException:
+        if writer is not None:
+            writer.discard()
+        raise
+    return added
+
+
+def _groups(pieces: Iterable[pa.Table], schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows in pieces as large as row groups."""
+    waiting: list[pa.Table] = []
+    for piece in pieces:
+        if not len(piece):
+            continue
+        waiting.append(piece.select(schema.names).cast(schema))
+        rows, size_bytes = sum(map(len, waiting)), sum(table.nbytes for table in waiting)
+        if rows >= _ROW_GROUP_ROWS or size_bytes >= _ROW_GROUP_BYTES:
+            yield pa.concat_tables(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_tables(waiting)
+
+
+class _DataFileWriter:
+    """One file under way. Its first rows say for which columns a dictionary pays."""
+
+    def __init__(
+        self, folder: Path, schema: pa.Schema, first: pa.Table, *, codec: str, indexed: list[str], marks: bool
+    ) -> None:
+        self._name = f"part-00000-{uuid.uuid4()}-c000.{codec}.parquet"
+        self._path = folder / self._name
+        self._file = CountingFile(self._path)
+        self._rows = 0
+        self._marks = marks
+        self._bounds = {name: _Bounds(schema.field(name).type) for name in indexed}
+        sample = first.slice(0, _SAMPLE_ROWS)
+        # Whoever reads the file sees plain Parquet: Arrow's own schema is not stored beside it.
+        self._writer = pq.ParquetWriter(
+            pa.PythonFile(self._file, mode="w"),
+            schema,
+            compression=codec,
+            compression_level=1 if codec == "zstd" else None,
+            use_dictionary=[name for name in schema.names if _repeats(sample.column(name))],
+            store_decimal_as_integer=True,
+            store_schema=False,
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return self._file.size_bytes
+
+    def write(self, group: pa.Table) -> None:
+        self._writer.write_table(group, row_group_size=len(group))
+        self._rows += len(group)
+        for name, bounds in self._bounds.items():
+            bounds.take(group.column(name))
+
+    def close(self) -> dict[str, Any]:
+        self._writer.close()
+        self._file.finish()
+        lows, highs = {}, {}
+        for name, bounds in self._bounds.items():
+            found = bounds.texts()
+            if found is not None:
+                lows[name], highs[name] = found
+        counts = {name: str(bounds.nulls) for name, bounds in self._bounds.items()}
+        parts = {"minValues": _object(lows), "maxValues": _object(highs), "nullCount": _object(counts)}
+        tight = {"tightBounds": "true"} if self._marks else {}
+        statistics = _object({"numRecords": str(self._rows), **parts, **tight})
+        return {
+            "path": self._name,
+            "partitionValues": {},
+            "size": self._file.size_bytes,
+            "modificationTime": int(time.time() * 1000),
+            "dataChange": True,
+            "stats": statistics,
+        }
+
+    def discard(self) -> None:
+        with suppress(Exception):  # what went wrong before is told, and not what it left in its way
+            self._writer.close()
+            self._file.finish()
+        self._path.unlink(missing_ok=True)
+
+
+def _repeats(sample: pa.ChunkedArray) -> bool:
+    if pa.types.is_boolean(sample.type):
+        return False
+    return int(pc.count_distinct(sample, mode="all").as_py()) < _REPEATED_MAX * len(sample)
+
+
+class _Bounds:
+    """Lowest and highest value of one column, as far as it went, and how many of its values are NULL."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.nulls = 0
+        self._kind = kind
+        self._has_bounds = not (pa.types.is_boolean(kind) or pa.types.is_binary(kind))
+        self._low: Any = None
+        self._high: Any = None
+
+    def take(self, values: pa.ChunkedArray) -> None:
+        self.nulls += values.null_count
+        if not self._has_bounds or values.null_count == len(values):
+            return
+        if pa.types.is_floating(self._kind) and pc.any(pc.is_nan(values)).as_py():
+            self._has_bounds = False
+            return
+        if pa.types.is_timestamp(self._kind):
+            values = values.cast(pa.int64())
+        try:
+            found = pc.min_max(values).as_py()
+        except (ValueError, OverflowError):  # no such Python value
+            self._has_bounds = False
+            return
+        self._low = found["min"] if self._low is None else min(self._low, found["min"])
+        self._high = found["max"] if self._high is None else max(self._high, found["max"])
+
+    def texts(self) -> tuple[str, str] | None:
+        """Both bounds as JSON text; None where there are none."""
+        if not self._has_bounds or self._low is None:
+            return None
+        low, high = (self._text(self._low, up=False), self._text(self._high, up=True))
+        return None if low is None or high is None else (low, high)
+
+    def _text(self, value: Any, *, up: bool) -> str | None:
+        if pa.types.is_timestamp(self._kind):
+            value = -(-value // 1000) if up else value // 1000
+            try:
+                moment = _EPOCH + timedelta(milliseconds=value)
+            except OverflowError:
+                return None
+            zone = "" if self._kind.tz is None else "Z"
+            return json.dumps(moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + zone)
+        if isinstance(value, str):
+            return _text_bound(value, up=up)
+        if isinstance(value, float):
+            return repr(value) if math.isfinite(value) else None
+        return json_text(value.isoformat() if isinstance(value, date) else value)
+
+
+def _text_bound(value: str, *, up: bool) -> str | None:
+    if len(value) <= _TEXT_CHARACTERS:
+        return json.dumps(value)
+    cut = value[:_TEXT_CHARACTERS]
+    if up and value[_TEXT_CHARACTERS] == _HIGHEST_CHARACTER:
+        return None
+    return json.dumps(cut + _HIGHEST_CHARACTER if up else cut)
+
+
+def _object(fields: dict[str, str]) -> str:
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, text in fields.items()) + "}"
+
+
+def json_text(value: Any) -> str:
+    """JSON of plain values, numbers that are `Decimal` digit by digit: see `read_statistics`."""
+    if isinstance(value, dict):
+        return _object({name: json_text(part) for name, part in value.items()})
+    return format(value, "f") if isinstance(value, Decimal) else json.dumps(value)
+
+
+def read_statistics(text: str | None) -> dict[str, Any]:
+    """Statistics of a data file; {} where there are none. Numbers that are not whole are `Decimal`: a bound that went
+    through a binary fraction could come out narrower than it was."""
+    found = json.loads(text or "{}", parse_float=Decimal)
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,123 @@
+"""Which Delta features may be switched on, and who can read a table that has them.
+
+Rules:
+- A reader refuses a table with a reader feature that it does not know. So each one comes on only where a table needs
+  it, and only if ``sink.reader_features`` permits it; what is needed and not permitted stops that table by name.
+- A value is never stored as another type to get around a feature: DATETIME without the permission for ``timestampNtz``
+  stops (a timestamp with a zone would be another moment for another reader); a type override in the targets' rules is
+  the way to store it otherwise.
+- Features of writers alone (clustering, change data feed ...) keep no reader out and are always permitted.
+
+Names are those of the Delta protocol. What the presets know, with sources and dates, is in docs/lake.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.config.pipeline_config import READER_FEATURES, READER_PRESETS, SinkConfig
+from cdc_pipeline.errors import FeatureNotAllowedError
+
+SETTING: Final = "sink.reader_features"
+
+# Feature -> the table property that switches it on, for what is switched on by a property.
+PROPERTIES: Final = {
+    "deletionVectors": ("delta.enableDeletionVectors", "true"),
+    "columnMapping": ("delta.columnMapping.mode", "name"),
+    "typeWidening": ("delta.enableTypeWidening", "true"),
+    "timestampNtz": ("delta.feature.timestampNtz", "supported"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What one pipeline's setting permits.
+
+    Attributes:
+        features: reader features that may come on; None for all.
+    """
+
+    features: frozenset[str] | None = None
+
+    def permits(self, feature: str) -> bool:
+        """Whether a feature may be switched on. Features that keep no reader out always may."""
+        return self.features is None or feature not in READER_FEATURES or feature in self.features
+
+    def require(self, feature: str, why: str, *, table: str | None = None, way_out: str = "") -> None:
+        """Nothing, if the feature is permitted.
+
+        Args:
+            feature: name in the Delta protocol, such as ``columnMapping``.
+            why: what needs it, as the begin of a sentence: ``column `at` is a DATETIME``.
+            table: the target that it is needed for.
+            way_out: what else a person can do than permit it, as an imperative.
+
+        Raises:
+            FeatureNotAllowedError: it is not.
+        """
+        if self.permits(feature):
+            return
+        raise FeatureNotAllowedError(
+            f"{why}, which needs the Delta feature {feature}",
+            table=table,
+            setting=SETTING,
+            expected=f"{feature} among {', '.join(sorted(self.features or ())) or 'no features'}",
+            got=f"tables with {feature} cannot be read by {', '.join(excluded(feature)) or 'readers without it'}",
+            next_step=f"add {feature} to {SETTING} if all of your readers know it"
+            + (f", or {way_out}" if way_out else ""),
+        )
+
+    def check_types(self, columns: Iterable[tuple[str, str]], *, table: str) -> None:
+        """Require what the types of columns (name, Delta type as DDL text) need.
+
+        Raises:
+            FeatureNotAllowedError: a type needs a feature that is not permitted; of the first such column.
+        """
+        for name, delta_type in columns:
+            for feature in features_of_type(delta_type):
+                self.require(
+                    feature,
+                    f"column `{name}` is stored as {delta_type}",
+                    table=table,
+                    way_out="give the column another type by a type override, or exclude the table",
+                )
+
+
+ALL_ALLOWED: Final = Allowed()
+
+
+def allowed(config: SinkConfig) -> Allowed:
+    """What a configuration permits: everything, or what all readers of its presets know and the features it names."""
+    if config.reader_features == "all":
+        return ALL_ALLOWED
+    presets = [READER_PRESETS[name] for name in config.reader_features if name in READER_PRESETS]
+    named = {name for name in config.reader_features if name not in READER_PRESETS}
+    return Allowed((frozenset.intersection(*presets) if presets else frozenset()) | named)
+
+
+def features_of_type(delta_type: str) -> tuple[str, ...]:
+    """Reader features that a column of a type (DDL text, nested ones too) brings on by itself."""
+    text = delta_type.lower()
+    found = ("timestampNtz",) if "timestamp_ntz" in text else ()
+    return (*found, "variantType") if "variant" in text else found
+
+
+def excluded(*features: str) -> tuple[str, ...]:
+    """Readers, by the names of the presets, that cannot read a table with these features."""
+    needed = READER_FEATURES.intersection(features)
+    return tuple(name for name, known in READER_PRESETS.items() if not needed <= known)
+
+
+def creation_properties(permitted: Allowed) -> dict[str, str]:
+    """Properties of every new table: deletion vectors, where they may come on (rows change without rewriting files)."""
+    return dict([PROPERTIES["deletionVectors"]]) if permitted.permits("deletionVectors") else {}
+
+
+def features_of_table(delta_types: Iterable[str], permitted: Allowed) -> tuple[str, ...]:
+    """Reader features that a new table with columns of these types has from the start, by name."""
+    found = {feature for text in delta_types for feature in features_of_type(text)}
+    if permitted.permits("deletionVectors"):
+        found.add("deletionVectors")
+    return tuple(sorted(found))

@@ -1,0 +1,245 @@
+"""Delta tables as their logs tell, read without a JVM: versions, properties, transaction ids, commits (K3).
+
+Rules:
+- deltalake is used for versions, metadata and transaction ids only: it cannot read rows under deletion vectors.
+- Commits are read from the log's own JSON files: only they say which transaction ids a commit carries.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc_pipeline.errors import CdcError, LakeStateError, LakeUnreachableError
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage_settings import delta_options
+from cdc_pipeline.sink.delta.half_made import LOG_FOLDER as LOG_FOLDER
+from cdc_pipeline.sink.delta.half_made import is_half_made
+from cdc_pipeline.sink.delta.plain_table import is_plain
+from cdc_pipeline.text.server_messages import said_by
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+SOURCE_PROPERTY: Final = "cdc.source"
+TABLE_PROPERTY: Final = "cdc.table"
+APP_ID_PROPERTY: Final = "cdc.app_id"
+
+# How failures of the store itself read in what `deltalake` raises.
+_OF_THE_STORE: Final = re.compile(r"Generic \w+ error|error sending request|timed? ?out|Forbidden|ermissionDenied")
+
+_DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
+
+# Operations that change how rows are stored and not which rows there are.
+MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
+PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
+
+
+@dataclass(frozen=True, slots=True)
+class TableLog:
+    """The latest state of one Delta table.
+
+    Attributes:
+        version: latest version.
+        app_id: the pipeline's transaction application id, from the table's properties; "" in a foreign table.
+        transaction_version: Delta's transaction id under `app_id`; -1 where none was committed.
+        columns: column name -> Delta type as DDL text, "" for nested types.
+        properties: as in the table's metadata.
+        is_plain: its files hold its columns under their own names and nothing else decides what they must hold (see
+            `plain_table.is_plain`).
+    """
+
+    version: int
+    app_id: str
+    transaction_version: int
+    columns: dict[str, str]
+    properties: dict[str, str]
+    is_plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit: its operation as Delta names it, and the user metadata as plain values."""
+
+    version: int
+    operation: str
+    user_metadata: dict[str, Any]
+
+
+def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None:
+    """State of the Delta table in `path`, at `version` or now; None where there is none, or only the beginning of one
+    (`half_made`).
+
+    Raises:
+        LakeStateError: its log cannot be read.
+        LakeUnreachableError: the object store that it lies in does not answer.
+    """
+    from deltalake import DeltaTable
+
+    if not (path / LOG_FOLDER).is_dir():
+        return None
+    try:
+        options = _log_options(path)
+        if not DeltaTable.is_deltatable(str(path), options):
+            return None
+        table = open_delta(path, version=version)
+        properties = dict(table.metadata().configuration)
+        app_id = properties.get(APP_ID_PROPERTY, "")
+        found = table.transaction_version(app_id) if app_id else None
+        return TableLog(
+            version=table.version(),
+            app_id=app_id,
+            transaction_version=-1 if found is None else int(found),
+            columns={column.name: _ddl_type(column.type.to_json()) for column in table.schema().fields},
+            properties=properties,
+            is_plain=is_plain(table),
+        )
+    except CdcError:
+        raise
+    except Exception as error:  # whatever the library says of a log, it is this table's
+        if is_half_made(path):
+            return None
+        raise unreadable_log(path, error) from None
+
+
+def open_delta(path: Path, *, version: int | None = None) -> DeltaTable:
+    """The Delta table in `path`, at `version` or now, wherever that lies. Raises what `deltalake` raises: see
+    `unreadable_log`."""
+    from deltalake import DeltaTable
+
+    return DeltaTable(str(path), version=version, storage_options=_log_options(path))
+
+
+def unreadable_log(path: Path, error: Exception) -> CdcError:
+    """The error for a table's log that could not be read: damaged, or in a store that did not answer."""
+    got = " ".join(f"{type(error).__name__}: {error}".split())[:500]
+    if is_object(path) and _OF_THE_STORE.search(got):
+        for secret in path.storage.secrets:
+            got = got.replace(secret, "***")
+        return LakeUnreachableError(
+            f"the object store does not answer as it should: {path}",
+            setting="sink.lake_path",
+            got=got,
+            next_step="look at the network and at sink.storage, then start the run again",
+        )
+    return LakeStateError(
+        f"the log of the Delta table in {path} cannot be read",
+        got=got,
+        next_step="restore the table's _delta_log from a backup of the lake",
+    )
+
+
+def _log_options(path: Path) -> dict[str, str] | None:
+    """What deltalake needs to open the log of the table in `path`; None on the local disk."""
+    return delta_options(path) if is_object(path) else None
+
+
+def reader_features(path: Path) -> tuple[str, ...]:
+    """Features that readers of the Delta table in `path` must know, by name; none where there is no table.
+
+    Raises:
+        LakeStateError: its log cannot be read.
+    """
+    from deltalake.exceptions import DeltaError
+
+    if not (path / LOG_FOLDER).is_dir():
+        return ()
+    try:
+        protocol = open_delta(path).protocol()
+    except (DeltaError, OSError, ValueError) as error:
+        raise unreadable_log(path, error) from None
+    if protocol.min_reader_version == 2:
+        return ("columnMapping",)
+    return tuple(sorted(protocol.reader_features or ()))
+
+
+def _ddl_type(text: str) -> str:
+    """DDL text of a type as the log's JSON has it; "" for nested ones."""
+    found = json.loads(text)
+    return _DDL_NAMES.get(found, found) if isinstance(found, str) else ""
+
+
+def read_commit(path: Path, version: int) -> Commit | None:
+    """One commit of the table in `path`; None where the log's retention has removed it.
+
+    Raises:
+        LakeStateError: the commit's file is damaged.
+    """
+    lines = read_commit_lines(path, version)
+    if lines is None:
+        return None
+    info: dict[str, Any] = {}
+    try:
+        for line in lines:
+            if '"commitInfo"' in line:
+                info = json.loads(line).get("commitInfo", info)
+    except ValueError as error:
+        raise damaged_log(commit_file(path, version), error) from None
+    try:
+        metadata = json.loads(info.get("userMetadata") or "{}")
+    except ValueError:
+        metadata = {}
+    return Commit(version, str(info.get("operation", "")), metadata if isinstance(metadata, dict) else {})
+
+
+def commit_file(path: Path, version: int) -> Path:
+    """Where the table in `path` keeps the commit that made `version`."""
+    return path / LOG_FOLDER / f"{version:020d}.json"
+
+
+def read_commit_lines(path: Path, version: int) -> list[str] | None:
+    """The actions of one commit, a JSON text each; None where the log's retention has removed it.
+
+    Raises:
+        LakeStateError: the commit's file cannot be read as text.
+    """
+    file = commit_file(path, version)
+    try:
+        return json_lines(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise damaged_log(file, error) from None
+
+
+def json_lines(text: str) -> list[str]:
+    """The JSON texts of a log's file, a line each.
+
+    Names and values of rows stand in them as they are. `splitlines` would also end a line at U+0085
+    and U+2028.
+    """
+    return [line for line in text.split("\n") if line]
+
+
+def damaged_log(file: Path, error: Exception) -> LakeStateError:
+    """The error for a file of a table's log that cannot be read."""
+    return LakeStateError(
+        f"a file of a Delta table's log cannot be read: {file}",
+        got=said_by(error),
+        next_step="restore this file from a backup of the lake",
+    )
+
+
+def commit_note(app_id: str, batch_number: int) -> str:
+    """User metadata of every commit that a batch makes."""
+    return json.dumps({"cdc_app_id": app_id, "cdc_batch": batch_number})
+
+
+def maintenance_note(app_id: str) -> str:
+    """User metadata of the commits by which maintenance changes a table's properties."""
+    return json.dumps({"cdc_app_id": app_id, "cdc_maintenance": True})
+
+
+def is_maintenance(commit: Commit, *, app_id: str) -> bool:
+    """Whether a commit left all rows as they are: Delta's own maintenance, or our change of properties."""
+    if commit.operation == PROPERTIES_OPERATION:
+        return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
+    return commit.operation in MAINTENANCE
+
+
+def is_of_batch(commit: Commit, *, app_id: str, batch_number: int) -> bool:
+    """Whether a commit was made by a batch (see `commit_note`)."""
+    return commit.user_metadata == {"cdc_app_id": app_id, "cdc_batch": batch_number}

@@ -1,0 +1,58 @@
+"""Whether a table's data files can be read and written without Delta's own code (`data_file`, `key_lookup`).
+
+Rules:
+- What is not known to ask for nothing of a data file makes a table not plain: writer features by name, properties by
+  pattern, and whatever a column's metadata says.
+- Its columns lie in its files under their own names, as plain Parquet values, all rows of all partitions together.
+
+Source: Delta's protocol, "Table Features", "Column Metadata", "Column Mapping".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+# Of these only the marks that a commit makes concern us, or what properties and columns say of them.
+_WRITER_FEATURES: Final = frozenset(
+    {
+        "appendOnly",
+        "changeDataFeed",
+        "checkConstraints",
+        "columnMapping",
+        "deletionVectors",
+        "generatedColumns",
+        "identityColumns",
+        "inCommitTimestamp",
+        "invariants",
+        "timestampNtz",
+        "typeWidening",
+        "v2Checkpoint",
+        "vacuumProtocolCheck",
+    }
+)
+_COLUMN_METADATA: Final = frozenset({"comment", "delta.typeChanges"})
+_PROPERTIES: Final = re.compile(
+    r"delta\.(columnMapping\.mode|enableRowTracking|enableChangeDataFeed|constraints\..*|appendOnly"
+    r"|enableIcebergCompat.*|universalFormat.*|dataSkippingStatsColumns|randomizeFilePrefixes|parquet\..*)"
+)
+
+
+def is_plain(table: DeltaTable) -> bool:
+    """Whether nothing but the names and types of its columns decides what the data files of a table hold."""
+    protocol, metadata = table.protocol(), table.metadata()
+    features = set(protocol.writer_features or ()) | set(protocol.reader_features or ())
+    switched_on = [
+        name
+        for name, value in metadata.configuration.items()
+        if value not in ("false", "none") and _PROPERTIES.fullmatch(name)
+    ]
+    return (
+        not metadata.partition_columns
+        and features <= _WRITER_FEATURES
+        and not switched_on
+        and all(field.nullable and set(field.metadata or {}) <= _COLUMN_METADATA for field in table.schema().fields)
+    )

@@ -1,0 +1,133 @@
+"""The Delta tables of a cut, compared with what it says of them, without a JVM (K3).
+
+Rules:
+- After a cut's version a target holds only commits of the batch to finish, and maintenance. Anything else (RESTORE
+  above all, which keeps transaction ids so that a replay would be skipped) stops that target.
+- A table whose content the batch to finish replaces (`replace`) may be anything: it is judged when it is replaced.
+- A suspended target may also hold commits of its own that no cut tells: those of the batches since it failed (K4).
+- A commit that the log's retention has removed is not judged: the runs since then have judged it.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, Cut, CutTable
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.sink.delta.log import is_maintenance, is_of_batch, read_commit, read_table_log
+from cdc_pipeline.sink.delta.table_owner import check_owner
+from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH
+
+_REQUESTS_AT_A_TIME: Final = 16
+
+
+def check_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> None:
+    """Compare every target of a cut with its Delta table.
+
+    Raises:
+        LakeStateError: a table is gone, is another one, was set back, or was written by others.
+    """
+    for name in sorted(cut.tables):
+        check_target(paths, cut, name, pending)
+
+
+def failing_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
+    """The targets of a cut whose Delta tables are not as it says, suspended ones included, by name."""
+
+    def failure(name: str) -> LakeStateError | None:
+        try:
+            check_target(paths, cut, name, pending)
+        except LakeStateError as error:
+            error.table = name
+            return error
+        return None
+
+    names = sorted(cut.tables)
+    if is_object(paths.lake):  # each table is a few requests, which wait for the store and not for this machine
+        with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
+            failures = list(threads.map(failure, names))
+    else:
+        failures = [failure(name) for name in names]
+    return {name: error for name, error in zip(names, failures, strict=True) if error is not None}
+
+
+def check_target(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord | None) -> None:
+    """Compare one target of a cut with its Delta table.
+
+    Raises:
+        LakeStateError: the table is gone, is another one, was set back, or was written by others.
+    """
+    if pending is not None and any(made.table == name and made.content is not None for made in pending.targets):
+        return
+    path, target = paths.table(name), cut.cursor.targets[name]
+    table = cut.tables.get(name)
+    if table is None:  # suspended before its table was made: nothing of others may lie there
+        there = read_table_log(path)
+        if there is not None:
+            check_owner(there, name, target.app_id, path=path)
+        return
+    if pending is not None and _is_replaced(path, name, target.app_id, pending):
+        return
+    own = {pending.batch_number} if pending is not None else set()
+    if target.suspended is not None:
+        own.update(range(target.suspended.batch_number, cut.batch_number + 1))
+    _check_target(path, name, target.app_id, table, own, way_out=_way_out(paths.source, name))
+
+
+def _is_replaced(path: Path, name: str, app_id: str, pending: BatchRecord) -> bool:
+    """Whether the batch to finish puts a new table of its own in the place of the cut's, done or under way."""
+    there = read_table_log(path)
+    return there is not None and any(
+        (made.table, made.replaces) == (name, app_id) and there.app_id in (app_id, made.app_id)
+        for made in pending.targets
+    )
+
+
+def _way_out(source: str, table: str) -> str:
+    return (
+        f"`cdc-pipeline verify {source} --table {table}` tells what was changed, and --repair puts the cut's rows "
+        "back; if these are gone, bring them back from a backup, or load the table again; to keep changes of other "
+        "programs out, write to copies of the lake's tables"
+    )
+
+
+def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[int], *, way_out: str) -> None:
+    there = read_table_log(path)
+    if there is None:
+        raise LakeStateError(
+            "a table of the last cut is gone", table=name, expected=f"a Delta table in {path}", next_step=way_out
+        )
+    check_owner(there, name, app_id, path=path)
+    if there.version < table.delta_version:
+        raise LakeStateError(
+            "a table is older than the last cut",
+            table=name,
+            expected=f"Delta version {table.delta_version} or later",
+            got=f"version {there.version}",
+            next_step=way_out,
+        )
+    for version in range(table.delta_version + 1, there.version + 1):
+        commit = read_commit(path, version)
+        if commit is None or is_maintenance(commit, app_id=app_id):
+            continue
+        if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):
+            raise LakeStateError(
+                "a table was changed by something else than this pipeline",
+                table=name,
+                expected=f"only maintenance after version {table.delta_version} of the last cut",
+                got=f"version {version}: {commit.operation}",
+                next_step=way_out,
+            )
+    same = there.transaction_version == table.transaction_version
+    if not same and there.transaction_version // STEPS_PER_BATCH not in own:
+        raise LakeStateError(
+            "a table's own record of applied batches contradicts the last cut",
+            table=name,
+            expected=f"transaction id {table.transaction_version} of {app_id}",
+            got=there.transaction_version,
+            next_step=way_out,
+        )

@@ -1,0 +1,50 @@
+"""Delta's transaction ids: each DML of a batch on a target commits its own, and is skipped where it is there (K2).
+
+Rules:
+- The id is ``16 * batch + step``; a batch has at most 16 DML statements for a target, in the order of their numbers.
+- The id is a setting of a session of its own, and unset in any case: a second statement under the same id would be
+  skipped in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from cdc_pipeline.lake.records import BatchRecord
+from cdc_pipeline.sink.delta.log import TableLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STEPS_PER_BATCH: Final = 16
+MERGE_STEP: Final = 0
+
+_APP_ID = "spark.databricks.delta.write.txnAppId"
+_APP_VERSION = "spark.databricks.delta.write.txnVersion"
+
+
+def transaction_version(batch_number: int, step: int) -> int:
+    """Delta's transaction id of one step of a batch."""
+    return STEPS_PER_BATCH * batch_number + step
+
+
+def run_once(session: SparkSession, statement: str, there: TableLog, record: BatchRecord, *, step: int) -> None:
+    """Run a DML statement as one step of a batch, unless the table has it already."""
+    version = transaction_version(record.batch_number, step)
+    if there.transaction_version >= version:
+        return
+    with _transaction_id(session, there.app_id, version):
+        session.sql(statement).collect()
+
+
+@contextmanager
+def _transaction_id(session: SparkSession, app_id: str, version: int) -> Iterator[None]:
+    session.conf.set(_APP_ID, app_id)
+    session.conf.set(_APP_VERSION, str(version))
+    try:
+        yield
+    finally:
+        session.conf.unset(_APP_ID)
+        session.conf.unset(_APP_VERSION)

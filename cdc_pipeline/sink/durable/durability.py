@@ -1,0 +1,230 @@
+"""Durable before named: what a cut names is on the disk before the cut is (K21).
+
+Spark and Delta write files and never wait for the disk; the cut is waited for. Without this module a power cut can
+leave the cut and lose the log files, data files or deletion vectors that it names.
+
+Rules:
+- `make_durable` waits for all that commits brought: data files, deletion vectors, files of the log, checkpoints,
+  Hadoop's checksum files, and the folders on the way. The cost follows the commits: no folder of data is listed.
+- A file that is missing or too short is a failure too: nothing names it from then on.
+- In an object store a put is durable, and nothing is done.
+- Commits that no cut names yet may be torn by a power cut: `power_cut` undoes them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote
+
+from cdc_pipeline.errors import CdcError, LakeStateError, MergeError
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, commit_file, read_commit_lines
+from cdc_pipeline.sink.delta.row_count import log_files, read_actions
+from cdc_pipeline.sink.read.cuts import files_of
+
+LAST_CHECKPOINT: Final = "_last_checkpoint"
+_THREADS: Final = 16  # each waits for the disk, which takes what waits at the same time in one go
+_ELSEWHERE: Final = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+@dataclass(frozen=True, slots=True)
+class Commits:
+    """Commits of one Delta table that nothing has waited for yet.
+
+    Attributes:
+        table: folder of the table.
+        after: the newest version that is durable; -1 if none is.
+        upto: the newest version to wait for.
+    """
+
+    table: Path
+    after: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewFile:
+    """A file that a commit brought.
+
+    Attributes:
+        bytes_min: it has at least so many bytes.
+        version: that the commit made.
+    """
+
+    path: Path
+    bytes_min: int
+    version: int
+
+
+def make_durable(commits: Mapping[str, Commits], *, lake: Path) -> dict[str, CdcError]:
+    """Wait until all that commits brought is on the disk.
+
+    Args:
+        commits: by table name.
+        lake: the folder that the tables lie in. Its own name is made durable too.
+
+    Returns:
+        The tables that are not durable, each with its error.
+    """
+    if is_object(lake):
+        return {}
+    failures: dict[str, CdcError] = {}
+    waiting: list[tuple[str, Future[None]]] = []
+    folders: dict[Path, str] = {}
+    with ThreadPoolExecutor(_THREADS, "fsync") as threads:
+        for name, of in commits.items():
+            try:
+                files = new_files(of)
+            except CdcError as error:
+                failures[name] = error
+                continue
+            waiting += [(name, threads.submit(_sync_file, file)) for file in files]
+            folders.update((folder, name) for folder in _folders(of, files, lake))
+        _collect(waiting, failures)
+        # A name is worth nothing before what it names.
+        _collect([(name, threads.submit(_sync_folder, folder)) for folder, name in folders.items()], failures)
+    return failures
+
+
+def new_files(commits: Commits) -> list[NewFile]:
+    """All files that commits brought and that are still in use after the last of them.
+
+    Raises:
+        LakeStateError: a file of the log is damaged.
+    """
+    table = commits.table
+    found: list[NewFile] = []
+    removed: set[str] = set()
+    marked: set[str] = set()  # data files whose newest deletion vector is known
+    for version in range(commits.upto, commits.after, -1):
+        lines = read_commit_lines(table, version)
+        if lines is None:
+            break  # removed by the log's retention, with all before it: durable long ago
+        found.append(NewFile(commit_file(table, version), 1, version))
+        adds: dict[str, dict[str, Any]] = {}
+        removes: set[str] = set()
+        for action in read_actions(lines, commit_file(table, version)):
+            if "add" in action:
+                adds[action["add"]["path"]] = action["add"]
+            elif "remove" in action:
+                removes.add(action["remove"]["path"])
+            elif "cdc" in action:
+                found += _change_file(table, action["cdc"], version)
+        for name, add in adds.items():
+            if name not in removed and not _ELSEWHERE.match(name):
+                found += _files_of_add(table, add, version, is_new=name not in removes, is_newest=name not in marked)
+                marked.add(name)
+        removed |= removes - adds.keys() - marked
+    found += _checkpoints(commits)
+    return found
+
+
+def _files_of_add(
+    table: Path, add: Mapping[str, Any], version: int, *, is_new: bool, is_newest: bool
+) -> Iterator[NewFile]:
+    """The data file if this commit brought it, and the file of its deletion vector if no later one took its place."""
+    if is_new:
+        yield NewFile(table / unquote(add["path"]), int(add["size"]), version)
+    vector = add.get("deletionVector") or {}
+    if is_newest and vector.get("storageType") == "u":
+        _, file = files_of(table, (add["path"], "u", vector["pathOrInlineDv"]))
+        # Four bytes of length stand before the bitmap, four of checksum behind it.
+        yield NewFile(file, int(vector.get("offset") or 0) + int(vector["sizeInBytes"]) + 8, version)
+
+
+def _change_file(table: Path, change: Mapping[str, Any], version: int) -> Iterator[NewFile]:
+    """A file of the change feed, which readers of the feed alone need and a vacuum takes by its age."""
+    path = table / unquote(change["path"])
+    if not _ELSEWHERE.match(change["path"]) and path.exists():
+        yield NewFile(path, int(change["size"]), version)
+
+
+def _checkpoints(commits: Commits) -> Iterator[NewFile]:
+    log = commits.table / LOG_FOLDER
+    if last_checkpoint(commits.table) <= commits.after:
+        return
+    yield NewFile(log / LAST_CHECKPOINT, 1, commits.upto)
+    for version, files in log_files(log)[1].items():
+        if version > commits.after:
+            yield from (NewFile(file, 1, version) for file in files)
+    sidecars = log / "_sidecars"
+    for name in storage_of(sidecars).names(sidecars):
+        if not name.startswith("."):
+            yield NewFile(sidecars / name, 1, commits.upto)
+
+
+def last_checkpoint(table: Path) -> int:
+    """Version of the newest checkpoint as the log's own note says; -1 if there is none, or it cannot be read."""
+    try:
+        return int(json.loads((table / LOG_FOLDER / LAST_CHECKPOINT).read_bytes())["version"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return -1
+
+
+def _folders(commits: Commits, files: Iterable[NewFile], lake: Path) -> set[Path]:
+    """The folders that hold the files' names, up to the table; of a new table up to the lake's own name."""
+    top = commits.table if commits.after >= 0 else lake.parent
+    found = {commits.table / LOG_FOLDER}
+    for parent in {file.path.parent for file in files} | {commits.table}:
+        found.update(at for at in (parent, *parent.parents) if at.is_relative_to(top))
+    return found
+
+
+def _sync_file(file: NewFile) -> None:
+    descriptor = os.open(file.path, os.O_RDONLY)
+    try:
+        size_bytes = os.fstat(descriptor).st_size
+        if size_bytes < file.bytes_min:
+            raise LakeStateError(
+                f"a file of a Delta table is cut short: {file.path}",
+                expected=f"at least {file.bytes_min} bytes, as version {file.version} says",
+                got=f"{size_bytes} bytes",
+            )
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    # Hadoop refuses a file whose checksums are torn.
+    with suppress(FileNotFoundError):
+        _sync(file.path.parent / f".{file.path.name}.crc", os.O_RDONLY)
+
+
+def _sync_folder(folder: Path) -> None:
+    with suppress(PermissionError):  # one above the lake that this account may not list: it was there before
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _collect(waiting: Iterable[tuple[str, Future[None]]], failures: dict[str, CdcError]) -> None:
+    for name, future in waiting:
+        error = future.exception()
+        if error is None or name in failures:
+            continue
+        if not isinstance(error, CdcError | OSError):
+            raise error
+        failures[name] = MergeError(
+            "a table's new files did not reach the disk",
+            table=name,
+            got=f"{error.what}: {error.got}" if isinstance(error, CdcError) else _words(error),
+            next_step="look at the disk that the lake lies on, then start the run again: it applies the batch to this "
+            "table again",
+        )
+
+
+def _words(error: OSError) -> str:
+    return f"{type(error).__name__}: {error.strerror or error}: {error.filename or 'a file of the table'}"

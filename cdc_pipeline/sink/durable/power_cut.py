@@ -1,0 +1,237 @@
+"""What a power cut may have torn is undone before anything is built on it (K21).
+
+Between a commit to a Delta table and the cut that names it the disk holds some of the commit's files and not others: an
+empty log file, a data file whose blocks were never written. A log that looks whole proves nothing about the files.
+
+Rules:
+- ``_cdc/<source>/boot`` names the start of the machine that the commits which no cut names belong to. While it is this
+  start's, everything that was written can be read. Otherwise, and after a failed wait for the disk (`distrust`),
+  `undo_unsynced` looks at every table behind the version of the last cut.
+- Commits of the batch to finish are undone: the batch is applied again from its staged files, which are durable. So are
+  those of the batches that a suspended table failed at: catching up does them again. Of other commits (maintenance)
+  those are undone that cannot be read or whose files are missing or cut short. All commits after them go too. What the
+  pipeline has not written is left to `table_checks.check_target`.
+- Undoing a commit removes its file in the log. It needs the version before: if a file of that is gone, then a vacuum
+  has run since, which waits for the disk before (`maintenance`), and the commits stay.
+- Only under the source's lock, and not beside a maintenance, which may build on what is undone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.lake import state
+from cdc_pipeline.lake.paths import LakePaths, remove_tree
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.lake.storage.lock import writer_lock
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.log import (
+    LOG_FOLDER,
+    MAINTENANCE,
+    Commit,
+    commit_file,
+    is_of_batch,
+    read_commit,
+    read_commit_lines,
+)
+from cdc_pipeline.sink.delta.row_count import active_files, log_files, read_actions
+from cdc_pipeline.sink.durable.durability import LAST_CHECKPOINT, Commits, NewFile, last_checkpoint, new_files
+from cdc_pipeline.sink.read.cuts import files_of
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_COMMIT: Final = re.compile(r"(\d{20})\.json")
+_LOG_VERSION: Final = re.compile(r"\.?(\d{20})\..*")
+_WRITTEN: Final = re.compile(r"\.?(part-\d{5}-.*\.parquet|deletion_vector_.*\.bin)(\.crc)?")
+_PARQUET: Final = b"PAR1"
+
+
+def boot_id() -> str:
+    """Names this start of the machine; "" if the system does not tell, which equals no other."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def is_trusted(paths: LakePaths) -> bool:
+    """Whether the machine has not restarted since commits that no cut names were made. Of a lake on a disk."""
+    try:
+        return storage_of(_mark(paths)).read(_mark(paths)).decode() == (boot_id() or None)
+    except (FileNotFoundError, ValueError):
+        return False
+
+
+def distrust(paths: LakePaths) -> None:
+    """Let the next holder of the lock undo what no cut names: the disk has refused to take some of it."""
+    storage_of(_mark(paths)).remove(_mark(paths))
+
+
+def undo_unsynced(paths: LakePaths) -> dict[str, int]:
+    """Undo the commits that no cut names and that a power cut may have torn. Only for the holder of the source's lock.
+
+    Returns:
+        The version that each table was set back to; -1 for a table that is gone.
+
+    Raises:
+        LockError: a maintenance works on the tables.
+    """
+    if is_object(paths.lake):
+        return {}
+    storage = storage_of(paths.state)
+    # Names that the last process gave, and was killed before it could wait for the disk.
+    for folder in (paths.batches, paths.cuts, paths.state, paths.state.parent, paths.lake, paths.lake.parent):
+        if os.access(folder, os.R_OK):  # what this account may not list was there before
+            storage.make_durable(folder)
+    if is_trusted(paths):
+        return {}
+    try:
+        cut, pending = state.last_cut(paths), state.pending_record(paths)
+    except LakeStateError:
+        return {}  # whoever works on from here reads them again, and says so
+    found = dict(_torn(paths, cut, pending))
+    if found:
+        with writer_lock(paths.state / "maintenance.lock"):
+            for name, version in found.items():
+                _set_back(paths.table(name), version)
+    _set_back_cursors(paths.cursors)
+    if boot_id():
+        storage.replace(_mark(paths), boot_id().encode())
+    return found
+
+
+def _mark(paths: LakePaths) -> Path:
+    return paths.state / "boot"
+
+
+def _torn(paths: LakePaths, cut: Cut | None, pending: BatchRecord | None) -> Iterator[tuple[str, int]]:
+    """Each table that must be set back, with the version to set it back to."""
+    states = cut.cursor.targets if cut is not None else {}
+    versions = {name: table.delta_version for name, table in cut.tables.items()} if cut is not None else {}
+    targets = {target.table: target for target in pending.targets} if pending is not None else {}
+    for name in sorted({*versions, *targets}):
+        table, target = paths.table(name), targets.get(name)
+        if name not in versions and (target is None or not (target.create or target.content is not None)):
+            continue
+        unsure: set[tuple[str, int]] = set()  # application id and batch
+        if pending is not None and target is not None:
+            unsure.add((target.app_id, pending.batch_number))
+        held = states[name].suspended if name in versions else None
+        if cut is not None and held is not None:
+            unsure |= {(states[name].app_id, number) for number in range(held.batch_number, cut.batch_number + 1)}
+        with suppress(CdcError):  # the table is judged when it is used
+            first = _first_torn(table, versions.get(name, -1), unsure)
+            if first is None and name not in versions and _is_left_over(table):
+                first = 0
+            if first is not None and (first == 0 or _is_whole(table, first - 1)):
+                yield name, first - 1
+
+
+def _set_back_cursors(table: Path) -> None:
+    """The table of cursors ends with the last one that is whole: a cursor that is lost is made again from the cut."""
+    log = table / LOG_FOLDER
+    versions = [int(match[1]) for match in map(_COMMIT.fullmatch, storage_of(log).names(log)) if match]
+    if versions:
+        with suppress(CdcError):  # told when it is read
+            first = _first_torn(table, min(versions) - 1, (), is_ours=True)
+            if first is not None:
+                _set_back(table, first - 1 if first > min(versions) and _is_whole(table, first - 1) else -1)
+
+
+def _first_torn(table: Path, named: int, unsure: Collection[tuple[str, int]], *, is_ours: bool = False) -> int | None:
+    """The first commit after the version that a cut names which cannot be relied on; None if all can be.
+
+    Args:
+        unsure: application ids and batches whose commits cannot.
+        is_ours: every commit is the pipeline's.
+    """
+    version = named
+    while commit_file(table, version + 1).exists():
+        try:
+            commit = _readable(table, version + 1)
+        except LakeStateError:
+            return version + 1
+        if any(is_of_batch(commit, app_id=app_id, batch_number=number) for app_id, number in unsure):
+            return version + 1
+        if not is_ours and commit.operation not in MAINTENANCE and "cdc_app_id" not in commit.user_metadata:
+            return None  # not the pipeline's
+        version += 1
+    if log_files(table / LOG_FOLDER)[0] > version:
+        return version + 1  # a commit is gone, and later ones are there
+    if version > named:
+        _drop_torn_checkpoint(table, named)
+    new = new_files(Commits(table, named, version))
+    return min((file.version for file in new if not _is_there(file)), default=None)
+
+
+def _readable(table: Path, version: int) -> Commit:
+    """A commit. Raises LakeStateError if its file is damaged or cut short."""
+    file = commit_file(table, version)
+    found = read_commit(table, version)
+    actions = list(read_actions(read_commit_lines(table, version) or [], file))
+    if found is None or not actions:
+        raise LakeStateError(f"a file of a Delta table's log is cut short: {file}")
+    return found
+
+
+def _is_there(file: NewFile) -> bool:
+    try:
+        return file.path.stat().st_size >= file.bytes_min
+    except OSError:
+        return False
+
+
+def _is_left_over(table: Path) -> bool:
+    """Whether a folder holds files of a table whose log is gone, and nothing else."""
+    files = [file for file in table.rglob("*") if not file.is_dir()] if table.is_dir() else []
+    return not (table / LOG_FOLDER).exists() and bool(files) and all(_WRITTEN.fullmatch(file.name) for file in files)
+
+
+def _is_whole(table: Path, version: int) -> bool:
+    """Whether a version can be read: its log reaches back, and its files are there."""
+    files = active_files(table, version=version)
+    return files is not None and all(file.exists() for name in files for file in files_of(table, name))
+
+
+def _drop_torn_checkpoint(table: Path, named: int) -> None:
+    """Remove checkpoints after a version if one of them is torn: the commits that they sum up are there."""
+    newer = {version: files for version, files in log_files(table / LOG_FOLDER)[1].items() if version > named}
+    note = table / LOG_FOLDER / LAST_CHECKPOINT
+    is_torn = note.exists() and last_checkpoint(table) < 0
+    if is_torn or any(not _is_parquet(file) for files in newer.values() for file in files if file.suffix == ".parquet"):
+        note.unlink(missing_ok=True)
+        _remove_log(table, named, only_checkpoints=True)
+
+
+def _is_parquet(path: Path) -> bool:
+    if path.stat().st_size < 3 * len(_PARQUET):
+        return False
+    with path.open("rb") as stream:
+        first = stream.read(len(_PARQUET))
+        stream.seek(-len(_PARQUET), os.SEEK_END)
+        return first == stream.read() == _PARQUET
+
+
+def _set_back(table: Path, version: int) -> None:
+    """Remove the commits after a version, the newest first: what is left is a log at each moment."""
+    if version < 0:  # the batch to finish creates it: all that lies there is the batch's own
+        remove_tree(table)
+        storage_of(table).make_durable(table.parent)
+        return
+    (table / LOG_FOLDER / LAST_CHECKPOINT).unlink(missing_ok=True)
+    _remove_log(table, version)
+
+
+def _remove_log(table: Path, version: int, *, only_checkpoints: bool = False) -> None:
+    log = table / LOG_FOLDER
+    found = [(match[1], match[0]) for match in map(_LOG_VERSION.fullmatch, storage_of(log).names(log)) if match]
+    for at, name in sorted(found, reverse=True):
+        if int(at) > version and (".checkpoint." in name or not only_checkpoints):
+            (log / name).unlink()
+    storage_of(log).make_durable(log)

@@ -1,0 +1,360 @@
+"""Compaction and vacuum of a source's tables, where the log's numbers say that it pays.
+
+Rules:
+- Nothing here changes a row; every commit is one that a cut may pass over (K3, `log.is_maintenance`).
+- Not in the way of the sync: only a change of properties takes the writer's lock. OPTIMIZE and a batch may rewrite the
+  same files; Delta refuses the second commit, and either of the two then does its work again.
+- VACUUM keeps to the table's own retention, and runs only where that is ``sink.cut_retention``: no readable cut loses a
+  file (K15).
+- What a vacuum relies on is durable before it (K21): each commit is waited for, those of a batch under way included.
+- A full vacuum also takes files that no commit names, and a merge under way has such: it needs a retention of a day or
+  more, longer than any merge. One by the log alone (LITE) never takes them.
+- One maintenance of a source at a time; what was vacuumed when is kept in ``_cdc/<source>/maintenance.json``.
+- Spark starts only where something is due, or tables are to be registered in a catalog.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import BaseModel, Field, ValidationError
+
+from cdc_pipeline.config.pipeline_config import MaintenanceConfig, SinkConfig
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
+from cdc_pipeline.lake import state
+from cdc_pipeline.lake.paths import LakePaths, read_json, replace_file
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.storage.lock import writer_lock
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.conflicts import TRIES, is_conflict
+from cdc_pipeline.sink.delta.log import LOG_FOLDER, maintenance_note, read_commit_lines, read_table_log
+from cdc_pipeline.sink.delta.row_count import log_files
+from cdc_pipeline.sink.delta.table_owner import check_owner
+from cdc_pipeline.sink.durable.durability import Commits, make_durable
+from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced
+from cdc_pipeline.sink.durable.retention import differing_properties, prune_cuts
+from cdc_pipeline.sink.maintain.table_shape import TableShape, table_shape
+from cdc_pipeline.sink.maintain.vacuum_due import VacuumState
+from cdc_pipeline.sink.spark.catalog import register_all
+from cdc_pipeline.sink.spark.session import SparkProvider, new_session
+from cdc_pipeline.sink.spark.sql import properties_sql, table_at
+from cdc_pipeline.text.server_messages import said_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCK_WAIT_S: Final = 30.0
+_LOCK_POLL_S: Final = 0.5
+_FULL_VACUUM_RETENTION_MIN: Final = timedelta(days=1)
+_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_HOUR_US: Final = 3_600_000_000
+# A vacuum lists folders in as many tasks as this says; Spark's own default of 10,000 takes minutes.
+_LISTING_TASKS: Final = ("spark.sql.sources.parallelPartitionDiscovery.parallelism", "8")
+
+
+class _Memory(BaseModel):
+    tables: dict[str, VacuumState] = Field(default_factory=dict)
+
+
+class TableMaintenance(BaseModel):
+    """What was found at one table, and done.
+
+    Attributes:
+        properties: those that were set.
+        files_removed, files_added: by compaction.
+        vacuum: ``lite`` or ``full`` where it was vacuumed.
+        files_deleted: by the vacuum; -1 unknown.
+        skipped: why nothing, or not everything that is due, was done.
+    """
+
+    table: str
+    files: int = 0
+    small_files: int = 0
+    size_bytes: int = 0
+    deleted_share: float = 0.0
+    properties: dict[str, str] = Field(default_factory=dict)
+    optimized: bool = False
+    files_removed: int = 0
+    files_added: int = 0
+    vacuum: str = ""
+    files_deleted: int = 0
+    skipped: str = ""
+    failed: bool = False
+    seconds: float = 0.0
+
+
+class MaintenanceReport(BaseModel):
+    """What a maintenance did."""
+
+    source: str
+    tables: list[TableMaintenance]
+    cuts_removed: int = 0
+    spark_started: bool = False
+
+    @property
+    def failed(self) -> list[str]:
+        """Tables whose maintenance failed."""
+        return [table.table for table in self.tables if table.failed]
+
+
+@dataclass
+class _Due:
+    """What one table needs."""
+
+    table: str
+    app_id: str
+    shape: TableShape
+    durable: int  # Delta version that the last cut names
+    properties: dict[str, str] = field(default_factory=dict)
+    optimize: bool = False
+    vacuum: str = ""
+    may_list: bool = False  # a full vacuum is safe
+    retention_us: int = 0
+
+
+def maintain(
+    paths: LakePaths,
+    config: SinkConfig,
+    thresholds: MaintenanceConfig,
+    *,
+    tables: Sequence[str] | None = None,
+    spark: SparkProvider | None = None,
+    lock_wait_s: float = LOCK_WAIT_S,
+    on_table: Callable[[TableMaintenance], None] = lambda _done: None,
+) -> MaintenanceReport:
+    """Look at every table of the last cut, or at `tables`, and do what is due.
+
+    Args:
+        lock_wait_s: how long a change of properties waits for a run that is writing.
+        on_table: is told of each table as it is done.
+
+    Raises:
+        ConfigError: a name in `tables` is no table of the last cut.
+        LockError: another maintenance of the source runs.
+        LakeStateError: the last cut is damaged.
+        RuntimeSetupError: Spark cannot start.
+    """
+    cut = state.last_cut(paths)
+    if cut is None:
+        return MaintenanceReport(source=paths.source, tables=[])
+    unknown = sorted(set(tables or ()) - cut.tables.keys())
+    if unknown:
+        raise ConfigError(
+            f"no such table in the last cut of {paths.source}: {', '.join(unknown)}",
+            expected=f"some of {', '.join(list(cut.tables)[:20])}",
+            next_step="name tables of the lake as schema.table",
+        )
+    provider = spark or SparkProvider.of(config)
+    report = MaintenanceReport(source=paths.source, tables=[])
+    if not is_object(paths.lake) and not is_trusted(paths):
+        with _writer_lock(paths, lock_wait_s):
+            undo_unsynced(paths)
+    with writer_lock(paths.state / "maintenance.lock"):
+        memory = _remembered(paths)
+        for name in sorted(tables or cut.tables):
+            done = _one(paths, config, thresholds, cut, name, memory, provider, lock_wait_s)
+            report.tables.append(done)
+            on_table(done)
+            # After each table: what was vacuumed is known also where the next one ends the process.
+            replace_file(paths.state / "maintenance.json", memory.model_dump_json(indent=1).encode())
+        report.cuts_removed = prune_cuts(paths, retention=config.cut_retention)
+        if config.catalog is not None:
+            register_all(provider.session(), paths, config.catalog, sorted(tables or cut.tables))
+    report.spark_started = provider.started
+    if spark is None:
+        provider.stop()
+    return report
+
+
+def _one(
+    paths: LakePaths,
+    config: SinkConfig,
+    thresholds: MaintenanceConfig,
+    cut: Cut,
+    name: str,
+    memory: _Memory,
+    provider: SparkProvider,
+    lock_wait_s: float,
+) -> TableMaintenance:
+    began = time.monotonic()
+    done = TableMaintenance(table=name)
+    if cut.cursor.targets[name].suspended is not None:
+        done.skipped = "suspended: its table stays as it is until it is caught up"
+        return done
+    try:
+        due = _due(paths, config, thresholds, cut, name, memory)
+        done.files, done.small_files = due.shape.files, due.shape.small_files
+        done.size_bytes, done.deleted_share = due.shape.size_bytes, round(due.shape.deleted_share, 4)
+        if due.properties or due.optimize or due.vacuum:
+            _work(paths, thresholds, new_session(provider.session()), due, done, memory, lock_wait_s)
+    except CdcError as error:
+        done.skipped, done.failed = f"{type(error).__name__}: {error.what}", True
+    done.seconds = round(time.monotonic() - began, 2)
+    return done
+
+
+def _due(
+    paths: LakePaths, config: SinkConfig, thresholds: MaintenanceConfig, cut: Cut, name: str, memory: _Memory
+) -> _Due:
+    path, target = paths.table(name), cut.cursor.targets[name]
+    log = read_table_log(path)
+    if log is None:
+        raise LakeStateError("a table of the last cut is gone", table=name, expected=f"a Delta table in {path}")
+    check_owner(log, name, target.app_id, path=path)
+    shape = table_shape(path, small_file_bytes=thresholds.small_file_bytes)
+    durable = cut.tables[name].delta_version
+    due = _Due(name, target.app_id, shape, durable, differing_properties(config, log.properties))
+    due.optimize = shape.small_files >= thresholds.small_files or shape.deleted_share >= thresholds.deleted_rows
+    now_us = time.time_ns() // 1000
+    known = memory.tables.get(name)
+    if known is None or known.app_id != target.app_id:
+        known = VacuumState(app_id=target.app_id, applied_batch=target.applied_batch, changed_last_us=now_us)
+    elif known.applied_batch != target.applied_batch:
+        known = known.changed(now_us, applied_batch=target.applied_batch)
+    memory.tables[name] = known
+    due.retention_us = round(config.cut_retention.total_seconds() * 1e6)
+    if known.is_due(now_us, retention_us=due.retention_us, every_us=round(thresholds.vacuum_hours * _HOUR_US)):
+        due.may_list = config.cut_retention >= _FULL_VACUUM_RETENTION_MIN
+        is_full = known.is_full_due(now_us, every_us=round(thresholds.full_vacuum_days * 24 * _HOUR_US))
+        due.vacuum = "full" if is_full and due.may_list else "lite"
+    return due
+
+
+def _work(
+    paths: LakePaths,
+    thresholds: MaintenanceConfig,
+    session: SparkSession,
+    due: _Due,
+    done: TableMaintenance,
+    memory: _Memory,
+    lock_wait_s: float,
+) -> None:
+    table = table_at(paths.table(due.table))
+    if due.properties:
+        try:
+            _set_properties(paths, session, table, due, lock_wait_s)
+            done.properties = due.properties
+        except LockError as error:
+            done.skipped = f"its retention could not be set, and it was not vacuumed: {error.what}"
+    if due.optimize:
+        _optimize(session, table, thresholds, done)
+        if done.optimized:
+            _wait_for_disk(paths, due)
+            memory.tables[due.table] = memory.tables[due.table].changed(time.time_ns() // 1000)
+    if due.vacuum and done.properties == due.properties:
+        _wait_for_disk(paths, due)
+        _vacuum(paths, session, table, due, done)
+        if done.vacuum:
+            memory.tables[due.table] = memory.tables[due.table].vacuumed(
+                time.time_ns() // 1000, retention_us=due.retention_us, is_full=done.vacuum == "full"
+            )
+
+
+def _set_properties(paths: LakePaths, session: SparkSession, table: str, due: _Due, lock_wait_s: float) -> None:
+    settings = properties_sql(due.properties)
+    with _writer_lock(paths, lock_wait_s):
+        session.conf.set(_NOTE, maintenance_note(due.app_id))
+        try:
+            _run(session, f"ALTER TABLE {table} SET TBLPROPERTIES ({settings})", due.table)
+        finally:
+            session.conf.unset(_NOTE)
+
+
+@contextmanager
+def _writer_lock(paths: LakePaths, lock_wait_s: float) -> Iterator[None]:
+    """Hold the source's lock once a run that is writing has ended. Raises LockError if it goes on for longer."""
+    until = time.monotonic() + lock_wait_s
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(writer_lock(paths.lock))
+                break
+            except LockError:
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_LOCK_POLL_S)
+        yield
+
+
+def _wait_for_disk(paths: LakePaths, due: _Due) -> None:
+    """Make durable what the table has and the last cut does not name. Raises CdcError if the disk does not take it."""
+    table = paths.table(due.table)
+    commits = Commits(table, due.durable, log_files(table / LOG_FOLDER)[0])
+    for error in make_durable({due.table: commits}, lake=paths.lake).values():
+        raise error
+
+
+def _optimize(session: SparkSession, table: str, thresholds: MaintenanceConfig, done: TableMaintenance) -> None:
+    session.conf.set("spark.databricks.delta.optimize.minFileSize", str(thresholds.small_file_bytes))
+    session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(thresholds.file_bytes))
+    for left in reversed(range(TRIES)):
+        try:
+            metrics = _run(session, f"OPTIMIZE {table}", done.table)[0]["metrics"]
+        except MergeError as error:
+            if not is_conflict(error):
+                raise
+            if not left:
+                done.skipped = "not compacted: a run changed the same files each time; the next maintenance tries again"
+            continue
+        done.optimized = True
+        done.files_added, done.files_removed = metrics["numFilesAdded"], metrics["numFilesRemoved"]
+        return
+
+
+def _vacuum(paths: LakePaths, session: SparkSession, table: str, due: _Due, done: TableMaintenance) -> None:
+    session.conf.set(*_LISTING_TASKS)
+    # Never with a RETAIN of its own: the table's retention is what its cuts rely on.
+    try:
+        _run(session, f"VACUUM {table} {due.vacuum.upper()}", due.table)
+        done.vacuum = due.vacuum
+    except MergeError as error:
+        if due.vacuum == "full" or "VACUUM_LITE" not in str(error):
+            raise
+        if not due.may_list:
+            done.skipped = "not vacuumed: its log does not reach back, and a full vacuum needs a retention of a day"
+            return
+        # The log does not reach back to the last vacuum: only the folder tells what can go.
+        _run(session, f"VACUUM {table} FULL", due.table)
+        done.vacuum = "full"
+    done.files_deleted = _files_deleted(paths, due)
+
+
+def _files_deleted(paths: LakePaths, due: _Due) -> int:
+    """As the newest VACUUM END commit says."""
+    path = paths.table(due.table)
+    log = read_table_log(path)
+    for version in range(log.version if log is not None else -1, due.shape.version, -1):
+        for line in read_commit_lines(path, version) or []:
+            info: dict[str, Any] = json.loads(line).get("commitInfo", {})
+            if info.get("operation") == "VACUUM END":
+                return int(info.get("operationMetrics", {}).get("numDeletedFiles", -1))
+    return -1
+
+
+def _run(session: SparkSession, statement: str, table: str) -> list[Any]:
+    try:
+        return session.sql(statement).collect()
+    except Exception as error:
+        raise MergeError(
+            f"{statement.split(' ', 1)[0]} failed",
+            table=table,
+            got=said_by(error),
+            next_step="start the maintenance again; if it fails again, the table's files need a look",
+        ) from None
+
+
+def _remembered(paths: LakePaths) -> _Memory:
+    file = paths.state / "maintenance.json"
+    if not storage_of(file).exists(file):
+        return _Memory()
+    try:
+        return _Memory.model_validate_json(read_json(file))
+    except (LakeStateError, ValidationError):
+        return _Memory()  # a convenience: without it everything is looked at as if for the first time

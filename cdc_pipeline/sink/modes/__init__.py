@@ -1,0 +1,1 @@
+"""What each mode makes of changes: staged columns and statements."""

@@ -1,0 +1,160 @@
+"""A changelog: one row per change of the source, appended and never changed (K10).
+
+Table: the source's columns, ``_cdc_op`` (insert, update, delete, truncate), ``_cdc_seq``, ``_cdc_ts``,
+``_cdc_transaction`` (the GTID of the transaction that made the change effective, or ``journal:offset`` of its first
+event), ``_cdc_ordinal`` (grows with each change of a transaction, over all tables), ``_cdc_before`` (struct of the
+source's columns), ``_cdc_absent`` and ``_cdc_before_absent`` (names of columns that an image does not hold, or NULL).
+
+Rules:
+- The plain columns hold the row after an insert or update, and the deleted row: a filter by key finds all of a row's
+  changes. A key update is one row, its old key is in ``_cdc_before``.
+- ``_cdc_before`` holds the row before an update or delete, NULL for an insert.
+- With partial images, a column that the after image lacks and the before image has did not change: its value is taken
+  from there. What neither has is NULL, and named in ``_cdc_absent``.
+- Staged columns: ``_op``, ``_seq``, ``_ts``, ``_tx``, ``_ordinal``, ``c0 ... cN`` the plain columns, ``b0 ... bN`` the
+  before image, ``_absent`` and ``_before_absent``.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog import decoded as changes
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import ordinals
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
+from cdc_pipeline.sink.modes.expand import (
+    DELETE,
+    INSERT,
+    TS_TYPE,
+    UPDATE,
+    StagedRows,
+    bits,
+    check_fit,
+    filled,
+    with_after_bit,
+)
+from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN, cdc_columns
+from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at, text_literal
+
+_COLUMN: Final = re.compile(r"`(?:[^`]|``)+`")
+_OPS: Final = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
+_NAMES_TYPE = pa.list_(pa.string())
+
+
+def expand_changes(rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array) -> StagedRows:
+    """Staged rows of n changes of one table.
+
+    Args:
+        columns: the target's.
+        transactions: strings (n,), ``_cdc_transaction`` of each change.
+
+    Raises:
+        StagingError: as `expand.check_fit`.
+    """
+    check_fit(rows, columns)
+    names = rows.schema.column_names
+    source = [names.index(name) if name in names else None for name in columns]
+    inserted, updated, deleted = (rows.op == op for op in (changes.INSERT, changes.UPDATE, changes.DELETE))
+    before_present, present = bits(rows.before_present, len(names)), bits(rows.after_present, len(names))
+    taken = before_present & ~present & ~inserted[:, np.newaxis]
+    plain = filled(rows.after, rows.before, taken)
+    absent = before_absent = pa.nulls(len(rows), _NAMES_TYPE)
+    if not rows.all_present:
+        absent = _absent(present | taken, names)
+        before_absent = _absent(before_present | inserted[:, np.newaxis], names)
+    op = np.where(inserted, INSERT, np.where(updated, UPDATE, DELETE)).astype(np.int8)
+    # Deletes keep the seq of the before image, as in the other modes.
+    both = pa.chunked_array([rows.seq, with_after_bit(rows.seq)]).combine_chunks()
+    at = np.arange(len(rows)) + np.where(deleted, 0, len(rows))
+    arrays: dict[str, Any] = {
+        "_op": pa.array(op),
+        "_seq": both.take(pa.array(at)),
+        "_ts": pa.array(rows.commit_ts_us.astype(np.int64)).cast(pa.timestamp("us")).cast(TS_TYPE),
+        "_tx": transactions,
+        "_ordinal": pa.array(ordinals(rows.seq)),
+    }
+    for position, index in enumerate(source):
+        if index is not None:  # Spark reads a column that a file does not have as NULL
+            arrays[f"c{position}"] = plain.column(index)
+            arrays[f"b{position}"] = rows.before.column(index)
+    arrays["_absent"], arrays["_before_absent"] = absent, before_absent
+    return StagedRows(
+        table=pa.table(arrays),
+        partial=not rows.all_present,
+        partial_key_updates=0,
+        rows_inserted=int(inserted.sum()),
+        rows_updated=int(updated.sum()),
+        rows_deleted=int(deleted.sum()),
+    )
+
+
+def _absent(present: NDArray[np.bool_], names: tuple[str, ...]) -> pa.Array:
+    """Names without a bit in each row of `present` (n, columns); null where all have one."""
+    patterns, which = np.unique(present, axis=0, return_inverse=True)
+    listed = [[name for name, there in zip(names, row, strict=True) if not there] or None for row in patterns.tolist()]
+    return pa.array(listed, _NAMES_TYPE).take(pa.array(which.reshape(-1)))
+
+
+def read_schema(target: RecordedTarget) -> str:
+    """Schema of the staged files as DDL text."""
+    fields = ["_op tinyint", "_seq decimal(38,0)", "_ts timestamp", "_tx string", "_ordinal bigint"]
+    for image in "cb":
+        fields += [f"{image}{position} {column.delta_type}" for position, column in enumerate(target.columns)]
+    return ", ".join([*fields, "_absent array<string>", "_before_absent array<string>"])
+
+
+def append_sql(path: Path, target: RecordedTarget) -> str:
+    """The INSERT of the view ``staged``."""
+    names = [quoted(column.name) for column in (*target.columns, *cdc_columns("changelog", target.columns, ()))]
+    op = "CASE _op " + " ".join(f"WHEN {code} THEN {text_literal(name)}" for code, name in _OPS.items()) + " END"
+    fields = ", ".join(f"{text_literal(column.name)}, b{at}" for at, column in enumerate(target.columns))
+    before = f"CASE WHEN _op <> {INSERT} THEN named_struct({fields}) END"
+    values = [
+        *(f"c{position}" for position in range(len(target.columns))),
+        op,
+        "_seq",
+        "_ts",
+        "_tx",
+        "_ordinal",
+        before,
+    ]
+    values += ["_absent", "_before_absent"]
+    return f"INSERT INTO {table_at(path)} ({', '.join(names)}) SELECT {', '.join(values)} FROM staged"
+
+
+# -- DDL --------------------------------------------------------------------------------------------------------------
+
+
+def truncate_sql(path: Path, *, seq: int, ts_us: int, transaction: str) -> str:
+    """The INSERT of the one row that tells of a TRUNCATE or DROP: all columns but our own are NULL."""
+    return (
+        f"INSERT INTO {table_at(path)} (_cdc_op, _cdc_seq, _cdc_ts, _cdc_transaction, _cdc_ordinal) VALUES "
+        f"('truncate', {seq_literal(seq)}, timestamp_micros({ts_us}), {text_literal(transaction)}, 0)"
+    )
+
+
+def filled_before(target: RecordedTarget, step: FillColumns) -> str:
+    """``_cdc_before`` with the values that a DDL makes of its own fields."""
+    made = {name: f"CAST({_COLUMN.sub(_in_before, value)} AS {kind})" for name, kind, value in step.values}
+    columns = target.columns_before
+    for other in target.schema_steps:
+        if isinstance(other, FillColumns):  # the columns as they are at this moment of the batch
+            break
+        columns = columns_after(columns, other)
+    names = [column.name for column in columns]
+    fields = ", ".join(f"{text_literal(name)}, {made.get(name, f'{BEFORE_COLUMN}.{quoted(name)}')}" for name in names)
+    return f"CASE WHEN {BEFORE_COLUMN} IS NOT NULL THEN named_struct({fields}) END"
+
+
+def _in_before(name: re.Match[str]) -> str:
+    return f"{BEFORE_COLUMN}.{name[0]}"

@@ -1,0 +1,104 @@
+"""Every version of every row: SCD type 2, as Spark's AUTO CDC keeps it (K10, K11).
+
+Table: the source's columns, ``__START_AT`` and ``__END_AT`` (`seq` of the change that began and of the one that ended
+the version; NULL: it is the current one), ``_cdc_end_ts`` (when it ended, at the source), and ``_cdc_op``,
+``_cdc_seq``, ``_cdc_ts`` of the last change that gave the version its values.
+
+Rules:
+- A version ends at the `seq` of the next change of its key that begins another, or of the delete.
+- A change whose tracked columns are as in the current version begins none: it changes that version in place. All
+  columns are tracked where none are named.
+- A key update ends the version of the old key and begins one of the new key.
+- A change of a key without a current version begins one; a delete of it does nothing.
+- One MERGE per batch. Of the target only current versions of changed keys are read.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.sink.modes.mode_columns import (
+    END_COLUMN,
+    END_TS_COLUMN,
+    OP_COLUMN,
+    SEQ_COLUMN,
+    START_COLUMN,
+    TS_COLUMN,
+)
+from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
+from cdc_pipeline.sink.modes.versions import ENDS, THERE, UPSERTS, differs, kept_operation, make_events, operation
+from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, *, equals: str, within: str) -> str:
+    """The MERGE of the view ``staged`` into the target; makes further views in `session`.
+
+    Args:
+        equals: the operator that compares keys.
+        within: predicate over the target as ``t`` that all rows of changed keys satisfy.
+    """
+    layout = Layout(target)
+    current = f"t.{END_COLUMN} IS NULL AND {within}"
+    make_events(session, layout, target_table=table_at(path), where=current, extra={"_start": START_COLUMN})
+    session.sql(_versions_sql(layout)).createOrReplaceTempView("versions")
+    values = {
+        **{quoted(column.name): f"s.c{at}" for at, column in enumerate(target.columns)},
+        START_COLUMN: "s._start_at",
+        END_COLUMN: "s._end_at",
+        END_TS_COLUMN: "s._end_ts",
+        OP_COLUMN: operation("s._op"),
+        SEQ_COLUMN: "s._seq",
+        TS_COLUMN: "s._ts",
+    }
+    changed = {**values, OP_COLUMN: kept_operation("s._op")}
+    same = [f"t.{quoted(name)} {equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
+    return f"""
+        MERGE INTO {table_at(path)} AS t USING versions AS s ON s._is_there AND {" AND ".join([*same, current])}
+        WHEN MATCHED THEN UPDATE SET {", ".join(f"t.{name} = {value}" for name, value in changed.items())}
+        WHEN NOT MATCHED AND NOT s._is_there THEN
+            INSERT ({", ".join(values)}) VALUES ({", ".join(values.values())})"""
+
+
+def _versions_sql(layout: Layout) -> str:
+    """A query over ``events`` for the versions that the batch begins, and the target's that it changes or ends
+    (`_is_there`): one row each."""
+    window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"
+    so_far = f"{window[:-1]} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+    names = [column.name for column in layout.target.columns]
+    named = [name for name in layout.target.track if name in names]
+    positions = [names.index(name) for name in named] or layout.others
+    if named and RESCUED_COLUMN in names:  # what is rescued of a tracked column is a value of it
+        positions = [*positions, names.index(RESCUED_COLUMN)]
+    tracked = [
+        comparable(f"c{position}", layout.target.columns[position].delta_type, names=named) for position in positions
+    ]
+    image = f"struct({', '.join(tracked)})" if tracked else "NULL"
+    return f"""
+        SELECT * FROM (
+            SELECT *, last(CASE WHEN _begins THEN coalesce(_start, _seq) END, true) OVER {so_far} AS _start_at,
+                last(CASE WHEN _begins THEN _op = {THERE} END, true) OVER {so_far} AS _is_there,
+                lead(_seq) OVER {window} AS _end_at, lead(_ts) OVER {window} AS _end_ts,
+                lead(_op) OVER {window} AS _next, lead(_begins) OVER {window} AS _next_begins
+            FROM (
+                SELECT *, _op IN {UPSERTS} AND (_previous IS NULL OR _previous IN {ENDS} OR
+                    {differs(tracked, image, "_image_before")}) AS _begins
+                FROM (SELECT *, lag(_op) OVER {window} AS _previous, lag({image}) OVER {window} AS _image_before
+                    FROM events)))
+        WHERE _op IN {UPSERTS} AND (_next IS NULL OR _next IN {ENDS} OR _next_begins)
+            AND NOT (_op = {THERE} AND _next IS NULL)"""
+
+
+def truncate_sql(path: Path, *, seq: int, ts_us: int) -> str:
+    """The UPDATE that ends every current version, for a TRUNCATE or DROP."""
+    return (
+        f"UPDATE {table_at(path)} SET {END_COLUMN} = {seq_literal(seq)}, "
+        f"{END_TS_COLUMN} = timestamp_micros({ts_us}) WHERE {END_COLUMN} IS NULL"
+    )

@@ -1,0 +1,230 @@
+"""Values that their Delta type cannot hold (docs/rescue.md): NULL in their columns, their text in
+the row's ``_cdc_rescued``.
+
+Rules:
+- ``_cdc_rescued`` is a map from column name to the server's own text, or NULL where a row has no such value. It is a
+  column of the target like those of the source, and the last of them: each mode treats it as it treats any other.
+- Of a row the last present value counts, column by column (K10). An image that holds all columns of which the target
+  has ever rescued a value says all of ``_cdc_rescued``; one that holds none of them says nothing of it; one that holds
+  some of them cannot be applied, and stops its table by name.
+- A table gets the column when a batch needs it first: a difference between record and table (K13).
+- A value that becomes NULL without its text (`NULLED`) is counted all the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
+from cdc_pipeline.binlog.table_schema import Column, Kind
+from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.errors import IncompleteRowsError
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
+from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc_pipeline.sink.delta.log import TableLog
+
+RESCUED_COLUMN: Final = "_cdc_rescued"
+RESCUED: Final = TargetColumn(name=RESCUED_COLUMN, delta_type="map<string,string>")
+NULLED: Final = "NULL by zero_dates"  # reason of an invalid value whose text nobody wants
+
+_TYPE: Final = pa.map_(pa.string(), pa.string())
+_COLUMN: Final = Column(RESCUED_COLUMN, Kind.TEXT, 0, 0, True)  # its kind is never asked for
+
+
+def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
+    """Columns of which a target of this mode gets a value to be rescued: a mirror asks for no before images."""
+    found = {
+        value.column
+        for value in rows.invalid
+        if value.reason != NULLED and (mode != "mirror" or value.image == "after" or _is_kept(value, rows))
+    }
+    return {rows.schema.column_names[column] for column in found}
+
+
+def counted(rows: DecodedRows) -> Counter[str]:
+    """Values of after images that become NULL, per column; a row whose update leaves such a value counts again."""
+    counts = Counter(value.column for value in rows.invalid if value.image == "after")
+    return Counter({rows.schema.column_names[column]: number for column, number in counts.items()})
+
+
+def rows_counted(rows: DecodedRows) -> int:
+    """Rows with such values."""
+    return len({value.row for value in rows.invalid if value.image == "after"})
+
+
+def check_images(rows: DecodedRows, known: Collection[str]) -> None:
+    """Nothing, if every after image holds all columns of which the target has rescued a value, or none of them.
+
+    Args:
+        known: names of those columns, those of `rows` included.
+
+    Raises:
+        IncompleteRowsError: an image holds some of them.
+    """
+    if rows.all_present or len(known) < 2:
+        return
+    there = _present(rows, known)
+    odd = there.any(axis=1) & ~there.all(axis=1) & (rows.op != DELETE)
+    if odd.any():
+        raise IncompleteRowsError(
+            f"a row image holds only some of the columns that had values to be rescued: {', '.join(sorted(known))}",
+            table=rows.schema.full_name,
+            setting="binlog_row_image",
+            expected=f"images with all of these columns or none: {RESCUED_COLUMN} is one value of the row",
+            got=f"{int(odd.sum())} updates with some of them",
+            next_step="SET GLOBAL binlog_row_image = 'FULL', end the sessions that are older, and load the table anew; "
+            "or keep one such column a table",
+        )
+
+
+def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, mode: Mode = "mirror") -> DecodedRows:
+    """The rows with ``_cdc_rescued`` as their last column, and none of them invalid.
+
+    Args:
+        known: columns of which the target has rescued values, those of `rows` included; None where it has no such
+            column: then no value's text is wanted.
+        mode: of the target; a changelog keeps changes and not rows: an image tells what it tells.
+
+    Raises:
+        IncompleteRowsError: see `check_images`.
+    """
+    if known is None:
+        if rescued_names(rows, mode):
+            return rows  # who stages refuses them
+        return replace(rows, invalid=[]) if rows.invalid else rows
+    if mode != "changelog":
+        check_images(rows, known)
+    schema = replace(rows.schema, columns=(*rows.schema.columns, _COLUMN))
+    texts = [value for value in rows.invalid if value.reason != NULLED]
+    before = _maps(rows, [value for value in texts if value.image == "before"])
+    after = _maps(rows, [value for value in texts if value.image == "after" or _is_kept(value, rows)])
+    before_has: NDArray[np.bool_] | None = None
+    after_has: NDArray[np.bool_] | None = None
+    if not rows.all_present and known and mode != "changelog":
+        bits = _bits(rows.before_present, rows, known)
+        before_has, after_has = np.all(bits, axis=1), np.all(_present(rows, known), axis=1)
+    return replace(
+        rows,
+        schema=schema,
+        before=rows.before.append_column(RESCUED_COLUMN, before),
+        after=rows.after.append_column(RESCUED_COLUMN, after),
+        before_present=_with_bit(rows.before_present, rows.op != INSERT, before_has, len(rows.schema.columns)),
+        after_present=_with_bit(rows.after_present, rows.op != DELETE, after_has, len(rows.schema.columns)),
+        invalid=[],
+    )
+
+
+def _is_kept(value: InvalidValue, rows: DecodedRows) -> bool:
+    """Whether a before image's value is the after image's too: an update that does not hold the column."""
+    bits = rows.after_present[value.row]
+    return rows.op[value.row] == UPDATE and not bits[value.column // 8] >> value.column % 8 & 1
+
+
+def _bits(bitmap: NDArray[np.uint8], rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
+    """(n, known): which of the columns an image holds; one that the rows do not know is in none."""
+    names = rows.schema.column_names
+    there = np.unpackbits(bitmap, axis=1, bitorder="little", count=len(names)).astype(np.bool_)
+    none = np.zeros(len(rows), np.bool_)
+    found: NDArray[np.bool_] = np.stack(
+        [there[:, names.index(name)] if name in names else none for name in sorted(known)], axis=1
+    )
+    return found
+
+
+def _present(rows: DecodedRows, known: Collection[str]) -> NDArray[np.bool_]:
+    """(n, known): columns whose value after the change the images tell; what an update lacks stays as it was before."""
+    before = _bits(rows.before_present, rows, known) & (rows.op == UPDATE)[:, np.newaxis]
+    found: NDArray[np.bool_] = _bits(rows.after_present, rows, known) | before
+    return found
+
+
+def _with_bit(
+    bitmap: NDArray[np.uint8], of_op: NDArray[np.bool_], told: NDArray[np.bool_] | None, column: int
+) -> NDArray[np.uint8]:
+    """The bitmaps with a bit for one more column."""
+    there = of_op if told is None else of_op & told
+    if column % 8 == 0:
+        bitmap = np.concatenate([bitmap, np.zeros((len(bitmap), 1), np.uint8)], axis=1)
+    else:
+        bitmap = bitmap.copy()
+    bitmap[:, column // 8] |= there.astype(np.uint8) << np.uint8(column % 8)
+    return bitmap
+
+
+def _maps(rows: DecodedRows, values: list[InvalidValue]) -> pa.Array:
+    """``_cdc_rescued`` of each row from the values of one image; null for none."""
+    if not values:
+        return pa.nulls(len(rows), _TYPE)
+    values = sorted(values, key=lambda value: (value.row, value.column))
+    of_row = np.fromiter((value.row for value in values), np.int64, len(values))
+    columns = pa.array(np.fromiter((value.column for value in values), np.int64, len(values)))
+    offsets = np.searchsorted(of_row, np.arange(len(rows) + 1)).astype(np.int32)
+    keys = pa.array(rows.schema.column_names, pa.string()).take(columns)
+    items = pa.array([value.text for value in values], pa.string())
+    empty = np.append(offsets[1:] == offsets[:-1], False)
+    return pa.MapArray.from_arrays(pa.array(offsets, mask=empty), keys, items, type=_TYPE)
+
+
+# -- the table --------------------------------------------------------------------------------------------------------
+
+
+def with_rescued_column(target: RecordedTarget) -> RecordedTarget:
+    """The target with ``_cdc_rescued`` among its columns, where it has one: as its files are staged."""
+    if not target.rescues or RESCUED in target.columns:
+        return target
+    return target.model_copy(update={"columns": (*target.columns, RESCUED)})
+
+
+def add_rescued_column(session: SparkSession, path: Path, there: TableLog, target: RecordedTarget) -> None:
+    """Give the table the column that the batch is the first to need; done again, it does nothing."""
+    if not target.rescues or RESCUED_COLUMN in there.columns:
+        return
+    if target.mode == "changelog":
+        before = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
+        if RESCUED_COLUMN not in before.fieldNames():  # type: ignore[attr-defined]
+            session.sql(
+                f"ALTER TABLE {table_at(path)} ADD COLUMNS ({BEFORE_COLUMN}.{RESCUED_COLUMN} {RESCUED.delta_type})"
+            )
+    session.sql(f"ALTER TABLE {table_at(path)} ADD COLUMNS ({quoted(RESCUED_COLUMN)} {RESCUED.delta_type})")
+
+
+def comparable(column: str, delta_type: str, *, names: Collection[str] = ()) -> str:
+    """A column as Spark can compare and group it: it does neither with maps.
+
+    Args:
+        names: of ``_cdc_rescued``, the entries that count; () for all.
+    """
+    if not delta_type.startswith("map<"):
+        return column
+    if names:
+        wanted = ", ".join(text_literal(name) for name in sorted(names))
+        column = f"map_filter({column}, (k, v) -> k IN ({wanted}))"
+    return f"array_sort(map_entries({column}))"
+
+
+def undone_counts(column: pa.ChunkedArray) -> tuple[int, Counter[str]]:
+    """Rows and values per column in staged ``_cdc_rescued`` values that do not count after all."""
+    maps = column.combine_chunks().drop_null()
+    found = pc.value_counts(maps.keys) if len(maps) else []
+    return len(maps), Counter({str(entry["values"]): entry["counts"].as_py() for entry in found})
+
+
+def summed(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    """Counts per column, joined."""
+    names = sorted({*before, *more})
+    return {name: before.get(name, 0) + more.get(name, 0) for name in names}

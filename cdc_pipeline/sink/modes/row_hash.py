@@ -1,0 +1,92 @@
+"""A mirror of a table without a key: as many equal rows as the source has, found by all of their values (K10, K13).
+
+Rules:
+- Every change is a row that goes and a row that comes. Of a batch only the difference counts: equal rows that come and
+  go cancel out, so that the order of changes does not matter.
+- A row of the target is told from its equals by (``_cdc_seq``, ``_cdc_row_number``): the seq of the change that made
+  it, and 0; rows of a load share a seq and are numbered. Nothing is derived from values and kept, so that DDL leaves it
+  valid. Of equal rows the newest goes.
+- Only whole images serve: the row that goes must be told by all columns (`expand` stops otherwise).
+- A row that goes and is not there contradicts the lake: the MERGE fails, unless the target is partial (K19).
+- Equal means the same bits: -0.0 is not 0.0.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.modes.expand import DELETE, LEAVE
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, ROW_NUMBER_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.rescue import comparable
+from cdc_pipeline.sink.modes.versions import operation
+from cdc_pipeline.sink.spark.sql import quoted, table_at, text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_ENDS = f"({DELETE}, {LEAVE})"
+
+
+def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, files: list[Path]) -> str:
+    """The MERGE of the view ``staged`` into the target; makes further views in `session`."""
+    staged = {name for file in files for name in pq.read_schema(storage_of(file).arrow_source(file)).names}
+    if target.shape is not None:
+        names = [column.name for column in target.columns]
+        staged |= {f"c{names.index(column.name)}" for column in target.shape.computed}
+    # Columns that the source has dropped and the target keeps say nothing of which row is meant.
+    at = [position for position in range(len(target.columns)) if f"c{position}" in staged]
+    columns = [target.columns[position] for position in at]
+    exact = [_exact(f"c{position}", target.columns[position].delta_type) for position in at]
+    listed = ", ".join(
+        f"first(c{position}) AS c{position}, {e} AS e{position}" for position, e in zip(at, exact, strict=True)
+    )
+    session.sql(f"""
+        SELECT {listed}, count_if(_op NOT IN {_ENDS}) - count_if(_op IN {_ENDS}) AS _more,
+            sort_array(collect_list(CASE WHEN _op NOT IN {_ENDS} THEN struct(_seq, _ts, _op) END), false) AS _new
+        FROM staged GROUP BY {", ".join(exact)}""").createOrReplaceTempView("net")
+    values = [f"c{position}" for position in at]
+    same = " AND ".join(
+        f"{_exact(f't.{quoted(column.name)}', column.delta_type)} <=> n.e{position}"
+        for position, column in zip(at, columns, strict=True)
+    )
+    rank = f"PARTITION BY {', '.join(f'e{position}' for position in at)}"
+    lacking = text_literal(f"{target.table}: the log deletes a row that the table does not hold")
+    missing = "_seq IS NOT NULL" if target.partial else f"CAST(raise_error({lacking}) AS boolean)"
+    session.sql(f"""
+        SELECT false AS _there, _row._seq AS _seq, 0L AS _number, _row._ts AS _ts, _row._op AS _op, {", ".join(values)}
+        FROM (SELECT *, explode(slice(_new, 1, CAST(_more AS int))) AS _row FROM net WHERE _more > 0)
+        UNION ALL
+        SELECT true, _seq, _number, NULL, NULL, {", ".join("NULL" for _ in values)} FROM (
+            SELECT *, row_number() OVER ({rank} ORDER BY _seq DESC NULLS LAST, _number DESC) AS _rank,
+                count(_seq) OVER ({rank}) AS _found
+            FROM (SELECT n.*, t.{SEQ_COLUMN} AS _seq, t.{ROW_NUMBER_COLUMN} AS _number
+                FROM (SELECT * FROM net WHERE _more < 0) AS n LEFT JOIN {table_at(path)} AS t ON {same}))
+        WHERE CASE WHEN _found < - _more THEN {missing} ELSE _rank <= - _more END
+        """).createOrReplaceTempView("difference")
+    values_of = {
+        **{quoted(column.name): f"s.c{position}" for position, column in zip(at, columns, strict=True)},
+        OP_COLUMN: operation("s._op"),
+        SEQ_COLUMN: "s._seq",
+        TS_COLUMN: "s._ts",
+        ROW_NUMBER_COLUMN: "s._number",
+    }
+    return f"""
+        MERGE INTO {table_at(path)} AS t USING difference AS s
+        ON s._there AND t.{SEQ_COLUMN} = s._seq AND t.{ROW_NUMBER_COLUMN} = s._number
+        WHEN MATCHED THEN DELETE
+        WHEN NOT MATCHED AND NOT s._there THEN
+            INSERT ({", ".join(values_of)}) VALUES ({", ".join(values_of.values())})"""
+
+
+def _exact(column: str, delta_type: str) -> str:
+    """What tells two values of a column apart where ``=`` does not."""
+    if delta_type in ("float", "double", "array<float>"):
+        return f"CAST({column} AS string)"
+    return comparable(column, delta_type)

@@ -1,0 +1,172 @@
+"""Computed columns and row filters in Spark, over staged rows and before their reduction (K14).
+
+Rules:
+- Computed columns are staged as nulls; here their values take their places, computed from the row's own columns.
+- A row that does not pass the filter becomes the DELETE of its key: an update that leaves the filter deletes, one that
+  enters upserts, and an insert that does not pass says that there is no such row. NULL does not pass.
+- Expressions are evaluated only for rows that say what a row is now: deletes carry their key alone (those of a
+  soft_delete all values).
+- A changelog has both images: a change that leaves the filter is there as a delete, one that enters as an insert, and
+  one that was outside and stays there not at all. Computed columns are in both images.
+- What Spark says of an expression holds: one that it calls not deterministic, or that holds a query, is refused before
+  the table is created.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; expressions are the configuration's own
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc_pipeline.errors import ConfigError
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, UPDATE
+from cdc_pipeline.sink.spark.sql import quoted
+from cdc_pipeline.text.server_messages import said_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_UPSERTS: Final = f"({INSERT}, {UPDATE}, {ARRIVE})"
+
+
+def needs_shaping(target: RecordedTarget) -> bool:
+    """Whether staged rows are not yet what the target takes."""
+    return target.shape is not None and bool(target.shape.computed or target.shape.filter)
+
+
+def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
+    """A query for the rows of a view of staged rows, with computed columns and filter; the same columns.
+
+    Args:
+        view: the name of the view, with ``_op`` and the columns ``c0 ... cN`` of the target's columns.
+        staged_columns: all of its columns, in order.
+    """
+    if not needs_shaping(target):
+        return f"SELECT * FROM {view}"
+    shape = target.shape
+    assert shape is not None
+    computed = {column.name: column for column in shape.computed}
+    places = {f"c{at}": computed[column.name] for at, column in enumerate(target.columns) if column.name in computed}
+    # The row itself is one column of a reserved name, so that no source column can be mistaken for one of ours.
+    row = "_cdc_row"
+    named = [
+        f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.columns) if column.name not in computed
+    ]
+    says = f"{row}._op IN {_UPSERTS}" if target.mode != "soft_delete" else "true"
+    selected = []
+    for name in staged_columns:
+        value = f"{row}.{name}"
+        if name == "_op" and shape.filter:
+            passes = f"coalesce(CAST((\n{shape.filter}\n) AS boolean), false)"
+            value = f"CASE WHEN {says} THEN IF({passes}, {value}, CAST({DELETE} AS tinyint)) ELSE {value} END"
+        if name in places:
+            column = places[name]
+            value = f"CASE WHEN {says} THEN CAST((\n{column.expression}\n) AS {column.delta_type}) END"
+        selected.append(f"{value} AS {name}")
+    inner = ", ".join([f"struct({', '.join(staged_columns)}) AS {row}", *named])
+    return f"SELECT {', '.join(selected)} FROM (SELECT {inner} FROM {view})"
+
+
+def shaped_view(session: SparkSession, target: RecordedTarget, frame: Any, view: str) -> None:
+    """Make the view of a target's staged rows, shaped; `frame` holds them as they are staged."""
+    if not needs_shaping(target):
+        frame.createOrReplaceTempView(view)
+        return
+    frame.createOrReplaceTempView(f"{view}_unshaped")
+    of_mode = _changes_sql if target.mode == "changelog" else shaped_sql
+    session.sql(of_mode(target, f"{view}_unshaped", frame.columns)).createOrReplaceTempView(view)
+
+
+def _changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
+    """As `shaped_sql` for a changelog: columns ``c0 ... cN`` are the row after, or the deleted row, ``b0 ... bN`` the
+    row before."""
+    shape = target.shape
+    assert shape is not None
+    computed = {column.name: column for column in shape.computed}
+    numbers = [at for at, column in enumerate(target.columns) if column.name in computed]
+    source = f"SELECT struct({', '.join(staged_columns)}) AS _cdc_row FROM {view}"
+    carried = ["_cdc_row"]
+    for image in "cb":
+        named = [
+            f"_cdc_row.{image}{at} AS {quoted(column.name)}"
+            for at, column in enumerate(target.columns)
+            if column.name not in computed
+        ]
+        source = f"SELECT {', '.join([*carried, *named])} FROM ({source})"
+        # NULL where there is no such image: then the change is not in it.
+        there = f"_cdc_row._op <> {DELETE if image == 'c' else INSERT}"
+        passes = f"coalesce(CAST((\n{shape.filter}\n) AS boolean), false)" if shape.filter else "true"
+        made = [f"CASE WHEN {there} THEN {passes} ELSE false END AS _cdc_{image}"]
+        for at in numbers:
+            column = computed[target.columns[at].name]
+            # The plain columns hold the deleted row: they have values in every change.
+            when = "true" if image == "c" else there
+            value = f"CAST((\n{column.expression}\n) AS {column.delta_type})"
+            made.append(f"CASE WHEN {when} THEN {value} END AS _cdc_{image}{at}")
+        source = f"SELECT {', '.join([*carried, *made])} FROM ({source})"
+        carried += [f"_cdc_{image}", *(f"_cdc_{image}{at}" for at in numbers)]
+    leaves = f"(_cdc_row._op = {UPDATE} AND NOT _cdc_c)"
+    selected = []
+    for name in staged_columns:
+        value = f"_cdc_row.{name}"
+        if name[:1] in "cb" and name[1:].isdigit():
+            image, at = name[0], int(name[1:])
+            value, before = (f"_cdc_{i}{at}" if at in numbers else f"_cdc_row.{i}{at}" for i in (image, "b"))
+            value = f"IF({leaves}, {before}, {value})"
+        elif name == "_op":
+            ops = f"WHEN _cdc_c AND _cdc_b THEN {UPDATE} WHEN _cdc_c THEN {INSERT} ELSE {DELETE}"
+            value = f"CAST(CASE {ops} END AS tinyint)"
+        elif name == "_seq":
+            value = f"CAST({value} - IF({leaves}, 1, 0) AS decimal(38,0))"  # of the image before, as any delete
+        elif name == "_absent":
+            value = f"IF({leaves}, _cdc_row._before_absent, {value})"
+        elif name == "_before_absent":
+            value = f"IF(_cdc_b, {value}, NULL)"
+        selected.append(f"{value} AS {name}")
+    return f"SELECT {', '.join(selected)} FROM ({source}) WHERE _cdc_c OR _cdc_b"
+
+
+def check_expressions(session: SparkSession, target: RecordedTarget) -> None:
+    """Let Spark judge the expressions of a target that is to be created.
+
+    Raises:
+        ConfigError: it cannot read one, or does not call it deterministic.
+    """
+    if not needs_shaping(target):
+        return
+    assert target.shape is not None
+    of_source = [c for c in target.columns if c.name not in {made.name for made in target.shape.computed}]
+    listing = ", ".join(f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in of_source)
+    asked = [(f"computed.{c.name}", f"CAST((\n{c.expression}\n) AS {c.delta_type})") for c in target.shape.computed]
+    if target.shape.filter:
+        asked.append(("filter", f"CAST((\n{target.shape.filter}\n) AS boolean)"))
+    for setting, expression in asked:
+        got = ""
+        try:
+            plan = session.sql(f"SELECT {expression} AS v FROM (SELECT {listing})")._jdf.queryExecution().analyzed()
+            if not plan.deterministic():
+                got = "Spark: the expression is not deterministic"
+            elif plan.subqueriesAll().nonEmpty():
+                got = "Spark: the expression holds a query"
+        except Exception as error:
+            got = said_by(error)
+        if got:
+            raise ConfigError(
+                f"an expression of target {target.table} cannot be used",
+                table=target.table,
+                setting=f"targets: {setting}",
+                expected="a deterministic Spark SQL expression over the columns of one row",
+                got=got,
+                next_step="correct the expression under `targets`, then start the run again",
+            )
+
+
+def placement_sql(target: RecordedTarget) -> str:
+    """How a new table's files are laid out, as a clause of CREATE TABLE."""
+    shape = target.shape
+    if shape is None or not (shape.partition_by or shape.cluster_by):
+        return ""
+    names = {column.name.lower(): column.name for column in target.columns}
+    word, placed = ("PARTITIONED", shape.partition_by) if shape.partition_by else ("CLUSTER", shape.cluster_by)
+    return f" {word} BY ({', '.join(quoted(names[name.lower()]) for name in placed)})"

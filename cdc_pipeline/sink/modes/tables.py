@@ -1,0 +1,85 @@
+"""Delta tables of a mirror: created, or made anew, as often as asked (K13).
+
+Rules:
+- Done again, it does nothing. What an interrupted CREATE left is removed first (`half_made`). How a table
+  changes afterwards is `sink/apply/schema_steps.py`.
+- A table is ours by its properties: source, source table, and the transaction application id that it was created with.
+  Anything else in its place stops (K16: a target belongs to one source).
+- New tables have deletion vectors where they are permitted (`features`), and no other reader feature but what a
+  column's type asks for (TIMESTAMP_NTZ).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.sink.delta.half_made import clear_half_made
+from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
+from cdc_pipeline.sink.delta.table_owner import check_owner
+from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.modes.shape import check_expressions, placement_sql
+from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "CDC_COLUMNS",
+    "OP_COLUMN",
+    "SEQ_COLUMN",
+    "TS_COLUMN",
+    "create_table",
+]
+
+
+def create_table(
+    session: SparkSession,
+    path: Path,
+    target: RecordedTarget,
+    *,
+    source: str,
+    properties: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Create the target's table where it is not there yet, with these properties besides our own; one that it replaces
+    keeps its history and nothing else.
+
+    Raises:
+        LakeStateError: another table, or something that is no table, lies there.
+    """
+    there = read_table_log(path)
+    replaced = there is not None and bool(target.replaces) and there.app_id == target.replaces
+    if there is not None and not replaced:
+        check_owner(there, target.table, target.app_id, path=path)
+        return
+    if there is None:
+        clear_half_made(path, table=target.table)
+    properties = {
+        **properties,
+        "delta.appendOnly": "false",
+        SOURCE_PROPERTY: source,
+        TABLE_PROPERTY: target.table,
+        APP_ID_PROPERTY: target.app_id,
+    }
+    check_expressions(session, target)
+    columns = [*target.columns, *cdc_columns(target.mode, target.columns, target.key)]
+    listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
+    settings = properties_sql(properties)
+    if not replaced:
+        session.sql(
+            f"CREATE TABLE {table_at(path)} ({listing}) USING delta{placement_sql(target)} TBLPROPERTIES ({settings})"
+        )
+        return
+    # Delta has no CREATE OR REPLACE of a path with other columns. The new application id comes last: until then all of
+    # it is done again.
+    assert there is not None
+    has_ntz = "timestamp_ntz" in there.columns.values()
+    if not has_ntz and any("timestamp_ntz" in column.delta_type for column in columns):
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')")
+    nothing = ", ".join(f"CAST(NULL AS {column.delta_type}) AS {quoted(column.name)}" for column in columns)
+    empty = session.sql(f"SELECT {nothing} WHERE false")
+    empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
+    session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({settings})")

@@ -1,0 +1,1 @@
+"""Tables as of a cut."""

@@ -1,0 +1,63 @@
+"""A cut as SQL: views that read every table at its version."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from cdc_pipeline.errors import CutNotFoundError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.sink.read.read import REFUSE_OLD_COMMITS
+from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at, told_apart
+from cdc_pipeline.text.table_names import split_table_name
+
+_SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
+
+
+def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) -> list[str]:
+    """Spark SQL that makes one view for each table of a cut; suspended tables are left out.
+
+    Args:
+        schema: make lasting views in this schema of the session's catalog; temporary views otherwise.
+
+    A view is named after its table, with the schema before it (``shop_orders``) where the tables are
+    of several schemas, and with a hash behind it where several tables would have one name. The first
+    statement lets Delta read versions that were committed longer ago than its retention: it is needed
+    again in each session that reads lasting views.
+
+    Raises:
+        CutNotFoundError: `schema` holds ``${``.
+    """
+    statements = [_SET]
+    if schema is not None:
+        if "${" in schema:  # whoever runs the statements may have Spark's variable substitution on, its default
+            raise CutNotFoundError(
+                "the views' schema has a name that Spark reads as a variable",
+                got=schema,
+                next_step="name another schema with --schema",
+            )
+        statements.append(f"CREATE SCHEMA IF NOT EXISTS {quoted(schema)}")
+    views = view_names([name for name in cut.tables if name not in cut.cursor.suspended])
+    for table, view in views.items():
+        kind = "VIEW" if schema is not None else "TEMPORARY VIEW"
+        name = quoted(view) if schema is None else f"{quoted(schema)}.{quoted(view)}"
+        version = cut.tables[table].delta_version
+        statements.append(
+            f"CREATE OR REPLACE {kind} {name} AS SELECT * FROM {table_at(paths.table(table))} VERSION AS OF {version}"  # noqa: S608
+        )
+    return statements
+
+
+def view_names(tables: list[str]) -> dict[str, str]:
+    """Name of the view of each table ``schema.table``, as a catalog takes it.
+
+    Catalogs have neither case nor punctuation: a name that several tables would have belongs to none
+    of them, and each gets a hash of its own name behind it. So a view never shows another table once
+    a second one comes.
+    """
+    parts = {name: split_table_name(name) for name in tables}
+    is_one = len({schema for schema, _ in parts.values()}) == 1
+    names = {name: catalog_safe(parts[name][1] if is_one else name) for name in tables}
+    times = Counter(name.lower() for name in names.values())
+    return {table: name if times[name.lower()] == 1 else told_apart(name, table) for table, name in names.items()}

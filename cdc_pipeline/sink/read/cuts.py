@@ -1,0 +1,393 @@
+"""Cuts as readers meet them: which there are, which one a GTID set, a time or a number means, what of it can be read.
+
+Rules:
+- A cut is readable from the moment that its file is there: the file comes after the commits of all its tables.
+- As of a GTID set: the first cut whose set contains it, at or after the asked transactions. As of a time: the last cut
+  before the first one whose source time is later, so that nothing which was committed after that time is in it.
+- A suspended table stands elsewhere than the cut (K4): it is refused with its own place, unless the reader allows it.
+- What cannot be read is said before Spark reads: a table that was made anew, a version whose log or files are gone.
+
+Nothing here needs a JVM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+from cdc_pipeline.config.storage_config import check_lake_path
+from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
+from cdc_pipeline.lake import state
+from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, list_numbers
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.storage.storage import opened, storage_of
+from cdc_pipeline.lake.suspensions import way_out
+from cdc_pipeline.position.gtid.mariadb import MariadbGtidSet
+from cdc_pipeline.position.gtid.mysql import MysqlGtidSet
+from cdc_pipeline.position.gtid.sets import parse_gtid_set
+from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY, read_table_log
+from cdc_pipeline.sink.delta.row_count import active_files
+
+_READERS: Final = 16  # cuts are small files: on an object store each costs a round trip
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d")
+
+
+class CutSummary(BaseModel):
+    """One cut in a list.
+
+    Attributes:
+        number: of the cut; `read` and `as_of` take it.
+        kind: of its batch, as `records.BatchRecord` lists them.
+        source_time: commit time of its last transaction at the source; None where that is not known.
+        tables: number of tables in it, suspended ones included.
+        row_changes: what its own batch changed.
+        suspended: tables that stand elsewhere, each with its place.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    number: int
+    kind: str
+    published_at: datetime
+    source_time: datetime | None
+    journal: str
+    offset: int
+    gtid_set: str
+    epoch: int
+    tables: int
+    row_changes: int
+    suspended: dict[str, str]
+
+    @classmethod
+    def of(cls, cut: Cut) -> CutSummary:
+        return cls(
+            number=cut.batch_number,
+            kind=cut.kind,
+            published_at=time_of(cut.published_at_us),
+            source_time=None if cut.source_time_us < 0 else time_of(cut.source_time_us),
+            journal=cut.cursor.journal,
+            offset=cut.cursor.offset,
+            gtid_set=cut.cursor.gtid_set,
+            epoch=cut.cursor.epoch,
+            tables=len(cut.tables),
+            row_changes=sum(table.row_changes for table in cut.tables.values()),
+            suspended={name: str(held.position) for name, held in sorted(cut.cursor.suspended.items())},
+        )
+
+
+# What a reader may ask for: a cut or its number, a moment with its zone, a GTID set, or one of these as text.
+AsOf = Cut | CutSummary | int | datetime | MysqlGtidSet | MariadbGtidSet | str | None
+
+
+def time_of(at_us: int) -> datetime:
+    """Microseconds since 1970 as a moment in UTC."""
+    return datetime.fromtimestamp(at_us / 1e6, tz=UTC)
+
+
+def paths_of(lake: str | Path, source: str) -> LakePaths:
+    """Paths of a source in a lake: a folder, or an address in an object store (text, or with its settings a `LakeUri`).
+
+    Raises:
+        CutNotFoundError: the text is a path or an address that cannot be a lake.
+    """
+    try:
+        check_lake_path(str(lake))
+        return LakePaths(opened(lake), source)
+    except ValueError as error:
+        raise CutNotFoundError(str(error), got=lake, next_step="name the lake's folder or address") from None
+
+
+def source_of(lake: str | Path, table: str) -> str:
+    """The source that a table of the lake belongs to, by the table's own properties.
+
+    Raises:
+        TableNotInCutError: there is no such table, or it is not the pipeline's.
+    """
+    paths = paths_of(lake, "_")
+    there = read_table_log(paths.table(table))
+    if there is not None and SOURCE_PROPERTY in there.properties:
+        return there.properties[SOURCE_PROPERTY]
+    raise TableNotInCutError(
+        f"{paths.table(table)} is " + ("no Delta table" if there is None else "not a table of this program"),
+        table=table,
+        expected=f"a table with the property {SOURCE_PROPERTY}",
+        next_step="name a table of the lake as schema.table; `cdc-pipeline cuts show SOURCE` lists them",
+    )
+
+
+def sources_of(lake: str | Path) -> list[str]:
+    """Names of the sources that have cuts in a lake, sorted."""
+    root = paths_of(lake, "_").lake / STATE_FOLDER
+    found = (paths_of(lake, name) for name in storage_of(root).names(root))
+    return sorted(paths.source for paths in found if list_numbers(paths.cuts))
+
+
+def _read_cuts(paths: LakePaths) -> Iterator[Cut]:
+    """All cuts that are kept, oldest first; one that is removed meanwhile is left out.
+
+    Raises:
+        LakeStateError: one is damaged.
+    """
+
+    def read(number: int) -> Cut | None:
+        try:
+            return state.read_cut(paths, number)
+        except LakeStateError:
+            if number in list_numbers(paths.cuts):
+                raise
+            return None
+
+    with ThreadPoolExecutor(_READERS, "cuts") as threads:
+        yield from (cut for cut in threads.map(read, list_numbers(paths.cuts)) if cut is not None)
+
+
+def list_cuts(lake: str | Path, source: str) -> list[CutSummary]:
+    """All cuts of a source that are kept, oldest first.
+
+    Raises:
+        CutNotFoundError: the lake has no cut of the source.
+        LakeStateError: a cut is damaged.
+    """
+    found = [CutSummary.of(cut) for cut in _read_cuts(paths_of(lake, source))]
+    if not found:
+        raise _no_cuts(paths_of(lake, source))
+    return found
+
+
+# -- which cut ------------------------------------------------------------------------------------------------------
+
+
+def parse_as_of(text: str) -> int | datetime | str:
+    """A cut's number, a time with its zone, or the text of a GTID set.
+
+    Raises:
+        CutNotFoundError: it looks like a time and is none, or has no zone.
+    """
+    text = text.strip()
+    if text.isdecimal():
+        return int(text)
+    if not _TIME.match(text):
+        return text
+    try:
+        return _with_zone(datetime.fromisoformat(text))
+    except ValueError:
+        raise _bad_as_of(text) from None
+
+
+def find_cut(paths: LakePaths, as_of: AsOf = None) -> Cut:
+    """The cut that `as_of` means; the newest one for None.
+
+    Raises:
+        CutNotFoundError: none is that old or that new, or `as_of` is not understood; says which range there is.
+        LakeStateError: a cut is damaged.
+    """
+    numbers = list_numbers(paths.cuts)
+    if not numbers:
+        raise _no_cuts(paths)
+    if isinstance(as_of, str):
+        as_of = parse_as_of(as_of)
+    if as_of is None:
+        return state.read_cut(paths, numbers[-1])
+    if isinstance(as_of, Cut | CutSummary):
+        as_of = as_of.batch_number if isinstance(as_of, Cut) else as_of.number
+    if isinstance(as_of, bool):
+        raise _bad_as_of(as_of)
+    if isinstance(as_of, int):
+        if as_of not in numbers:
+            raise _not_found(paths, f"there is no cut {as_of}", f"{numbers[0]} to {numbers[-1]}", as_of < numbers[0])
+        return state.read_cut(paths, as_of)
+    if isinstance(as_of, datetime):
+        return _at_time(paths, _with_zone(as_of))
+    if isinstance(as_of, str | MysqlGtidSet | MariadbGtidSet):
+        return _at_gtid_set(paths, str(as_of))
+    raise _bad_as_of(as_of)
+
+
+def _at_time(paths: LakePaths, moment: datetime) -> Cut:
+    asked_us = round(moment.timestamp() * 1e6)
+    found: Cut | None = None
+    first_us = -1
+    for cut in _read_cuts(paths):
+        if cut.source_time_us > asked_us:
+            first_us = first_us if first_us >= 0 else cut.source_time_us
+            break
+        if cut.source_time_us >= 0:
+            found = cut
+            first_us = first_us if first_us >= 0 else cut.source_time_us
+        elif found is not None:
+            found = cut  # a cut without a time of its own follows the one before it
+    if found is not None:
+        return found
+    if first_us < 0:
+        raise _not_found(paths, "the cuts carry no times of the source", "a cut's number or a GTID set", False)
+    raise _not_found(paths, f"no cut is as old as {moment.isoformat()}", f"{time_of(first_us)} or later", True)
+
+
+def _at_gtid_set(paths: LakePaths, text: str) -> Cut:
+    newest: Cut | None = None
+    asked: Any = None
+    for cut in _read_cuts(paths):
+        newest = cut
+        if not cut.cursor.gtid_set:
+            continue
+        if asked is None:
+            asked = parse_gtid_set(text, cut.cursor.flavor)
+            if not asked:
+                raise _bad_as_of(text)
+        held: Any = parse_gtid_set(cut.cursor.gtid_set, cut.cursor.flavor)
+        if held.contains(asked):
+            return cut
+    if asked is None or newest is None:
+        raise _not_found(paths, "the cuts carry no GTIDs: the source does not use them", "a cut or a time", False)
+    raise _not_found(
+        paths,
+        f"no cut contains {text} yet",
+        f"transactions of {newest.cursor.gtid_set} (cut {newest.batch_number})",
+        False,
+    )
+
+
+def _with_zone(moment: datetime) -> datetime:
+    if moment.tzinfo is None:
+        raise CutNotFoundError(
+            "a time needs its zone",
+            expected="a time such as 2026-01-31T08:00:00+00:00",
+            got=moment.isoformat(),
+            next_step="add the zone: +00:00 for UTC",
+        )
+    return moment
+
+
+def _no_cuts(paths: LakePaths) -> CutNotFoundError:
+    there = sources_of(paths.lake)
+    return CutNotFoundError(
+        f"the lake {paths.lake} has no cut of source {paths.source}",
+        expected=f"one of the sources {', '.join(there)}" if there else "a source that was captured once",
+        next_step="name another source or lake, or capture the source first",
+    )
+
+
+def _not_found(paths: LakePaths, what: str, expected: str, is_too_old: bool) -> CutNotFoundError:
+    return CutNotFoundError(
+        what,
+        expected=expected,
+        next_step="older cuts were removed as sink.cut_retention asks; a materialised copy keeps one for longer"
+        if is_too_old
+        else f"`cdc-pipeline cuts list {paths.source}` shows what there is; a run captures what is newer",
+    )
+
+
+def _bad_as_of(got: object) -> CutNotFoundError:
+    return CutNotFoundError(
+        "as_of is not understood",
+        expected="a cut's number, a time with its zone such as 2026-01-31T08:00:00+00:00, or a GTID set",
+        got=got,
+        next_step="give one of these; without as_of the newest cut is read",
+    )
+
+
+# -- a table of a cut -----------------------------------------------------------------------------------------------
+
+
+def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
+    """Delta version of a table in a cut.
+
+    Args:
+        allow_suspended: take a suspended table where it stands.
+
+    Raises:
+        TableNotInCutError: the cut has no such table, or it is suspended in it.
+    """
+    held = cut.cursor.suspended.get(table)
+    if held is not None and not allow_suspended:
+        raise TableNotInCutError(
+            f"the table is suspended in cut {cut.batch_number}: it stands at {held.position}, the cut at "
+            f"{cut.cursor.position}",
+            table=table,
+            got=f"{held.error}: {held.what}",
+            next_step=f"read it where it stands with allow_suspended=True; or mend it: {way_out(table, held)}",
+        )
+    there = cut.tables.get(table)
+    if there is None:
+        raise TableNotInCutError(
+            f"cut {cut.batch_number} has no such table",
+            table=table,
+            expected=f"one of {', '.join(list(cut.tables)[:20]) or 'none: the cut is empty'}",
+            next_step="name a table of the lake as schema.table; one that was captured later is in later cuts",
+        )
+    return there.delta_version
+
+
+def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
+    """Check that the version of a table in a cut is still there, with all its files.
+
+    Raises:
+        TableNotInCutError: the table is gone or was made anew; log or files of the version were removed.
+        LakeStateError: the table's log is damaged.
+    """
+    path, version = paths.table(table), cut.tables[table].delta_version
+    there = read_table_log(path)
+    target = cut.cursor.targets[table]
+    if there is None or (there.app_id != target.app_id and not _was_at(path, version, target.app_id)):
+        raise TableNotInCutError(
+            f"the table that cut {cut.batch_number} means is gone" + ("" if there is None else ": it was made anew"),
+            table=table,
+            expected=f"application id {target.app_id} in {path}",
+            got="no table" if there is None else f"application id {there.app_id}",
+            next_step="read a later cut, or restore the table from a backup of the lake",
+        )
+    if version == there.version:
+        return
+    wanted, latest = active_files(path, version=version), active_files(path, version=there.version)
+    if wanted is None or latest is None:
+        raise _removed(table, cut, "the table's log does not reach back to it")
+    # What the newest version has too cannot have been vacuumed.
+    for name in wanted - latest:
+        for file in files_of(path, name):
+            if not storage_of(file).exists(file):
+                raise _removed(table, cut, f"its file {file.name} is gone")
+
+
+def _was_at(path: Path, version: int, app_id: str) -> bool:
+    """Whether the table had this application id at a version: a load gives it another one, and keeps what was."""
+    try:
+        there = read_table_log(path, version=version)
+    except LakeStateError:  # the log does not reach back
+        return False
+    return there is not None and there.app_id == app_id
+
+
+def files_of(path: Path, name: tuple[str, ...]) -> Iterator[Path]:
+    """The data file and the file of deletion vectors behind one name of `row_count.active_files`."""
+    from urllib.parse import unquote
+
+    data, storage, vector = name[0], name[1], name[2]
+    yield path / unquote(data)
+    if storage == "u":  # a prefix of folders, then a UUID in Z85
+        yield path / vector[:-20] / f"deletion_vector_{_uuid_of(vector[-20:])}.bin"
+
+
+_Z85: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+
+
+def _uuid_of(text: str) -> str:
+    import uuid
+
+    words = [text[at : at + 5] for at in range(0, 20, 5)]
+    numbers = [sum(_Z85.index(c) * 85 ** (4 - place) for place, c in enumerate(word)) for word in words]
+    return str(uuid.UUID(bytes=b"".join(number.to_bytes(4, "big") for number in numbers)))
+
+
+def _removed(table: str, cut: Cut, why: str) -> TableNotInCutError:
+    return TableNotInCutError(
+        f"the version of cut {cut.batch_number} was removed: {why}",
+        table=table,
+        expected=f"Delta version {cut.tables[table].delta_version} with its log and files",
+        next_step="read a later cut; to keep cuts for longer, raise sink.cut_retention, or materialise them",
+    )

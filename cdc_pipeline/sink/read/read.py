@@ -1,0 +1,63 @@
+"""Tables of the lake as Spark sees them.
+
+Rules:
+- Delta refuses versions that were *committed* longer ago than the table's retention, also where they were the current
+  ones until a moment ago. A cut's version is checked by its files instead, and that refusal is switched off while it is
+  resolved; the session keeps its own setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cdc_pipeline.sink.read.cuts import AsOf, check_readable, find_cut, paths_of, source_of, version_in
+
+if TYPE_CHECKING:
+    # Under these names also for the package itself, which may not import Spark.
+    from pyspark.sql import DataFrame as DataFrame
+    from pyspark.sql import SparkSession as SparkSession
+
+REFUSE_OLD_COMMITS: Final = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
+
+
+def read(
+    spark: SparkSession,
+    lake: str | Path,
+    table: str,
+    *,
+    as_of: AsOf = None,
+    source: str | None = None,
+    allow_suspended: bool = False,
+) -> DataFrame:
+    """A table of the lake as of a cut; see `cdc_pipeline.read`."""
+    paths = paths_of(lake, source if source is not None else source_of(lake, table))
+    cut = find_cut(paths, as_of)
+    version = version_in(cut, table, allow_suspended=allow_suspended)
+    check_readable(paths, cut, table)
+    with old_commits_readable(spark):
+        return table_frame(spark, paths.table(table), version=version)
+
+
+@contextmanager
+def old_commits_readable(spark: SparkSession) -> Iterator[None]:
+    """Let the session resolve versions that were committed longer ago than their table's retention."""
+    before = spark.conf.get(REFUSE_OLD_COMMITS, None)
+    spark.conf.set(REFUSE_OLD_COMMITS, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(REFUSE_OLD_COMMITS)
+        else:
+            spark.conf.set(REFUSE_OLD_COMMITS, before)
+
+
+def table_frame(spark: SparkSession, path: Path, *, version: int | None = None) -> DataFrame:
+    """The Delta table in a folder, as of now or of a Delta version."""
+    reader = spark.read.format("delta")
+    if version is not None:
+        reader = reader.option("versionAsOf", version)
+    return reader.load(str(path))

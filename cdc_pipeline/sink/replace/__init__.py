@@ -1,0 +1,1 @@
+"""The contents of a table replaced as a whole."""

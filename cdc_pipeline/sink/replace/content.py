@@ -1,0 +1,194 @@
+"""What a batch must record to put a side table in the place of a target (K3, K17, K18). Needs no JVM.
+
+Rules:
+- The plan is that of the side table: its mode, key, columns and sources are what the target is afterwards; it is whole,
+  follows the source again and is not exact (K12). Its application id is new.
+- Rows of the old table stay where its mode keeps what is gone (`sink/replace/replaced_rows.py`), and only if mode and
+  key are as they were: else nothing tells which rows belong together.
+- A column that the source has dropped and the target has kept goes on: by key, or with the rows that stay. One that the
+  rules leave out goes, with all of its values: whoever excludes a column wants it gone.
+- What is lost is said in a note.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent, RecordedSource, RecordedTarget
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.position.cursor import TargetState
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.delta.log import open_delta, unreadable_log
+from cdc_pipeline.sink.delta.row_count import active_files, row_count
+from cdc_pipeline.sink.modes.mode_columns import is_keyless_mirror
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.read.cuts import files_of
+
+LOADED_NOTE: Final = "loaded"
+DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that are not in the new one
+GAP_NOTE: Final = "load_gap"  # of a changelog or history: changes that it will never tell
+
+_KEEPING: Final = ("soft_delete", "history", "changelog")
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """What `StagedBatch.replace` takes, and notes for its record."""
+
+    plan: TargetPlan
+    content: RecordedContent
+    notes: tuple[Note, ...] = ()
+
+
+def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: int, ts_us: int) -> RecordedContent:
+    """The content of a side table at a cut.
+
+    Args:
+        paths: of the lake that gets it.
+        side, cut: of the side lake, which lies in the same lake.
+        seq: the place that the rows which were read stand for (K1); `ts_us` its time at the source, -1 unknown.
+
+    Raises:
+        LakeStateError: the side table's log cannot be read.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from deltalake.exceptions import DeltaError
+
+    folder, there = side.table(table), cut.tables[table]
+    try:
+        files = pa.table(open_delta(folder, version=there.delta_version).get_add_actions())
+    except (DeltaError, OSError, ValueError) as error:
+        raise unreadable_log(folder, error) from None
+    rows = row_count(folder, version=there.delta_version)
+    return RecordedContent(
+        path=folder.relative_to(paths.lake).as_posix(),
+        version=there.delta_version,
+        app_id=cut.cursor.targets[table].app_id,
+        rows=-1 if rows is None else rows,
+        files=len(files),
+        size_bytes=int(pc.sum(files["size_bytes"], min_count=0).as_py()),
+        seq=str(seq),
+        ts_us=ts_us,
+        rescued_ever=there.rescued_ever,
+        given=there.given,
+    )
+
+
+def carried_content(
+    paths: LakePaths, name: str, cut: Cut | None, *, app_id: str, version: int, keeps_rows: bool
+) -> RecordedContent:
+    """The content of a target at the last cut, for another target that takes its rows over (K28).
+
+    Args:
+        name: of the target that has them.
+        app_id, version: of its Delta table.
+        keeps_rows: as in `RecordedContent`, of the target that gets them.
+    """
+    there = cut.tables[name] if cut is not None else CutTable(delta_version=version)
+    return RecordedContent(
+        path=paths.table(name).relative_to(paths.lake).as_posix(),
+        version=version,
+        app_id=app_id,
+        files=-1,
+        keeps_rows=keeps_rows,
+        rescued_ever=there.rescued_ever,
+        given=there.given,
+        renamed_from=name,
+    )
+
+
+def replacement(
+    plan: TargetPlan,
+    content: RecordedContent,
+    *,
+    before: CutTable | None,
+    state: TargetState | None,
+    is_whole: bool = False,
+) -> Replacement:
+    """How a side table takes the place of a target.
+
+    Args:
+        plan: of the side table, with its application id, which becomes the target's.
+        before, state: of the target in the last cut; None where there is no such target, or no table yet.
+        is_whole: the side table tells all that the log tells, from the table's creation on: in no mode do rows of the
+            target stay (K18).
+    """
+    whole = replace(plan, partial=False, exact=False)
+    notes = [Note(kind=LOADED_NOTE, text=f"{max(content.rows, 0)} rows were loaded", table=plan.table)]
+    if before is None or state is None or state.delta_version < 0:
+        return Replacement(whole, content, tuple(notes))
+    whole = replace(whole, replaces=state.app_id)
+    alike = (before.mode, before.key) == (plan.mode, plan.key)
+    keeps = alike and plan.mode in _KEEPING and not is_whole
+    if not alike and before.mode in _KEEPING:
+        text = f"the target was a {before.mode} by {', '.join(before.key) or 'no key'}: none of its rows stays"
+        notes.append(Note(kind=DROPPED_NOTE, text=text, table=plan.table))
+    kept = _kept_columns(plan, before)
+    carries = keeps or (alike and not is_keyless_mirror(plan.mode, plan.key))
+    if kept and not carries:
+        text = f"columns that the source has dropped are gone: {', '.join(column.name for column in kept)}"
+        notes.append(Note(kind=DROPPED_NOTE, text=text, table=plan.table))
+        kept = ()
+    if kept:
+        sources = dict(plan.sources) or {plan.table: RecordedSource(columns=plan.columns, key=plan.key)}
+        whole = replace(whole, columns=(*plan.columns, *kept), sources=sources)
+    if keeps:
+        whole = replace(whole, rescued=_rescued(whole, before))
+    content = content.model_copy(
+        update={
+            "keeps_rows": keeps,
+            "carried": tuple(column.name for column in kept),
+            "restarts": plan.mode == "changelog" and (state.partial or state.suspended is not None),
+        }
+    )
+    if keeps and plan.mode != "soft_delete" and state.suspended is not None:
+        held = state.suspended
+        text = f"changes between {held.position} and the load are not in this {plan.mode}"
+        notes.append(
+            Note(kind=GAP_NOTE, text=text, journal=held.journal, offset=held.offset, table=plan.table),
+        )
+    return Replacement(whole, content, tuple(notes))
+
+
+def _kept_columns(plan: TargetPlan, before: CutTable) -> tuple[TargetColumn, ...]:
+    """Columns of the target that its sources have no more, and that no rule makes or leaves out."""
+    gone = {column.name.lower() for column in plan.columns}
+    for source in before.sources_of(plan.table).values():
+        names = dict(source.names)
+        gone |= {names.get(column.name, column.name).lower() for column in source.columns}
+    for shape in (before.shape, plan.shape):
+        if shape is not None:
+            gone |= {column.name.lower() for column in shape.computed} | {shape.shard_column.lower()}
+    return tuple(column for column in before.columns if column.name.lower() not in gone)
+
+
+def _rescued(plan: TargetPlan, before: CutTable) -> tuple[str, ...] | None:
+    """Columns with rescued values, where rows of the old table stay: its own, and those that have another type now."""
+    types = {column.name: column.delta_type for column in before.columns}
+    changed = {column.name for column in plan.columns if types.get(column.name, column.delta_type) != column.delta_type}
+    if plan.rescued is None and not before.rescues and not changed:
+        return None
+    return tuple(sorted({*(plan.rescued or ()), *before.rescued_ever, *changed}))
+
+
+def is_of_load(target: RecordedTarget) -> bool:
+    """Whether a batch brings loaded rows to a target: if that fails, the target is as it was, and goes on."""
+    return target.content is not None and not target.content.renamed_from
+
+
+def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:
+    """Remove the names in a target's folder that a replacement which is given up left there; how many.
+
+    Only for the holder of the source's lock, where no commit of the batch is in the table's log.
+    """
+    side, folder = paths.lake / content.path, paths.table(table)
+    files = active_files(side, version=content.version) or set()
+    named = {at for name in active_files(folder) or () for at in files_of(folder, name)}
+    left = {folder / at.relative_to(side).as_posix() for name in files for at in files_of(side, name)} - named
+    there = [at for at in left if storage_of(at).exists(at)]
+    for at in there:
+        at.unlink()
+    return len(there)

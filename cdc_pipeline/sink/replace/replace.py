@@ -1,0 +1,384 @@
+"""The whole content of a target replaced by that of a side table, in one commit (K2, K3, K17, K18).
+
+The side table lies in the same lake and was built by this program. Readers by path see the old rows until the commit
+and the new ones after it; a table that was not there appears with all of its rows.
+
+Rules:
+- *Adoption* reads and writes no row: the side table's files get a second name in the target's folder (a hard link; in
+  an object store a copy by the store itself), and the commit names them with their statistics, tags and deletion
+  vectors, removes every old file, and takes over columns, partitions, clustering and properties. It is done where
+  `_why_not_adopted` has nothing to say; else Spark writes the same rows, in the same one commit.
+- The commit carries the target's *new* application id with the batch's transaction id, and the table's properties name
+  it: what RESTORE or a backup brought back of the old id says nothing of the new one (K3).
+- Names are the side table's own, which hold a UUID: a crash before the commit leaves files that the rerun finds and
+  names again, and that a vacuum takes where there never is one (`forget`).
+- A file is as young as the moment at which it got its name here: a vacuum spares what no commit names for the table's
+  retention, of a day or more, and a rerun makes it young again.
+- Whoever writes to the table between look and commit is met with another try (`conflicts`): the commit has read all.
+- What lies in the target's place must be a table of this source and target, or nothing (K16).
+- The rows of another target whose table was renamed come the same way (K28), from the version of its table that the
+  record names. Targets that exchange their rows are replaced in any order: that version stays as it is, whatever the
+  batch does to the other table. A file that both have under one name, since one got it from the other, stays.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc_pipeline.errors import StagingError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.delta.commit import TableCommit
+from cdc_pipeline.sink.delta.features import PROPERTIES
+from cdc_pipeline.sink.delta.half_made import clear_half_made
+from cdc_pipeline.sink.delta.log import (
+    SOURCE_PROPERTY,
+    TABLE_PROPERTY,
+    TableLog,
+    maintenance_note,
+    read_table_log,
+)
+from cdc_pipeline.sink.delta.table_owner import check_owner
+from cdc_pipeline.sink.delta.transactions import MERGE_STEP, transaction_version
+from cdc_pipeline.sink.durable.retention import FILE_RETENTION, LOG_CLEANUP, LOG_RETENTION
+from cdc_pipeline.sink.read.cuts import files_of
+from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.replace.replaced_metadata import mapping_mode, replaced_metadata
+from cdc_pipeline.sink.replace.replaced_rows import replaced_rows
+from cdc_pipeline.sink.spark.merge_settings import MergeSettings
+from cdc_pipeline.sink.spark.sql import properties_sql, table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAMES_AT_A_TIME: Final = 16  # in an object store each is a copy
+_COPY_BYTES_MAX: Final = 5 << 30  # S3's CopyObject
+_NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9._=/-]+")
+_CLUSTERING: Final = "delta.clustering"
+# What a table's owner may have switched on that only Delta's own writer keeps up.
+_WRITTEN_BY_DELTA: Final = re.compile(
+    r"delta\.(enableRowTracking|enableChangeDataFeed|constraints\..*|enableIcebergCompat.*|universalFormat.*)"
+)
+
+
+def is_replaced(there: TableLog | None, record: BatchRecord, target: RecordedTarget, *, path: Path) -> bool:
+    """Whether the target has the content already.
+
+    Raises:
+        LakeStateError: a table that is not this source's lies in its place.
+    """
+    if there is None:
+        return False
+    if there.app_id != target.app_id:
+        if not is_ours(there, record.source, target.table):
+            check_owner(there, target.table, target.app_id, path=path)
+        return False
+    return there.transaction_version >= transaction_version(record.batch_number, MERGE_STEP)
+
+
+def is_ours(there: TableLog, source: str, table: str) -> bool:
+    """Whether a table was made for this target of this source, under whatever application id."""
+    said = there.properties
+    return (said.get(SOURCE_PROPERTY), said.get(TABLE_PROPERTY)) == (source, table)
+
+
+def replace_content(
+    session: SparkSession,
+    path: Path,
+    record: BatchRecord,
+    target: RecordedTarget,
+    *,
+    paths: LakePaths,
+    properties: Mapping[str, str],
+    settings: MergeSettings,
+    on_joint: Callable[[str], None],
+) -> None:
+    """Put the recorded content in the place of what the target holds; nothing where that is done.
+
+    Args:
+        path: the target's folder.
+        properties: of every new table of this lake.
+        on_joint: is told "before_replaced": all files are there, and the commit names them next.
+
+    Raises:
+        StagingError: the side table is not as recorded.
+        LakeStateError: a table that is not this source's lies in the target's place.
+    """
+    assert target.content is not None
+    if is_replaced(read_table_log(path), record, target, path=path):
+        return
+    settings.small_batch()
+    folder = paths.lake / target.content.path
+    meanwhile = {other.app_id for other in record.targets if paths.table(other.table) == folder}
+    side = SideTable(session, folder, target, app_ids={target.content.app_id, *meanwhile})
+    commit = ContentCommit(session, path)
+    if commit.metadata is not None and mapping_mode(commit.metadata) == "none" != mapping_mode(side.metadata):
+        _map_columns(session, path)  # Delta does not begin it in a commit that replaces a table
+        commit = ContentCommit(session, path)
+    old = commit.metadata
+    refused = _why_not_adopted(target, side, old)
+    if not refused:
+        side.share(path)
+    kept = (LOG_RETENTION, FILE_RETENTION, LOG_CLEANUP)
+    retention = {name: properties[name] for name in kept if name in properties}
+    rows: DataFrame | None = None
+    if refused:
+        rows = side.frame()
+        if old is not None and _keeps_anything(target):
+            settings.large_batch(side.size_bytes)
+            made_of = target.model_copy(update={"columns": target.columns_before or target.columns})
+            rows = replaced_rows(session, record, made_of, rows, commit.frame())
+    metadata = replaced_metadata(
+        side.metadata,
+        old,
+        rows=None if rows is None else json.loads(rows.schema.json()),
+        source=record.source,
+        table=target.table,
+        app_id=target.app_id,
+        extra=retention,
+    )
+    commit.take_over(metadata, side)
+    if rows is not None:
+        commit.remove_all()
+        settings.large_batch(side.size_bytes)
+        commit.append(rows)
+        settings.small_batch()
+    else:
+        stay = commit.remove_all(but=side.files if target.content.renamed_from else ())
+        commit.adopt([file for file in side.files if _identity(file) not in stay])
+    on_joint("before_replaced")
+    version = transaction_version(record.batch_number, MERGE_STEP)
+    commit.commit(app_id=target.app_id, version=version, operation=commit.overwriting())
+
+
+def _map_columns(session: SparkSession, path: Path) -> None:
+    """Begin column mapping in a table as it is, in a commit that changes no row."""
+    there = read_table_log(path)
+    note = session.conf.get(_NOTE, None)
+    session.conf.set(_NOTE, maintenance_note(there.app_id if there is not None else ""))
+    try:
+        name, value = PROPERTIES["columnMapping"]
+        session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({properties_sql({name: value})})")
+    finally:
+        session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
+
+
+def _keeps_anything(target: RecordedTarget) -> bool:
+    """Whether rows or values of the old table stay (`replaced_rows`)."""
+    return target.content is not None and bool(target.content.keeps_rows or target.content.carried)
+
+
+def _why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
+    """Why the side table's files cannot be the target's as they are; "" where they can.
+
+    Args:
+        old: the target's metadata; None where there is no table.
+    """
+    content = target.content
+    assert content is not None
+    if old is not None and _keeps_anything(target):
+        return "rows or values of the old table are kept"
+    for metadata in (side.metadata, old or {}):
+        odd = [name for name, value in metadata.get("configuration", {}).items() if _is_on(name, value)]
+        if odd:
+            return f"Delta's own writer keeps up {', '.join(sorted(odd))}"
+        if mapping_mode(metadata) == "id":
+            return "files without column ids cannot be read by id"
+    if any(not _is_relative(file) for file in side.files):
+        return "files of the side table lie outside of its folder"
+    if side.is_in_store and any(not _PLAIN_KEY.fullmatch(file["path"]) for file in side.files):
+        return "the store's library may write these names in another way than Spark"
+    if side.is_in_store and any(int(file["size"]) > _COPY_BYTES_MAX for file in side.files):
+        return "the store copies no object as large as these in one request"
+    return ""
+
+
+def _is_on(name: str, value: str) -> bool:
+    return value != "false" and _WRITTEN_BY_DELTA.fullmatch(name) is not None
+
+
+def _identity(file: Mapping[str, Any]) -> tuple[str, str, str, int]:
+    """What tells an active file of a table from all others: its path and its deletion vector."""
+    vector = file.get("deletionVector") or {}
+    return (
+        file["path"],
+        vector.get("storageType", ""),
+        vector.get("pathOrInlineDv", ""),
+        int(vector.get("offset") or 0),
+    )
+
+
+def _is_relative(file: dict[str, Any]) -> bool:
+    vector = file.get("deletionVector") or {}
+    return not re.match(r"/|[A-Za-z][A-Za-z0-9+.-]*:", file["path"]) and vector.get("storageType", "i") in ("u", "i")
+
+
+class SideTable:
+    """A version of a side table, as its log has it.
+
+    Attributes:
+        metadata: the log's own words for it.
+        files: likewise, of each active file, with its statistics.
+        size_bytes: of these files.
+
+    Raises:
+        StagingError: it is not there, or not as recorded.
+    """
+
+    def __init__(self, session: SparkSession, path: Path, target: RecordedTarget, *, app_ids: Collection[str]) -> None:
+        """`app_ids`: those that its table may have by now; the recorded version is the content's own in any case."""
+        context: Any = session
+        content = target.content
+        assert content is not None
+        self._session, self._path, self._content, self._table = session, path, content, target.table
+        there = read_table_log(path)
+        if there is None or there.app_id not in app_ids or there.version < content.version:
+            raise self._differs("no table" if there is None else f"version {there.version} of {there.app_id}")
+        log = context._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(context._jsparkSession, str(path))
+        self.snapshot = log.getSnapshotAt(
+            content.version,
+            *(getattr(log, f"getSnapshotAt$default${at}")() for at in (2, 3, 4)),
+        )
+        self.metadata: dict[str, Any] = json.loads(self.snapshot.metadata().json())["metaData"]
+        self.files: list[dict[str, Any]] = [json.loads(add.json())["add"] for add in self.snapshot.allFiles().collect()]
+        self.size_bytes = sum(int(file["size"]) for file in self.files)
+        found = (len(self.files), self.size_bytes)
+        if content.files >= 0 and found != (content.files, content.size_bytes):
+            raise self._differs(f"{found[0]} files of {found[1]} bytes")
+
+    @property
+    def is_in_store(self) -> bool:
+        """Whether it lies in an object store."""
+        return is_object(self._path)
+
+    def share(self, folder: Path) -> None:
+        """Give each file its name in the folder of a table too, durably.
+
+        Raises:
+            StagingError: a file is missing, or not of its size.
+        """
+        storage = storage_of(folder)
+
+        def give(file: dict[str, Any]) -> set[Path]:
+            folders = set()
+            for number, at in enumerate(self._files_of(file)):
+                try:
+                    if not number and at.stat().st_size != int(file["size"]):
+                        raise self._differs(f"{at} of {at.stat().st_size} bytes instead of {file['size']}")
+                    to = folder / at.relative_to(self._path).as_posix()
+                    storage.share(at, to)
+                except FileNotFoundError:
+                    raise self._differs(f"no file {at}") from None
+                folders.add(to.parent)
+            return folders
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self._check_place(folder)
+        with ThreadPoolExecutor(_NAMES_AT_A_TIME, "adopt") as threads:
+            folders = set[Path]().union(*threads.map(give, self.files))
+        if not is_object(folder):
+            made = {parent for at in folders for parent in (at, *at.parents) if parent.is_relative_to(folder)}
+            storage.make_durable(*sorted(made, key=str, reverse=True), folder.parent)
+
+    def _check_place(self, folder: Path) -> None:
+        """A folder without a table may hold nothing but names that an earlier try gave."""
+        if read_table_log(folder) is None:
+            ours = {at.relative_to(self._path).parts[0] for file in self.files for at in self._files_of(file)}
+            clear_half_made(folder, table=self._table, known=ours)
+
+    def frame(self) -> DataFrame:
+        """Its rows."""
+        with old_commits_readable(self._session):
+            return table_frame(self._session, self._path, version=self._content.version)
+
+    def _files_of(self, file: dict[str, Any]) -> list[Path]:
+        vector = file.get("deletionVector") or {}
+        name = (file["path"], str(vector.get("storageType", "")), str(vector.get("pathOrInlineDv", "")))
+        return list(files_of(self._path, name))
+
+    def _differs(self, got: str) -> StagingError:
+        content = self._content
+        return StagingError(
+            f"a loaded table is not as it was recorded: {self._path}",
+            table=self._table,
+            expected=f"version {content.version} of {content.app_id}: {content.files} files of "
+            f"{content.size_bytes} bytes",
+            got=got,
+            next_step="load the table anew",
+        )
+
+
+class ContentCommit(TableCommit):
+    """A commit that leaves nothing of what the table in `path` held; there may be no table yet."""
+
+    def __init__(self, session: SparkSession, path: Path) -> None:
+        context: Any = session
+        # What it remembers of a folder may be of a table that was moved away since.
+        log = context._jvm.org.apache.spark.sql.delta.DeltaLog
+        log.invalidateCache(context._jsparkSession, context._jvm.org.apache.hadoop.fs.Path(str(path)))
+        super().__init__(session, path)
+        self._path = path
+
+    def frame(self) -> DataFrame:
+        """Its rows as they are."""
+        with old_commits_readable(self._session):
+            return table_frame(self._session, self._path, version=self.version)
+
+    def take_over(self, metadata: dict[str, Any], side: SideTable) -> None:
+        """The table gets this metadata, and what of protocol and clustering the side table has besides."""
+        described = self._action("metaData", metadata)
+        there = self._transaction.snapshot()
+        if self.version < 0:
+            self._transaction.updateMetadataForNewTable(described)
+        else:
+            self._transaction.updateMetadataForTableOverwrite(described)
+        wanted = self._transaction.protocol().merge(self._sequence([side.snapshot.protocol()]))
+        if not wanted.equals(self._transaction.protocol()):
+            self._transaction.updateProtocol(wanted)
+        domains = {str(told.domain()): told for told in self._each(side.snapshot.domainMetadata())}
+        if _CLUSTERING in domains:
+            self._actions.append(domains[_CLUSTERING])
+        elif self.version >= 0:
+            for told in self._each(there.domainMetadata()):
+                if str(told.domain()) == _CLUSTERING:
+                    gone = {"domain": _CLUSTERING, "configuration": told.configuration(), "removed": True}
+                    self._actions.append(self._action("domainMetadata", gone))
+
+    def remove_all(self, *, but: Sequence[dict[str, Any]] = ()) -> set[tuple[str, str, str, int]]:
+        """Remove every file; another writer's change of any conflicts.
+
+        Args:
+            but: files that the commit brings: one that is there already stays, since no commit may both remove and add
+                a file.
+
+        Returns:
+            The identities of those that stay.
+        """
+        now_ms, stay = int(time.time() * 1000), set()
+        coming = {_identity(file) for file in but}
+        for add in self._each(self._transaction.filterFiles()):
+            identity = _identity(json.loads(add.json())["add"]) if coming else ("", "", "", 0)
+            if identity in coming:
+                stay.add(identity)
+            else:
+                self._actions.append(add.removeWithTimestamp(now_ms, True))
+        return stay
+
+    def overwriting(self) -> Any:
+        """What Delta calls such a commit."""
+        mode = self._jvm.org.apache.spark.sql.SaveMode.Overwrite
+        none = self._none()
+        rest = [none, none, none, none, self._some(True), none, none, none]
+        return getattr(self._delta, "DeltaOperations$Write")(mode, *rest)
+
+    def _each(self, items: Any) -> list[Any]:
+        return [items.apply(index) for index in range(items.size())]

@@ -1,0 +1,1 @@
+"""The Spark session: its jars, settings and limits."""

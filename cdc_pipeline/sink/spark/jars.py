@@ -1,0 +1,328 @@
+"""Jars that Spark needs: resolved once by Spark's own Ivy, kept in the cache, offline from then on.
+
+Delta's are for everyone; a set of its own is for lakes in an object store, and fetched with ``--with``.
+
+Rules:
+- No repository is named here: Spark knows its default; a machine with another says so in an Ivy settings file
+  (CDC_PIPELINE_IVY_SETTINGS) or as a mirror in its Maven settings.
+- Jars that Spark ships itself are not kept a second time: Spark's own are the ones that it would load anyway, and each
+  jar that is passed costs start-up time.
+- Which jars belong to a set, and their checksums, are in the package (`jar_checksums.json`; K26): what another source
+  serves under the same name is refused before Java sees it, and so is what has been put into the cache since.
+- The folder appears under its name only when complete. Every start compares sizes and times with those that were
+  noted when the checksums were last right, and computes the checksums again if one differs.
+- Hadoop's connectors are of the Hadoop that pyspark carries. The one for S3 asks for a bundle of every service of its
+  SDK (600 MB); here it gets the modules that it uses (19 MB).
+
+``python -m cdc_pipeline.sink.spark.jars [--with s3|azure|gcs]`` fetches, and makes the archive of classes
+(`class_archive`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.errors import CdcError, RuntimeSetupError
+from cdc_pipeline.sink.spark.java import cache_folder, find_java_home
+
+COORDINATES: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+HADOOP_VERSION: Final = "3.5.0"  # of pyspark 4.2
+AWS_SDK_VERSION: Final = "2.35.4"  # that Hadoop's connector was built with
+IVY_SETTINGS_VARIABLE: Final = "CDC_PIPELINE_IVY_SETTINGS"
+STAMP_FILE: Final = "checked.json"  # sizes and times of the jars when their checksums were right
+_CHECKSUMS: Final = Path(__file__).with_name("jar_checksums.json")
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """What is resolved together.
+
+    Attributes:
+        title: for messages.
+        coordinates: as Ivy wants them.
+        excluded: groups and artifacts that are left out.
+    """
+
+    title: str
+    coordinates: str
+    excluded: str
+
+
+_AWS: Final = "software.amazon.awssdk"
+DELTA: Final = "delta"
+JAR_SETS: Final = {
+    DELTA: JarSet("Delta's jars", COORDINATES, ""),
+    "s3": JarSet(
+        "the jars for S3",
+        ",".join(
+            [f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}"]
+            + [f"{_AWS}:{name}:{AWS_SDK_VERSION}" for name in ("s3", "s3-transfer-manager", "sts", "apache-client")]
+        ),
+        f"{_AWS}:bundle",
+    ),
+    "azure": JarSet("the jars for Azure", f"org.apache.hadoop:hadoop-azure:{HADOOP_VERSION}", ""),
+    "gcs": JarSet(
+        "the jars for Google Cloud Storage",
+        f"org.apache.hadoop:hadoop-gcp:{HADOOP_VERSION}",
+        "",
+    ),
+}
+
+_FETCH_TIMEOUT_S: Final = 900
+_NEXT_STEP: Final = (
+    "check the network and run `python -m cdc_pipeline.sink.spark.jars` again; behind a mirror, put it into "
+    f"~/.m2/settings.xml or name an Ivy settings file in {IVY_SETTINGS_VARIABLE}"
+)
+
+
+def jar_paths(jar_set: str = DELTA) -> list[Path]:
+    """Return the jars of a set in the cache; fetch them first if they are not there, or not what they were.
+
+    Raises:
+        RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
+    """
+    jars = _checked(jar_set, full=False)
+    return fetch_jars(jar_set) if jars is None else jars
+
+
+def fetch_jars(jar_set: str = DELTA) -> list[Path]:
+    """Return the jars of a set in the cache with their checksums compared; fetch them if one is absent or damaged.
+
+    Raises:
+        RuntimeSetupError: they cannot be fetched, or another jar is served in the place of one.
+    """
+    wanted = JAR_SETS[jar_set]
+    folder = jar_folder(jar_set)
+    jars = _checked(jar_set, full=True)
+    if jars is not None:
+        return jars
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder.parent) as work_name:
+        work = Path(work_name)
+        _resolve(work / "ivy", wanted)
+        complete = work / "complete"
+        complete.mkdir()
+        pinned, found = checksums(jar_set), set()
+        for jar in sorted((work / "ivy" / "jars").glob("*.jar")):
+            if _artifact(jar.name, ivy=True) in _spark_artifacts():
+                continue
+            sha256 = _sha256(jar)
+            if pinned.get(jar.name) != sha256:
+                raise _refused(jar.name, expected=pinned.get(jar.name, "no jar of this name"), got=sha256)
+            found.add(jar.name)
+            shutil.move(jar, complete / jar.name)
+        missing = sorted(pinned.keys() - found)
+        if missing:
+            raise RuntimeSetupError(
+                f"Spark's Ivy ended well but brought no {missing[0]}",
+                expected=wanted.coordinates,
+                next_step=_NEXT_STEP,
+            )
+        try:
+            complete.rename(folder)
+        except OSError:
+            # There is a folder already: another process was faster, or what is there is damaged.
+            if _checked(jar_set, full=True) is None:
+                shutil.rmtree(folder)
+                complete.rename(folder)
+    jars = _checked(jar_set, full=False)
+    if jars is None:
+        raise RuntimeSetupError("the fetched jars are not there", got=folder, next_step=_NEXT_STEP)
+    return jars
+
+
+def complete_jars(jar_set: str = DELTA) -> list[Path] | None:
+    """Return the jars of a set in the cache, checksums compared; None if one is absent or damaged. Fetches nothing."""
+    return _checked(jar_set, full=True)
+
+
+def checksums(jar_set: str) -> dict[str, str]:
+    """Return the names of a set's jars and the SHA-256 of each, as the package has them."""
+    found: dict[str, str] = json.loads(_CHECKSUMS.read_text(encoding="utf-8"))[jar_set]
+    return found
+
+
+def jar_folder(jar_set: str = DELTA) -> Path:
+    """Folder of a set in the cache, by a hash of what it was resolved for."""
+    import pyspark
+
+    wanted = JAR_SETS[jar_set]
+    text = f"{wanted.coordinates}{wanted.excluded} spark {pyspark.__version__}"
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return cache_folder() / "jars" / key
+
+
+def _artifact(jar_name: str, *, ivy: bool) -> str:
+    """Artifact name of a jar's file name: without version, and without the group that Ivy puts before it."""
+    name = re.sub(r"-\d[^/]*\.jar$", "", jar_name)
+    return name.split("_", 1)[-1] if ivy else name
+
+
+def maven_mirrors() -> list[str]:
+    """Mirrors of Maven's central repository that this machine's Maven settings name."""
+    found = []
+    for file in (Path.home() / ".m2" / "settings.xml", Path("/etc/maven/settings.xml")):
+        try:
+            root = ElementTree.parse(file).getroot()  # noqa: S314 - the machine's own file
+        except (OSError, ElementTree.ParseError):
+            continue
+        for mirror in root.findall(".//{*}mirror"):
+            of = {part.strip() for part in (mirror.findtext("{*}mirrorOf") or "").split(",")}
+            url = (mirror.findtext("{*}url") or "").strip()
+            if url.startswith("https://") and "!central" not in of and of & {"*", "central", "external:*"}:
+                found.append(url)
+    return found
+
+
+def _resolve(ivy_home: Path, wanted: JarSet) -> None:
+    """Let Spark resolve and download into ``ivy_home/jars``."""
+    settings = os.environ.get(IVY_SETTINGS_VARIABLE)
+    attempts: list[list[str]] = [["--conf", f"spark.jars.ivySettings={settings}"]] if settings else [[]]
+    mirrors = maven_mirrors()
+    if mirrors:
+        attempts.append(["--repositories", ",".join(mirrors)])
+    said = ""
+    for options in attempts:
+        failure = _submit(ivy_home, wanted, options)
+        if failure is None:
+            return
+        said = failure
+    raise RuntimeSetupError(
+        f"{wanted.title} cannot be fetched", expected=wanted.coordinates, got=said, next_step=_NEXT_STEP
+    )
+
+
+def _submit(ivy_home: Path, wanted: JarSet, options: list[str]) -> str | None:
+    """Run an empty program under spark-submit with the packages; None, or the last lines of what went wrong."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    ivy_home.mkdir(parents=True, exist_ok=True)
+    program = ivy_home / "nothing.py"
+    program.write_text("", encoding="utf-8")
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[1]", "--packages", wanted.coordinates]
+    if wanted.excluded:
+        command += ["--exclude-packages", wanted.excluded]
+    command += ["--conf", f"spark.jars.ivy={ivy_home}", *options, str(program)]
+    environment = os.environ | {
+        "SPARK_HOME": str(home),
+        "JAVA_HOME": str(find_java_home()),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    environment.pop("PYSPARK_SUBMIT_ARGS", None)
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed program of the pyspark package
+            command, env=environment, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end after {_FETCH_TIMEOUT_S} s"
+    if done.returncode == 0:
+        return None
+    lines = [line.strip() for line in (done.stderr + done.stdout).splitlines()]
+    telling = [line for line in lines if "unresolved dependency" in line or "Exception" in line]
+    return "; ".join((telling or [line for line in lines if line])[-3:]) or f"exit code {done.returncode}"
+
+
+def _checked(jar_set: str, *, full: bool) -> list[Path] | None:
+    """The jars of a set, or None if one is absent or not the one that the package knows.
+
+    Args:
+        full: compute every checksum, whatever was noted.
+    """
+    folder = jar_folder(jar_set)
+    pinned = checksums(jar_set)
+    stamps: dict[str, list[int]] = {}
+    try:
+        for name in pinned:
+            found = (folder / name).stat()
+            stamps[name] = [found.st_size, found.st_mtime_ns]
+        if full or _noted(folder) != stamps:
+            if any(_sha256(folder / name) != sha256 for name, sha256 in pinned.items()):
+                return None
+            _note(folder, stamps)
+    except OSError:
+        return None
+    return [folder / name for name in pinned]
+
+
+def _noted(folder: Path) -> object:
+    try:
+        return json.loads((folder / STAMP_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _note(folder: Path, stamps: dict[str, list[int]]) -> None:
+    with contextlib.suppress(OSError):  # a cache that is read only: the checksums are computed at each start
+        new = folder / f".{STAMP_FILE}.{os.getpid()}"
+        new.write_text(json.dumps(stamps), encoding="utf-8")
+        new.replace(folder / STAMP_FILE)
+
+
+def _refused(name: str, *, expected: str, got: str) -> RuntimeSetupError:
+    return RuntimeSetupError(
+        f"{name} is not the jar that this package was made with, and was not installed",
+        expected=expected,
+        got=got,
+        next_step="find out who serves this file: the mirror in the Maven settings, or the one that "
+        f"{IVY_SETTINGS_VARIABLE} names; take it out and run `python -m cdc_pipeline.sink.spark.jars` again",
+    )
+
+
+def _spark_artifacts() -> set[str]:
+    import pyspark
+
+    return {_artifact(jar.name, ivy=False) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _main(arguments: list[str]) -> int:
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="python -m cdc_pipeline.sink.spark.jars", description="Fetch the jars for Spark."
+    )
+    parser.add_argument(
+        "--with",
+        dest="sets",
+        action="append",
+        default=[],
+        choices=sorted(set(JAR_SETS) - {DELTA}),
+        help="also those for lakes in this kind of object store",
+    )
+    for name in (DELTA, *parser.parse_args(arguments).sets):
+        wanted = JAR_SETS[name]
+        print(f"{wanted.title} ({wanted.coordinates}) in {jar_folder(name)} ...", flush=True)  # noqa: T201 - a command
+        try:
+            jars = fetch_jars(name)
+        except CdcError as error:
+            print(error, file=sys.stderr)  # noqa: T201
+            return 1
+        size_mib = sum(jar.stat().st_size for jar in jars) / (1 << 20)
+        print(f"{len(jars)} jars, {size_mib:.0f} MiB: complete, checksums right", flush=True)  # noqa: T201
+    from cdc_pipeline.sink.spark.class_archive import make_archive
+
+    said = "kept for a quick start" if make_archive() else "not kept: this Java cannot, so that sessions start slower"
+    print(f"Spark's classes: {said}")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(_main(sys.argv[1:]))

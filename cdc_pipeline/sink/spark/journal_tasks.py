@@ -1,0 +1,57 @@
+"""Work on journals, one task each, on Spark's executors.
+
+Rules:
+- A task is a text, and so is what comes of it; what is done with it is a function that the caller gives, which the
+  executors import. The rooms that know journals are not known here.
+- Tasks are apart: each is a partition of its own, and results come back in the order of the tasks.
+- What a task finds wrong with its journal is part of its result. What is raised here is a failure of the executor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.text.server_messages import said_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Work = Callable[[str], str]
+
+_RESULT: Final = "id bigint, result string"
+
+
+def run_tasks(session: SparkSession, tasks: Sequence[str], work: Work) -> list[str]:
+    """`work` of each task, on the executors.
+
+    Raises:
+        RuntimeSetupError: an executor failed.
+    """
+    if not tasks:
+        return []
+    # A range has exactly one row in each of its partitions.
+    frame: Any = session.range(0, len(tasks), 1, len(tasks))
+    try:
+        found = frame.mapInArrow(partial(_batches, tasks=tuple(tasks), work=work), _RESULT).toArrow()
+    except Exception as error:
+        raise RuntimeSetupError(
+            "a task on Spark's executors failed",
+            got=said_by(error),
+            next_step="run again, it goes on where it was; or run without --parallel. Executors need this package, the "
+            "journals and the lake under the same paths",
+        ) from None
+    results = dict(zip(found.column("id").to_pylist(), found.column("result").to_pylist(), strict=True))
+    return [results[number] for number in range(len(tasks))]
+
+
+def _batches(batches: Iterator[pa.RecordBatch], *, tasks: tuple[str, ...], work: Work) -> Iterator[pa.RecordBatch]:
+    """On an executor: the results of a partition's tasks."""
+    for batch in batches:
+        numbers = batch.column("id").to_pylist()
+        results = [work(tasks[number]) for number in numbers]
+        yield pa.record_batch([pa.array(numbers, pa.int64()), pa.array(results, pa.string())], names=["id", "result"])

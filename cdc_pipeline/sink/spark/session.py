@@ -1,0 +1,273 @@
+"""The Spark session that merges: started lazily, once, with what Delta needs.
+
+Rules:
+- Nothing but merging and reading rows starts it; a run with nothing to write never gets here.
+- The settings of `SparkConfig` win over the project's own, except for `SQL_SETTINGS`: those hold in every session, and
+  every session besides the first one is made by `new_session` (K20).
+- A session that runs in this process already, such as a notebook's, stays as it is: ours is beside it.
+- Settings that may be secret never stand in the JVM's arguments: they are given to it once it runs (K26).
+- Shuffle partitions follow the cores: Spark's default of 200 costs more than a batch's work.
+- A JVM that died is replaced at the next call: a retry in the same process must not meet the dead one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
+from cdc_pipeline.config.spark_config import SQL_SETTINGS, is_secret
+from cdc_pipeline.errors import RuntimeSetupError
+from cdc_pipeline.lake.storage.object_path import is_object
+from cdc_pipeline.lake.storage.storage import opened
+from cdc_pipeline.lake.storage.storage_settings import SparkStorage, spark_storage
+from cdc_pipeline.sink.spark import class_archive
+from cdc_pipeline.sink.spark.jars import jar_paths
+from cdc_pipeline.sink.spark.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+CODE_CACHE_MB: Final = 512  # address space; memory is taken as code is compiled
+# What Spark keeps of the queries, jobs and tasks that are over, for a page that is switched off. A MERGE's plan as text
+# alone is hundreds of kilobytes, and 1,000 of them would be kept.
+_REMEMBERED: Final = {
+    "spark.sql.ui.retainedExecutions": "2",
+    "spark.sql.maxPlanStringLength": "4096",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
+    "spark.ui.retainedTasks": "100",
+    "spark.ui.dagGraph.retainedRootRDDs": "10",
+}
+_HADOOP: Final = "spark.hadoop."
+_CAUSES_MAX: Final = 20
+_CAUSE_CHARACTERS_MAX: Final = 400
+_URL_PASSWORD: Final = re.compile(r"://[^/\s@]*@")
+
+
+class SparkProvider:
+    """One Spark session of one process; `session` starts it on the first call. Safe for threads.
+
+    Args:
+        config: settings of the session.
+        storage: what the object store needs that the lake lies in (see `of`); None for a local lake.
+    """
+
+    def __init__(self, config: SparkConfig, storage: SparkStorage | None = None) -> None:
+        self._config = config
+        self._storage = storage
+        self._session: Any = None
+        self._is_guest = False
+        self._guard = threading.Lock()
+        self._warehouse: tempfile.TemporaryDirectory[str] | None = None
+
+    @classmethod
+    def of(cls, config: SinkConfig) -> SparkProvider:
+        """The provider for a sink's lake, wherever that lies."""
+        lake = opened(config.lake_path)
+        return cls(config.spark, spark_storage(lake) if is_object(lake) else None)
+
+    @property
+    def started(self) -> bool:
+        """True where `session` was called and `stop` was not since."""
+        return self._session is not None
+
+    def session(self) -> SparkSession:
+        """The session.
+
+        Raises:
+            RuntimeSetupError: no Java, no jars, or Spark does not start.
+        """
+        with self._guard:
+            if _forget_dead_jvm():
+                self._session = None
+            if self._session is None:
+                self._session = self._start()
+            session: SparkSession = self._session
+            return session
+
+    def cancel(self) -> None:
+        """End every job that runs, with an error: whoever started them may not write any more. From any thread."""
+        session = self._session
+        if session is not None:
+            with suppress(Exception):  # a JVM that is ending has nothing to cancel
+                session.sparkContext.cancelAllJobs()
+
+    def stop(self) -> None:
+        """Stop the session; the JVM ends with the process."""
+        with self._guard:
+            if self._session is not None:
+                if not _forget_dead_jvm() and not self._is_guest:
+                    self._session.stop()
+                self._session = None
+            if self._warehouse is not None:
+                self._warehouse.cleanup()
+                self._warehouse = None
+
+    def _start(self) -> Any:
+        os.environ["JAVA_HOME"] = str(find_java_home())
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        import pyspark
+        from pyspark import SparkContext
+        from pyspark.logger import PySparkLogger
+        from pyspark.sql import SparkSession
+
+        # A SPARK_HOME of the machine may be another version than the package that is imported here.
+        os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+        self._warehouse = tempfile.TemporaryDirectory(prefix="cdc-pipeline-warehouse-")
+        settings = session_settings(self._config, warehouse=self._warehouse.name, storage=self._storage)
+        context: Any = SparkContext
+        self._is_guest = context._active_spark_context is not None
+        try:
+            session = _beside(SparkSession.builder.getOrCreate(), settings) if self._is_guest else _first(settings)
+        except Exception as error:
+            raise RuntimeSetupError(
+                "Spark does not start",
+                got=root_cause(error, hidden=[text for name, text in settings.items() if is_secret(name, text)]),
+                next_step="fix what is said here (sink.spark in the configuration, JAVA_HOME), then run "
+                "`cdc-pipeline doctor`; `python -m cdc_pipeline.sink.spark.jars` fetches Spark's jars again",
+            ) from None
+        _set_sql(session)
+        if not self._is_guest:
+            session.sparkContext.setLogLevel("ERROR")
+            for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+                # They print each failed query, with the values in it; the error says what a reader needs.
+                PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+        return session
+
+
+def new_session(session: SparkSession) -> SparkSession:
+    """Return another session of the same Spark, with settings and views of its own."""
+    made = session.newSession()
+    _set_sql(made)
+    return made
+
+
+def _set_sql(session: SparkSession) -> None:
+    for name, value in SQL_SETTINGS.items():
+        session.conf.set(name, value)
+
+
+def arguments(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that may stand in the JVM's arguments."""
+    return {name: value for name, value in settings.items() if not is_secret(name, value)}
+
+
+def _first(settings: Mapping[str, str]) -> Any:
+    """Start the JVM with what may stand in its arguments, then Spark with all settings."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.sql import SparkSession
+
+    context: Any = SparkContext
+    context._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(arguments(settings).items())))
+    builder: Any = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def _beside(running: Any, settings: Mapping[str, str]) -> Any:
+    """Another session of a Spark that this process runs, with those of the settings that a session can have."""
+    made = running.newSession()
+    module = getattr(getattr(made._jvm.org.apache.spark.sql.classic, "SparkSession$"), "MODULE$")
+    module.applyModifiableSettings(made._jsparkSession, dict(settings))
+    hadoop = made.sparkContext._jsc.hadoopConfiguration()
+    for name, value in settings.items():
+        if name.startswith(_HADOOP) and is_secret(name, value):
+            hadoop.set(name.removeprefix(_HADOOP), value)
+    return made
+
+
+def root_cause(error: BaseException, *, hidden: Iterable[str] = ()) -> str:
+    """Return what a failed call into Java began with: class and first line of its innermost cause, without the texts in
+    `hidden`."""
+    cause: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    text = ""
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            break
+        text, cause = str(cause.toString()), cause.getCause()
+    lines = (text or f"{type(error).__name__}: {error}").strip().splitlines()
+    found = _URL_PASSWORD.sub("://***@", lines[0])
+    for secret in hidden:
+        found = found.replace(secret, "***") if secret else found
+    return found[:_CAUSE_CHARACTERS_MAX]
+
+
+def _forget_dead_jvm() -> bool:
+    """Whether the JVM of this process has died; pyspark then forgets it, so that the next session starts another."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    # pyspark keeps its gateway on the classes, and would connect to it for as long as the process lives.
+    context: Any = SparkContext
+    gateway = context._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None or process.poll() is None:
+        return False
+    with context._lock:
+        context._gateway = context._jvm = context._active_spark_context = None
+    holder: Any = SparkSession
+    holder._instantiatedSession = None
+    return True
+
+
+def session_settings(config: SparkConfig, *, warehouse: str, storage: SparkStorage | None = None) -> dict[str, str]:
+    """Return all settings of the session, secrets included: those of `config` win, and ours of `SQL_SETTINGS` over
+    them."""
+    stored = jar_paths(storage.jar_set) if storage is not None else []
+    cores = str(os.cpu_count() or 2)
+    log_settings = (Path(__file__).parent / "log4j2.properties").as_uri()
+    # The first compiler only: a run is short, and the second one costs more CPU than it ever gives back there (session
+    # and first merge 15 against 33 CPU-seconds, a warm merge 3.5 against 6). Without the second one Java reserves no
+    # more than 48 MiB for compiled code, which Spark's generated classes fill in a few batches: then the JVM ends.
+    options = (
+        f"-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize={CODE_CACHE_MB}m -Dlog4j2.configurationFile={log_settings}"
+    )
+    if config.is_local:
+        options += class_archive.java_options()
+        jars = {"spark.driver.extraClassPath": class_archive.class_path(config)}
+        # Spark puts these last: what comes before fits the archive of classes as it is.
+        if stored:
+            given = os.environ.get("SPARK_DIST_CLASSPATH", "").split(os.pathsep)
+            last = [part for part in given if part and Path(part) not in stored]
+            os.environ["SPARK_DIST_CLASSPATH"] = os.pathsep.join([*last, *map(str, stored)])
+    else:  # executors on other machines are sent the jars
+        own = config.settings.get("spark.jars", "")
+        jars = {"spark.jars": ",".join([*(jar.as_uri() for jar in (*jar_paths(), *stored)), *([own] if own else [])])}
+    return {
+        "spark.app.name": "cdc_pipeline",
+        "spark.master": config.master,
+        "spark.driver.memory": config.driver_memory,
+        "spark.driver.extraJavaOptions": options,
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": warehouse,
+        "spark.sql.shuffle.partitions": cores,
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.databricks.delta.snapshotPartitions": "2",
+        # Optional by Delta's protocol; see `merge_settings`.
+        "spark.databricks.delta.writeChecksumFile.enabled": "false",
+        "spark.databricks.delta.allFilesInCrc.enabled": "false",
+        # The source of each MERGE is files whose checksums were just compared: reading them twice gives the same rows.
+        "spark.databricks.delta.merge.materializeSource": "none",
+        "spark.scheduler.mode": "FAIR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **_REMEMBERED,
+        **(storage.settings if storage is not None else {}),
+        **({_HADOOP + name: value for name, value in storage.secrets.items()} if storage is not None else {}),
+        **config.settings,
+        **jars,
+        **SQL_SETTINGS,
+    }

@@ -1,0 +1,62 @@
+"""Names and literals as Spark SQL text."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+from cdc_pipeline.text.spark_sql import quoted, text_literal
+
+__all__ = [
+    "catalog_safe",
+    "literal_of",
+    "properties_sql",
+    "quoted",
+    "seq_literal",
+    "table_at",
+    "text_literal",
+    "told_apart",
+]
+
+
+def catalog_safe(name: str) -> str:
+    """A name as Spark's catalog takes it: letters of ASCII, digits and _; anything else becomes _."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+
+def told_apart(name: str, table: str) -> str:
+    """Return a name that several tables would have as that of one of them, the same at each try."""
+    return f"{name}_{hashlib.sha256(table.encode()).hexdigest()[:8]}"
+
+
+def table_at(path: Path) -> str:
+    """The Delta table in a folder."""
+    return f"delta.{quoted(str(path))}"
+
+
+def seq_literal(seq: int) -> str:
+    """Return a place in the order of changes (K1) as a literal of its type."""
+    return f"CAST('{int(seq)}' AS decimal(38,0))"
+
+
+def properties_sql(properties: Mapping[str, str]) -> str:
+    """Return a table's properties as they stand between the parentheses of TBLPROPERTIES."""
+    return ", ".join(f"{text_literal(name)} = {text_literal(value)}" for name, value in properties.items())
+
+
+_SUFFIXES = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L"}
+
+
+def literal_of(value: object, delta_type: str) -> str | None:
+    """A value as a literal of exactly `delta_type`, so that no cast hides the column's statistics; None where there is
+    no such literal."""
+    if delta_type in _SUFFIXES and isinstance(value, int):
+        return f"{value}{_SUFFIXES[delta_type]}"
+    if delta_type == "string" and isinstance(value, str):
+        return text_literal(value)
+    if delta_type == "date" and type(value) is date:
+        return f"DATE'{value.isoformat()}'"
+    return None

@@ -1,0 +1,1 @@
+"""A batch under way: its rows in Parquet files, and its record."""

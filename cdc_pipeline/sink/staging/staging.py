@@ -1,0 +1,448 @@
+"""A batch under way: decoded changes staged as Parquet files per target, then recorded (K2, K9).
+
+Rules:
+- Nothing acts before the record: files without a record are garbage and are removed at the next start.
+- Pieces of a transaction whose end is not known yet ("open") lie in files of their own; they join the batch at
+  `close_open`, or are gone at `drop_open`. What ROLLBACK TO undid of them is taken out of their files by `undo_open`.
+- A file holds rows of one layout; when a target's layout changes (images become partial) a new file begins.
+- DDL that changes a target stands alone: its batch has no rows of that target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import event_ordinals
+from cdc_pipeline.errors import LakeStateError, SinkError, StagingError
+from cdc_pipeline.lake.paths import LakePaths, put_if_absent, remove_tree, sync_folder
+from cdc_pipeline.lake.records import (
+    BatchKind,
+    BatchRecord,
+    DdlDecision,
+    Interval,
+    Note,
+    QuarantineFile,
+    QuarantineMark,
+    RecordedContent,
+    RecordedTarget,
+    TargetColumn,
+)
+from cdc_pipeline.lake.staged_file import StagedFileWriter
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.position.cursor import CursorState
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.evolution.steps import Step
+from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
+from cdc_pipeline.sink.modes.registry import staged_rows
+from cdc_pipeline.sink.modes.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.staging.fitting import fitted
+from cdc_pipeline.sink.staging.raw_files import SCHEMA as RAW_SCHEMA
+from cdc_pipeline.sink.staging.raw_files import RawRows
+from cdc_pipeline.sink.staging.staged_parts import StagedPart, StagedTarget
+from cdc_pipeline.transaction.savepoints import is_undone
+
+_QUARANTINE: Final = "quarantine of "  # no target's name has a blank before its first dot
+
+
+class StagedBatch:
+    """Batch `number` of a source, from its first row to its record. Not for several threads."""
+
+    def __init__(self, number: int, *, paths: LakePaths, on_joint: Callable[[str], None], part: str = "") -> None:
+        """`part`: a folder of its own in that of the batch, where several processes stage parts of one batch."""
+        self.number = number
+        self._paths = paths
+        self._on_joint = on_joint
+        self._folder = paths.staging(number) / part if part else paths.staging(number)
+        self._targets: dict[str, StagedTarget] = {}
+        self._files = 0
+        self._recorded = False
+        remove_tree(self._folder)
+        storage_of(self._folder).make_folder(self._folder)
+
+    # -- what the batch holds -----------------------------------------------------------------------------------------
+
+    @property
+    def has_open(self) -> bool:
+        """Whether pieces of an open transaction wait for `close_open` or `drop_open`."""
+        return any(target.open is not None for target in self._targets.values())
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the batch changes any target (open pieces do not count)."""
+        return any(t.create or t.changed or t.content or t.part.staged_rows for t in self._targets.values())
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes in staged files, those of open pieces included; what waits in memory counts uncompressed."""
+        return sum(part.staged_bytes for part in self._parts())
+
+    @property
+    def staged_rows(self) -> int:
+        """Rows in staged files; a key update counts twice."""
+        return sum(part.staged_rows for part in self._parts())
+
+    def _parts(self) -> list[StagedPart]:
+        return [part for t in self._targets.values() for part in (t.part, t.open) if part is not None]
+
+    # -- filling it ---------------------------------------------------------------------------------------------------
+
+    def create(self, plan: TargetPlan) -> None:
+        """The batch creates the target's table."""
+        self._target(plan).create = True
+
+    def change(self, plan: TargetPlan, before: tuple[TargetColumn, ...], steps: tuple[Step, ...]) -> None:
+        """A DDL changes the target, or what is recorded of it; `plan.columns` are those after it.
+
+        Raises:
+            StagingError: the batch has rows of this target, or another change of it.
+        """
+        there = self._targets.get(plan.table)
+        if there is not None and (there.part.staged_rows or there.open is not None or there.changed):
+            raise StagingError(
+                "a target is changed in a batch that has rows of the same table",
+                table=plan.table,
+                expected="a DDL alone in its batch",
+            )
+        self._targets[plan.table] = StagedTarget(plan, changed=True, before=before, steps=steps)
+
+    def replace(
+        self,
+        plan: TargetPlan,
+        content: RecordedContent,
+        *,
+        before: tuple[TargetColumn, ...] = (),
+        steps: tuple[Step, ...] = (),
+    ) -> None:
+        """The batch puts the rows of a side table, or of another target, in the place of all that the target holds; see
+        `replacement` for the plan. `steps` change the rows after that, which have the columns `before`.
+
+        Raises:
+            StagingError: the batch does something else to this target.
+        """
+        if plan.table in self._targets:
+            raise StagingError("a target is replaced in a batch that also changes it", table=plan.table)
+        self._targets[plan.table] = StagedTarget(plan, content=content, before=before, steps=steps)
+
+    def restore(self, plan: TargetPlan, version: int) -> None:
+        """The batch puts the rows of an earlier Delta version of the target back, and does nothing else to it."""
+        self._targets[plan.table] = StagedTarget(plan, changed=True, restores=version)
+
+    def add_staged(self, staged: StagedRows, plan: TargetPlan) -> None:
+        """Stage rows that are in the staged layout, shaped, `_cdc_rescued` last where the plan has it.
+
+        Raises:
+            SinkError: the lake's file system is full.
+        """
+        target = self._target(plan)
+        try:
+            self._write(target, target.part, staged)
+        except OSError as error:
+            raise self._cannot_stage(plan, error) from error
+        target.part.count(staged)
+        self._on_joint("staging")
+
+    def add(
+        self,
+        rows: DecodedRows,
+        plan: TargetPlan,
+        *,
+        open_transaction: bool = False,
+        transactions: pa.Array | None = None,
+    ) -> None:
+        """Stage n changes of one table; `open_transaction` where their transaction's end is not known yet.
+        `transactions`, strings (n,), names the transaction of each for a changelog.
+
+        Raises:
+            StagingError: the rows do not fit the target (see `expand.expand`), or whole transactions come while a
+                transaction is open.
+            SinkError: the lake's file system is full.
+        """
+        if not len(rows):
+            return
+        target = self._target(plan)
+        if target.changed or target.content or (not open_transaction and self.has_open):
+            raise StagingError(
+                "rows come where they cannot be staged",
+                table=plan.table,
+                expected="a DDL alone in its batch, and an open transaction closed or dropped before the next",
+                got="rows after a DDL" if target.changed else "whole transactions while one is open",
+            )
+        source = plan.sources.get(rows.schema.full_name)
+        if source is not None:
+            rows = fitted(rows, plan.columns, source.names)
+        values, rows_with_values = counted(rows), rows_counted(rows)
+        rows = with_rescued(rows, plan.rescued, mode=plan.mode)
+        as_staged = plan if plan.rescued is None else replace(plan, columns=(*plan.columns, RESCUED))
+        staged = staged_rows(rows, as_staged, transactions)
+        part = target.part
+        if open_transaction:
+            part = target.open = target.open or StagedPart()
+        try:
+            self._write(target, part, staged)
+        except OSError as error:
+            raise self._cannot_stage(plan, error) from error
+        part.count(staged)
+        part.rescued += values
+        part.rescued_rows += rows_with_values
+        self._on_joint("staging")
+
+    def add_raw(self, rows: RawRows, plan: TargetPlan) -> None:
+        """Stage rows events that executors will decode (`sink/apply/raw_decode.py`); every image is whole.
+
+        Raises:
+            StagingError, SinkError: as `add`.
+        """
+        target, part = self._target(plan), self._target(plan).part
+        if target.changed or target.content or self.has_open:
+            raise StagingError("rows come where they cannot be staged", table=plan.table)
+        try:
+            part.raw.write(rows, lambda: self._new_file(RAW_SCHEMA, key_columns=[]))
+        except OSError as error:
+            raise self._cannot_stage(plan, error) from error
+        counts = rows.counts
+        part.inserted += counts.inserted
+        part.updated += counts.updated
+        part.deleted += counts.deleted
+        part.gone += counts.deleted + counts.updated
+        self._on_joint("staging")
+
+    def quarantine(self, table: str, entries: pa.Table, *, open_transaction: bool = False) -> None:
+        """Stage rows of a source table that cannot be applied (`quarantine.SCHEMA`)."""
+        plan = TargetPlan(table=f"{_QUARANTINE}{table}", app_id="", columns=(), key=())
+        target = self._targets.setdefault(plan.table, StagedTarget(plan))
+        part = target.part
+        if open_transaction:
+            part = target.open = target.open or StagedPart()
+        if part.writer is None:
+            part.writer = self._writer(target, entries.schema)
+        part.writer.write(entries)
+
+    def undo_open(self, undone: NDArray[np.int64]) -> None:
+        """Rows of the open transaction whose event ordinals are in `undone` never count (see `Savepoints.undone`).
+
+        Raises:
+            SinkError: the lake's file system is full.
+        """
+        for target in self._targets.values():
+            if target.open is None or not len(undone):
+                continue
+            self._close(target.open)
+            for at, file in reversed(list(enumerate(target.open.closed))):
+                self._undo(target, target.open, at, self._paths.lake / file.path, undone)
+
+    def close_open(self) -> None:
+        """The open transaction was committed at the source: its pieces belong to the batch."""
+        for target in self._targets.values():
+            if target.open is not None:
+                self._close(target.open)
+                target.part.join(target.open)
+                target.open = None
+
+    def drop_open(self, table: str | None = None) -> None:
+        """The open transaction was rolled back, or never ended: its pieces are removed; those of one table only, where
+        it alone does not follow any more (K4)."""
+        sources = self._targets[table].plan.sources if table in self._targets else {}
+        dropped = {table, *(f"{_QUARANTINE}{source}" for source in (*sources, table))}
+        for name, target in self._targets.items():
+            if target.open is not None and (table is None or name in dropped):
+                if target.open.writer is not None:
+                    target.open.writer.discard()
+                for file in target.open.closed:
+                    (self._paths.lake / file.path).unlink()
+                target.open = None
+
+    # -- recording it -------------------------------------------------------------------------------------------------
+
+    def record(
+        self,
+        *,
+        interval: Interval,
+        cursor_after: CursorState,
+        source_time_us: int = -1,
+        ddl: tuple[DdlDecision, ...] = (),
+        notes: tuple[Note, ...] = (),
+        run_id: str = "",
+        kind: BatchKind = "batch",
+        dropped: tuple[str, ...] = (),
+        marks: tuple[QuarantineMark, ...] = (),
+        start: Position | None = None,
+        is_part: bool = False,
+    ) -> BatchRecord:
+        """Make the staged files durable and write the batch's record: from now on the batch will be finished.
+
+        `start` is the position of the interval's start, with its GTID set; `dropped` names targets that leave the
+        cursor. `is_part`: the record is only returned; whoever joins the parts gives theirs to `put`.
+
+        Raises:
+            StagingError: a transaction is still open.
+            LakeStateError: there is a record of this number already.
+        """
+        if self.has_open or self._recorded or cursor_after.batch_number != self.number:
+            raise StagingError(
+                f"batch {self.number} cannot be recorded",
+                expected=f"no open transaction, not recorded before, a cursor of batch {self.number}",
+                got=f"open: {self.has_open}, recorded: {self._recorded}, cursor of {cursor_after.batch_number}",
+            )
+        for target in self._targets.values():
+            self._close(target.part)
+            target.part.raw.close(lake=self._paths.lake)
+        sync_folder(self._folder)
+        sync_folder(self._folder.parent)
+        record = BatchRecord(
+            source=self._paths.source,
+            batch_number=self.number,
+            kind=kind,
+            run_id=run_id,
+            interval=interval,
+            cursor_after=cursor_after,
+            source_time_us=source_time_us,
+            targets=tuple(
+                _recorded(target)
+                for name, target in sorted(self._targets.items())
+                if (target.create or target.changed or target.content or target.part.closed or target.part.raw.closed)
+                and not name.startswith(_QUARANTINE)
+            ),
+            quarantine=tuple(
+                QuarantineFile(**file.model_dump(), table=name.removeprefix(_QUARANTINE))
+                for name, target in sorted(self._targets.items())
+                if name.startswith(_QUARANTINE)
+                for file in target.part.closed
+            ),
+            quarantine_marks=marks,
+            dropped=dropped,
+            start_journal=start.journal if start is not None else interval.start_journal,
+            start_offset=start.offset if start is not None else interval.start_offset,
+            start_gtid_set=start.gtid_set if start is not None else "",
+            start_journal_created_s=start.journal_created_s if start is not None else 0,
+            ddl=ddl,
+            notes=notes,
+        )
+        return record if is_part else self.put(record)
+
+    def put(self, record: BatchRecord) -> BatchRecord:
+        """Write a batch's record.
+
+        Raises:
+            LakeStateError: there is a record of this number already.
+        """
+        self._on_joint("before_record")
+        if not put_if_absent(self._paths.batch(self.number), record.model_dump_json(indent=1)):
+            raise LakeStateError(
+                f"batch {self.number} was recorded by somebody else",
+                expected="one writer per source",
+                got=str(self._paths.batch(self.number)),
+                next_step="make sure that one host only runs this source on this lake, then start the run again",
+            )
+        self._recorded = True
+        self._on_joint("after_record")
+        return record
+
+    def _target(self, plan: TargetPlan) -> StagedTarget:
+        target = self._targets.setdefault(plan.table, StagedTarget(plan))
+        if (plan.app_id, plan.key) != (target.plan.app_id, target.plan.key) or (
+            plan.columns != target.plan.columns and target.part.staged_rows + (target.open is not None)
+        ):
+            raise StagingError("a target changes within a batch", table=plan.table, expected=target.plan, got=plan)
+        target.plan = plan
+        return target
+
+    def _write(self, target: StagedTarget, part: StagedPart, staged: StagedRows) -> None:
+        if part.writer is not None and part.writer.schema != staged.table.schema:
+            self._close(part)
+        if part.writer is None:
+            part.writer = self._writer(target, staged.table.schema)
+        part.writer.write(staged.table)
+
+    def _undo(self, target: StagedTarget, part: StagedPart, at: int, path: Path, undone: NDArray[np.int64]) -> None:
+        """Write the file at `part.closed[at]` anew without the rows that were undone, row group by row group."""
+        writer: StagedFileWriter | None = None
+        removed = np.zeros(ARRIVE + 1, np.int64)
+        with pq.ParquetFile(storage_of(path).arrow_source(path)) as staged:
+            for group in range(staged.num_row_groups):
+                rows = staged.read_row_group(group)
+                gone = is_undone(event_ordinals(rows.column("_seq").combine_chunks()), undone)
+                _uncount(part, rows.filter(pa.array(gone)), rescued=f"c{len(target.plan.columns)}")
+                removed += np.bincount(rows.column("_op").to_numpy()[gone], minlength=len(removed))
+                if not gone.all():
+                    writer = writer or self._writer(target, rows.schema)
+                    writer.write(rows.filter(pa.array(~gone)))
+        part.inserted -= int(removed[INSERT])
+        part.updated -= int(removed[UPDATE] + removed[ARRIVE])
+        part.deleted -= int(removed[DELETE])
+        path.unlink()
+        part.closed[at : at + 1] = [] if writer is None else [writer.close(lake=self._paths.lake)]
+
+    def _writer(self, target: StagedTarget, schema: pa.Schema) -> StagedFileWriter:
+        names = [column.name for column in target.plan.columns]
+        return self._new_file(schema, key_columns=[f"c{names.index(name)}" for name in target.plan.key])
+
+    def _new_file(self, schema: pa.Schema, *, key_columns: list[str]) -> StagedFileWriter:
+        self._files += 1
+        path = self._folder / storage_of(self._folder).unique(f"{self._files:06d}.parquet")
+        return StagedFileWriter(path, schema, key_columns=key_columns)
+
+    def _cannot_stage(self, plan: TargetPlan, error: OSError) -> SinkError:
+        return SinkError(
+            f"batch {self.number} cannot be staged in {self._folder}",
+            table=plan.table,
+            got=f"{type(error).__name__}: {error.strerror or error}",
+            next_step="free space in the lake's file system, or lower batch.merge_staged_bytes",
+        )
+
+    def _close(self, part: StagedPart) -> None:
+        if part.writer is not None:
+            part.closed.append(part.writer.close(lake=self._paths.lake))
+            part.writer = None
+
+
+def _uncount(part: StagedPart, gone: pa.Table, *, rescued: str) -> None:
+    """Take the rescued values of rows that never count out of the counts."""
+    if rescued in gone.column_names:
+        arriving = pa.array(np.isin(gone.column("_op").to_numpy(), (INSERT, UPDATE, ARRIVE)))
+        rows, values = undone_counts(gone.filter(arriving).column(rescued))
+        part.rescued_rows -= rows
+        part.rescued -= values
+
+
+def _recorded(target: StagedTarget) -> RecordedTarget:
+    plan, part = target.plan, target.part
+    return RecordedTarget(
+        table=plan.table,
+        app_id=plan.app_id,
+        mode=plan.mode,
+        track=plan.track,
+        key_reason=plan.key_reason,
+        columns=plan.columns,
+        key=plan.key,
+        sources=dict(plan.sources),
+        exact=plan.exact,
+        shape=plan.shape,
+        create=target.create,
+        partial=plan.partial,
+        columns_before=target.before,
+        schema_steps=target.steps,
+        replaces=plan.replaces,
+        files=tuple(part.closed),
+        raw_files=tuple(part.raw.closed),
+        rows_inserted=part.inserted if target.content is None else max(target.content.rows, 0),
+        rows_updated=part.updated,
+        rows_deleted=part.deleted,
+        all_present=not part.partial,
+        partial_key_updates=part.partial_key_updates,
+        rows_gone=part.gone,
+        rescues=plan.rescued is not None,
+        rescued={name: part.rescued[name] for name in sorted({*part.rescued, *(plan.rescued or ())})},
+        rescued_rows=part.rescued_rows,
+        content=target.content,
+        restores=target.restores,
+    )

@@ -1,0 +1,1 @@
+"""The sink's half of a comparison with the source."""

@@ -1,0 +1,374 @@
+"""Source rows against a version of a Delta table: count and checksums first, then key by key where they differ (K17).
+
+Rules:
+- The first cut is by hash of the key, the same on both sides: no order and no collation is involved, and the parts are
+  of one size. Per part count and two independent order-free checksums; only parts that differ are joined key by key.
+- Keys that changed between the two cuts that bracket the views (`Changed`) are left out, and named: whoever asked looks
+  at them again. They are told by the batches of that time, and by the seq of the lake's rows.
+- What differs is written as Parquet (`Found`), so that memory does not grow with it.
+- A row of the lake is looked at once: a key that the lake has twice is a difference of its own.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cdc_pipeline.errors import CdcError, MergeError
+from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, SEQ_COLUMN
+from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.spark.merge_settings import MergeSettings
+from cdc_pipeline.sink.spark.session import new_session
+from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
+from cdc_pipeline.sink.verify.sides import Sides, checksums, make_sides
+from cdc_pipeline.text.server_messages import said_by
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Kind = Literal["missing", "extra", "different", "duplicate", "ambiguous", "left_out"]
+
+DIFFERENCES: Final[tuple[Kind, ...]] = ("missing", "extra", "different", "duplicate", "ambiguous")
+ROWS_PER_BUCKET: Final = 50_000
+_BUCKETS_MAX: Final = 4096
+
+
+@dataclass(frozen=True)
+class Changed:
+    """Keys that changed while the source was read.
+
+    Attributes:
+        files: Parquet files with such keys (``k0 ...``).
+        after_seq: rows of the lake with a later seq changed too; None where nothing changed.
+    """
+
+    files: tuple[Path, ...] = ()
+    after_seq: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.files and self.after_seq is None
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The keys that a comparison looks at: those of some kinds in a folder of found keys."""
+
+    folder: Path
+    kinds: tuple[Kind, ...]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a comparison gives.
+
+    Attributes:
+        folder: Parquet of the keys in `counts`: ``_kind``, ``_columns`` (names of the columns that differ), ``_more``
+            (rows of the source less those of the lake), ``_lake_seq``, and ``c0 ...`` the row of the source, or where
+            it has none that of the lake; None where there is none.
+        rows_source, rows_lake: that were compared.
+        buckets, buckets_differing: parts of the first cut.
+        counts: keys of each kind.
+        stale: rows of the lake with a key of `unread`: they were not compared.
+    """
+
+    folder: Path | None
+    rows_source: int
+    rows_lake: int
+    buckets: int
+    buckets_differing: int
+    counts: Mapping[Kind, int]
+    stale: int = 0
+
+    @property
+    def differences(self) -> int:
+        return sum(count for kind, count in self.counts.items() if kind in DIFFERENCES)
+
+    @property
+    def left_out(self) -> int:
+        return self.counts.get("left_out", 0)
+
+
+def compare(
+    spark: SparkSession,
+    sides: Sides,
+    *,
+    source_files: Sequence[Path],
+    source_rows: int,
+    source_bytes: int,
+    folder: Path,
+    changed: Changed,
+    unread: Sequence[Path] = (),
+    wanted: Wanted | None = None,
+    sampled: bool = False,
+    fixed: Mapping[str, str] | None = None,
+) -> Found:
+    """Compare; what differs, and what is left out, is written to `folder`, which is new.
+
+    Args:
+        unread: Parquet files of keys (``k0 ...``) of rows of the source that cannot be compared.
+        sampled: the source's rows are some of the table's: rows of the lake count only where they have these keys.
+        fixed: settings that the configuration names: they stay as they are.
+
+    Raises:
+        MergeError: Spark failed.
+        UntoldChangesError: images of a changelog without a key lack columns.
+    """
+    session = new_session(spark)
+    MergeSettings(session, fixed or {}).large_batch(source_bytes)
+    # What is found is read without Spark: its own form of a timestamp holds no year before 1678 there.
+    session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    buckets = min(_BUCKETS_MAX, max(1, source_rows // ROWS_PER_BUCKET))
+    try:
+        make_sides(session, sides, source_files, buckets=buckets)
+        stale = _without_unread(session, sides, unread) if unread else 0
+        found = _compare(session, sides, folder, changed, wanted, buckets, sampled=sampled)
+        return replace(found, stale=stale)
+    except CdcError:
+        raise
+    except Exception as error:
+        raise MergeError(
+            "Spark could not compare the table with its source",
+            table=sides.target.table,
+            got=said_by(error),
+            next_step="nothing was changed: verify again",
+        ) from None
+
+
+def _without_unread(session: SparkSession, sides: Sides, unread: Sequence[Path]) -> int:
+    """Leave rows with these keys out of the lake's side; how many they are."""
+    session.sql(_exact_keys(session, sides, unread, "unread_keys")).createOrReplaceTempView("unread")
+    rows: Any = session.sql(f"SELECT count(*) FROM side_lake AS s LEFT SEMI JOIN unread AS o ON {_same(sides)}")
+    others = session.sql(f"SELECT s.* FROM side_lake AS s LEFT ANTI JOIN unread AS o ON {_same(sides)}")
+    others.createOrReplaceTempView("side_lake")
+    return int(rows.collect()[0][0])
+
+
+def _exact_keys(session: SparkSession, sides: Sides, files: Sequence[Path], view: str) -> str:
+    """Keys of some files (``k0 ...``) as they are compared."""
+    schema = ", ".join(f"{k} {sides.type_of(at)}" for k, at in zip(sides.keys, sides.key_positions, strict=True))
+    session.read.schema(schema).parquet(*[str(file) for file in files]).createOrReplaceTempView(view)
+    exact = [f"{sides.exact(k, at)} AS {k}" for k, at in zip(sides.keys, sides.key_positions, strict=True)]
+    return f"SELECT {', '.join(exact)} FROM {view}"
+
+
+def _compare(
+    session: SparkSession,
+    sides: Sides,
+    folder: Path,
+    changed: Changed,
+    wanted: Wanted | None,
+    buckets: int,
+    *,
+    sampled: bool,
+) -> Found:
+    sides_in = {"side_source": "side_source", "side_lake": "side_lake"}
+    if wanted is not None:
+        raw = [f"{sides.exact(f'c{at}', at)} AS {k}" for k, at in zip(sides.keys, sides.key_positions, strict=True)]
+        kinds = ", ".join(text_literal(kind) for kind in wanted.kinds)
+        session.read.parquet(str(wanted.folder)).createOrReplaceTempView("wanted_rows")
+        session.sql(f"SELECT DISTINCT {', '.join(raw)} FROM wanted_rows WHERE _kind IN ({kinds})"
+                    ).createOrReplaceTempView("wanted")  # fmt: skip
+        for side in sides_in:
+            session.sql(f"SELECT s.* FROM {side} AS s LEFT SEMI JOIN wanted AS o ON {_same(sides)}"
+                        ).createOrReplaceTempView(f"{side}_wanted")  # fmt: skip
+            sides_in[side] = f"{side}_wanted"
+    if sampled:
+        session.sql(f"SELECT s.* FROM {sides_in['side_lake']} AS s LEFT SEMI JOIN {sides_in['side_source']} AS o "
+                    f"ON {_same(sides)}").createOrReplaceTempView("side_lake_sampled")  # fmt: skip
+        sides_in["side_lake"] = "side_lake_sampled"
+    all_sides = dict(sides_in)
+    if not changed.is_empty:
+        session.sql(_changed_sql(session, sides, changed, all_sides["side_lake"])).createOrReplaceTempView("changed")
+        for side, rows in all_sides.items():
+            session.sql(f"SELECT s.* FROM {rows} AS s LEFT ANTI JOIN changed AS o ON {_same(sides)}"
+                        ).createOrReplaceTempView(f"{side}_still")  # fmt: skip
+            sides_in[side] = f"{side}_still"
+    rows_source = rows_lake = 0
+    parts: list[int] = []
+    differing: list[int] = []
+    for row in session.sql(_buckets_sql(sides, sides_in["side_source"], sides_in["side_lake"])).collect():
+        rows_source += row["_source"]
+        rows_lake += row["_lake"]
+        parts.append(row["_bucket"])
+        if not row["_same"]:
+            differing.append(row["_bucket"])
+    # What a changelog's image does not hold cannot be in a checksum.
+    if sides.target.mode == "changelog" and not sides.is_sum:
+        differing = parts
+    queries = []
+    if differing:
+        queries.append(_differences_sql(sides, sides_in["side_source"], sides_in["side_lake"], differing))
+    if not changed.is_empty:
+        queries.append(_left_out_sql(sides, all_sides))
+    if not queries:
+        return Found(None, rows_source, rows_lake, buckets, 0, {})
+    found: Any = session.sql(" UNION ALL ".join(queries))
+    found.write.parquet(str(folder))
+    counts: dict[Kind, int] = Counter()
+    for part in _parts(folder, ["_kind"]):
+        counts.update(part.column(0).to_pylist())
+    return Found(folder, rows_source, rows_lake, buckets, len(differing), counts)
+
+
+def _same(sides: Sides) -> str:
+    return " AND ".join(f"s.{key} <=> o.{key}" for key in sides.keys)
+
+
+def _changed_sql(session: SparkSession, sides: Sides, changed: Changed, lake: str) -> str:
+    queries = []
+    if changed.files:
+        queries.append(_exact_keys(session, sides, changed.files, "changed_keys"))
+    if changed.after_seq is not None:
+        later = f"_seq > {seq_literal(changed.after_seq)}"
+        queries.append(f"SELECT {', '.join(sides.keys)} FROM {lake} WHERE {later}")
+    return f"SELECT DISTINCT * FROM ({' UNION ALL '.join(queries)})"
+
+
+def _count(sides: Sides) -> str:
+    return "sum(_weight)" if sides.is_sum else "count(*)"
+
+
+def _buckets_sql(sides: Sides, source: str, lake: str) -> str:
+    first, second = checksums(sides)
+
+    def side(view: str) -> str:
+        weight = " * _weight" if sides.is_sum else ""
+        sums = ", ".join(
+            f"sum(CAST({value} AS decimal(20,0)){weight}) AS {name}" for name, value in (("_a", first), ("_b", second))
+        )
+        return f"(SELECT _bucket, {_count(sides)} AS _rows, {sums} FROM {view} GROUP BY _bucket)"
+
+    return f"""
+        SELECT coalesce(s._bucket, l._bucket) AS _bucket, coalesce(s._rows, 0) AS _source,
+            coalesce(l._rows, 0) AS _lake, s._rows <=> l._rows AND s._a <=> l._a AND s._b <=> l._b AS _same
+        FROM {side(source)} AS s FULL OUTER JOIN {side(lake)} AS l ON s._bucket = l._bucket"""
+
+
+def _differences_sql(sides: Sides, source: str, lake: str, buckets: Collection[int]) -> str:
+    keys, values = ", ".join(sides.keys), sides.value_positions
+    row = ", ".join(f"'c{at}', c{at}" for at in sides.positions)
+    compared = ", ".join(f"'v{at}', v{at}" for at in values) or "'nothing', true"
+
+    def side(view: str) -> str:
+        listed = ", ".join(map(str, buckets))
+        return (
+            f"(SELECT {keys}, {_count(sides)} AS _n, max(_seq) AS _seq, first(_absent) AS _absent, "
+            f"first(named_struct({row})) AS _row, first(named_struct({compared})) AS _values "
+            f"FROM {view} WHERE _bucket IN ({listed}) GROUP BY {keys})"
+        )
+
+    differing = []
+    for at in values:
+        name = text_literal(sides.target.columns[at].name)
+        test = f"NOT (s._values.v{at} <=> o._values.v{at})"
+        if sides.target.mode == "changelog":
+            test = f"({test} AND NOT coalesce(array_contains(o._absent, {name}), false))"
+        differing.append(f"IF({test}, {name}, NULL)")
+    columns = f"array_compact(array({', '.join(differing)}))" if differing else "CAST(array() AS array<string>)"
+    more = "coalesce(s._n, 0) - coalesce(o._n, 0)"
+    if sides.key:
+        kind = (
+            "CASE WHEN o._n IS NULL THEN 'missing' WHEN s._n IS NULL THEN 'extra' WHEN s._n > 1 THEN 'ambiguous' "
+            "WHEN o._n > 1 THEN 'duplicate' WHEN size(_columns) > 0 THEN 'different' END"
+        )
+    else:
+        kind = f"CASE WHEN {more} > 0 THEN 'missing' WHEN {more} < 0 THEN 'extra' END"
+    both = f"IF(s._n IS NULL OR o._n IS NULL, CAST(array() AS array<string>), {columns})"
+    chosen = ", ".join(f"IF(_in_source, _source_row.c{at}, _lake_row.c{at}) AS c{at}" for at in sides.positions)
+    joined = f"""
+        SELECT *, {kind.replace("o._n", "_on").replace("s._n", "_sn")} AS _kind FROM (
+            SELECT s._n AS _sn, o._n AS _on, s._n IS NOT NULL AS _in_source, s._row AS _source_row,
+                o._row AS _lake_row, {both} AS _columns, CAST({more} AS bigint) AS _more, o._seq AS _lake_seq
+            FROM {side(source)} AS s FULL OUTER JOIN {side(lake)} AS o ON {_same(sides)})"""
+    joined = joined.replace("coalesce(_sn, 0) - coalesce(_on, 0)", "_more")
+    return f"SELECT _kind, _columns, _more, _lake_seq, {chosen} FROM ({joined}) WHERE _kind IS NOT NULL"
+
+
+def _left_out_sql(sides: Sides, views: Mapping[str, str]) -> str:
+    positions = sides.key_positions
+    listed = ", ".join([*sides.keys, *(f"c{at}" for at in positions)])
+    union = " UNION ALL ".join(
+        f"SELECT {', '.join(f's.{name}' for name in listed.split(', '))} FROM {view} AS s "
+        f"LEFT SEMI JOIN changed AS o ON {_same(sides)}"
+        for view in views.values()
+    )
+    values = ", ".join(
+        f"first(c{at}) AS c{at}" if at in positions else f"CAST(NULL AS {sides.type_of(at)}) AS c{at}"
+        for at in sides.positions
+    )
+    return (
+        "SELECT 'left_out' AS _kind, CAST(array() AS array<string>) AS _columns, CAST(0 AS bigint) AS _more, "
+        f"CAST(NULL AS decimal(38,0)) AS _lake_seq, {values} FROM ({union}) GROUP BY {', '.join(sides.keys)}"
+    )
+
+
+def read_found(
+    sides: Sides,
+    found: Found,
+    kinds: Collection[Kind],
+    *,
+    limit: int,
+    columns: Sequence[int] | None = None,
+) -> pa.Table:
+    """Keys of some kinds as an Arrow table, at most `limit`: ``_kind``, ``_columns``, ``_more``, ``_lake_seq``, and
+    ``c0 ...`` at `columns` (all compared ones by default). Needs no Spark."""
+    assert found.folder is not None
+    listed = [f"c{at}" for at in (sides.positions if columns is None else columns)]
+    parts: list[pa.Table] = []
+    room = limit
+    for part in _parts(found.folder, ["_kind", "_columns", "_more", "_lake_seq", *listed]):
+        wanted = part.filter(pc.is_in(part.column("_kind"), value_set=pa.array(sorted(kinds)))).slice(0, room)
+        parts.append(wanted)
+        room -= len(wanted)
+        if not room:
+            break
+    rows = pa.concat_tables(parts)
+    order = [name for name in ("_kind", *(f"c{at}" for at in sides.key_positions)) if name in rows.column_names]
+    kinds_of = {name: rows.schema.field(name).type for name in order}
+    sortable = [n for n, kind in kinds_of.items() if not (pa.types.is_nested(kind) or pa.types.is_boolean(kind))]
+    return rows.sort_by([(name, "ascending") for name in sortable])
+
+
+def _parts(folder: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Columns of the Parquet files that Spark wrote into a folder, one row group at a time; at least one table."""
+    for name in sorted(storage_of(folder).names(folder)):
+        if name.endswith(".parquet") and not name.startswith((".", "_")):
+            with pq.ParquetFile(storage_of(folder).arrow_source(folder / name)) as file:
+                yield file.schema_arrow.empty_table().select(columns)
+                for group in range(file.num_row_groups):
+                    yield file.read_row_group(group, columns=list(columns)).select(columns)
+
+
+def count_strays(spark: SparkSession, path: Path, version: int, column: str, values: Collection[str]) -> int:
+    """Rows of a merged table whose shard column says none of `values`."""
+    session = new_session(spark)
+    with old_commits_readable(session):
+        table_frame(session, path, version=version).createOrReplaceTempView("lake_rows")
+    listed = ", ".join(text_literal(value) for value in sorted(values))
+    name = quoted(column)
+    rows = session.sql(f"SELECT count(*) FROM lake_rows WHERE {name} IS NULL OR {name} NOT IN ({listed})").collect()
+    return int(rows[0][0])
+
+
+def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> int | None:
+    """The highest place within [low, high] at which a row of the table was written, or a version ended; None where it
+    has none."""
+    session = new_session(spark)
+    with old_commits_readable(session):
+        table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")
+    ends = [SEQ_COLUMN, END_COLUMN] if sides.target.mode == "history" else [SEQ_COLUMN]
+    within = f"BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
+    listed = ", ".join(f"max({name}) FILTER (WHERE {name} {within})" for name in ends)
+    found = [int(value) for value in session.sql(f"SELECT {listed} FROM lake_rows").collect()[0] if value is not None]
+    return max(found, default=None)

@@ -1,0 +1,177 @@
+"""The two sides of a comparison as SQL: rows of the source from a scratch folder, rows of the lake that stand for it.
+
+A side has the columns ``k0 ...`` (what tells a row apart), ``c0 ...`` (values as the target has them, by the column's
+place in the target), ``v0 ...`` (the same as they are compared), ``_seq`` and ``_absent`` (NULL at the source),
+``_weight`` (rows that it stands for: -1 where a change takes one away) and ``_bucket``.
+
+Rules:
+- Both sides pass the same types and expressions: filters and computed columns of the target's rule are made of the
+  source's rows by the statements that a batch uses (`sink/modes/shape.py`).
+- Compared is what the source tells. Columns that it has no more and the target keeps are left out.
+- Equal means the same bits (-0.0 is not 0.0); NULL equals NULL.
+- A row of the lake counts where it stands for a row of the source now: not what is soft-deleted, not what has ended. Of
+  a changelog what its changes leave counts (`sink/verify/changes.py`).
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc_pipeline.lake.records import GivenValue, RecordedTarget
+from cdc_pipeline.sink.modes.expand import INSERT
+from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN, live_rows
+from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
+from cdc_pipeline.sink.modes.shape import shaped_view
+from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
+from cdc_pipeline.sink.spark.sql import quoted, text_literal
+from cdc_pipeline.sink.verify.changes import last_images, sum_of_changes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SALT: Final = 7_046_029_254_386_353_087  # of the second checksum: another chain of hashes
+
+
+@dataclass(frozen=True)
+class Sides:
+    """What is compared.
+
+    Attributes:
+        target: as its staged rows are read: `_cdc_rescued` among its columns where it has one.
+        columns: names of the target's columns that the source tells.
+        key: names among them that tell a row apart; () for all of them, with multiplicity.
+        path, version: the Delta table, and the version of it.
+        source_version: an earlier version of the Delta table that stands in the source's place.
+        shard: column and value of the rows of the lake that belong to this source table; None for all.
+        given: of a changelog, values that rows from before an ADD COLUMN have at the source.
+    """
+
+    target: RecordedTarget
+    columns: tuple[str, ...]
+    key: tuple[str, ...]
+    path: Path
+    version: int
+    shard: tuple[str, str] | None = None
+    source_version: int | None = None
+    given: tuple[GivenValue, ...] = ()
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the lake's side is a sum of changes: its rows have weights."""
+        return self.target.mode == "changelog" and not self.key
+
+    @property
+    def positions(self) -> list[int]:
+        """Places of the compared columns in the target."""
+        told = set(self.columns)
+        return [at for at, column in enumerate(self.target.columns) if column.name in told]
+
+    @property
+    def key_positions(self) -> list[int]:
+        """Places of the columns that tell a row apart."""
+        names = [column.name for column in self.target.columns]
+        return [names.index(name) for name in self.key] if self.key else self.positions
+
+    @property
+    def value_positions(self) -> list[int]:
+        """Places of the others."""
+        key = set(self.key_positions)
+        return [at for at in self.positions if at not in key]
+
+    @property
+    def keys(self) -> list[str]:
+        """Names of the key columns of a side."""
+        return [f"k{number}" for number in range(len(self.key_positions))]
+
+    def type_of(self, position: int) -> str:
+        """Delta type of one of the target's columns."""
+        return self.target.columns[position].delta_type
+
+    def exact(self, column: str, position: int) -> str:
+        """A column's value as it is compared."""
+        kind = self.type_of(position)
+        return f"CAST({column} AS string)" if kind in ("float", "double", "array<float>") else comparable(column, kind)
+
+
+def make_sides(session: SparkSession, sides: Sides, source_files: Sequence[Path], *, buckets: int) -> None:
+    """Make the views ``side_source`` and ``side_lake``."""
+    if sides.source_version is None:
+        source = _from_files(session, sides, source_files)
+    else:
+        source = _from_table(session, sides, sides.source_version, "source_rows")
+    lake = _from_table(session, sides, sides.version, "lake_rows")
+    for name, rows in (("side_source", source), ("side_lake", lake)):
+        session.sql(_side(sides, rows, buckets)).createOrReplaceTempView(name)
+
+
+def _from_files(session: SparkSession, sides: Sides, files: Sequence[Path]) -> str:
+    plain = sides.target.model_copy(update={"mode": "mirror", "all_present": True})
+    schema = Layout(plain).read_schema()
+    if files:
+        frame: Any = session.read.schema(schema).parquet(*[str(file) for file in files])
+    else:
+        nothing: Any = []
+        frame = session.createDataFrame(nothing, schema)
+    shaped_view(session, plain, frame, "staged_source")
+    values = ", ".join(f"c{at}" for at in sides.positions)
+    return (
+        f"SELECT {values}, CAST(NULL AS decimal(38,0)) AS _seq, CAST(NULL AS array<string>) AS _absent, 1 AS _weight "
+        f"FROM staged_source WHERE _op = {INSERT}"
+    )
+
+
+def _from_table(session: SparkSession, sides: Sides, version: int, view: str) -> str:
+    with old_commits_readable(session):
+        frame = table_frame(session, sides.path, version=version)
+    frame.createOrReplaceTempView(view)
+    of_shard = _of_shard(sides)
+    if sides.is_sum:
+        return sum_of_changes(session, sides, view, frame, of_shard=of_shard)
+    if sides.target.mode == "changelog":
+        return f"SELECT *, 1 AS _weight FROM ({last_images(sides, view, frame, of_shard=of_shard)})"
+    return _live(sides, view, frame.columns, of_shard)
+
+
+def checksums(sides: Sides) -> tuple[str, str]:
+    """Two independent hashes of a side's row: 64 bits each, summed without a wrap. NULL has a mark of its own, since
+    Spark's hash passes over it."""
+    of = [*sides.keys, *(f"v{at}" for at in sides.value_positions)]
+    values = ", ".join(f"{name} IS NULL, {name}" for name in of)
+    return f"xxhash64({values})", f"xxhash64({_SALT}L, {values})"
+
+
+def _side(sides: Sides, rows: str, buckets: int) -> str:
+    keys = [f"{sides.exact(f'c{at}', at)} AS {key}" for key, at in zip(sides.keys, sides.key_positions, strict=True)]
+    values = [f"{sides.exact(f'c{at}', at)} AS v{at}" for at in sides.value_positions]
+    marked = ", ".join(f"{key} IS NULL, {key}" for key in sides.keys)
+    return (
+        f"SELECT *, CAST(pmod(xxhash64({marked}), {buckets}) AS int) AS _bucket "
+        f"FROM (SELECT *, {', '.join([*keys, *values])} FROM ({rows}))"
+    )
+
+
+def _named(sides: Sides, there: Sequence[str]) -> list[str]:
+    """The compared columns of the lake's table; `_cdc_rescued` is NULL where no batch has needed it yet."""
+    found = []
+    for at in sides.positions:
+        column = sides.target.columns[at]
+        lacks = column.name == RESCUED_COLUMN and column.name not in there
+        value = f"CAST(NULL AS {column.delta_type})" if lacks else quoted(column.name)
+        found.append(f"{value} AS c{at}")
+    return found
+
+
+def _of_shard(sides: Sides) -> str:
+    return f"{quoted(sides.shard[0])} = {text_literal(sides.shard[1])}" if sides.shard is not None else "true"
+
+
+def _live(sides: Sides, view: str, there: Sequence[str], of_shard: str) -> str:
+    live = live_rows(sides.target.mode) or "true"
+    listed = ", ".join([*_named(sides, there), f"{SEQ_COLUMN} AS _seq", "CAST(NULL AS array<string>) AS _absent"])
+    return f"SELECT {listed}, 1 AS _weight FROM {view} WHERE {live} AND {of_shard}"

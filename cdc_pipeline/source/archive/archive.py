@@ -1,0 +1,224 @@
+"""A directory of journals as a source.
+
+Rules:
+- Journals are read in the order of their numbers; a number that is missing on the way is an error when it is reached.
+- The end of a capture is the end of the last journal's last whole transaction. Where the last journal is damaged or
+  truncated, the end lies behind the damage, so that the run meets it and says so.
+- The end of every other journal is proved by who reads it (K5, `source.journal_ends`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX
+from cdc_pipeline.binlog.native.byte_buffer import DEFAULT_CHUNK_BYTES
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.errors import JournalMissingError, SourceIdentityError
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.source.archive.ends import JournalScan, flavor_of, preceding_set, scan
+from cdc_pipeline.source.archive.files import (
+    JournalHead,
+    boundary_at_or_after,
+    inside_event,
+    journal_files,
+    past_end,
+    read_head,
+    read_journal,
+)
+from cdc_pipeline.source.protocol import JournalInfo
+
+__all__ = ["ArchiveSource", "journal_files", "read_journal"]
+
+
+class ArchiveSource:
+    """Implements `source.protocol.Source` over files.
+
+    Args:
+        directory: holds ``<base>.NNNNNN`` files of one log; other files are passed over.
+        chunk_bytes: how much is read at a time.
+        unpacked_bytes_max: what one compressed event may unpack to.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+        unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
+    ) -> None:
+        self.directory = directory
+        self._unpacked_bytes_max = unpacked_bytes_max
+        self._chunk_bytes = chunk_bytes
+        self._closed = threading.Event()
+        self._heads: dict[tuple[str, int], JournalHead] = {}
+        self._scans: dict[tuple[str, int], JournalScan] = {}
+
+    @property
+    def identity(self) -> ServerIdentity:
+        """Flavor and server id of the oldest journal.
+
+        Raises:
+            JournalMissingError, SourceError, BinlogError: there is none that can be read.
+        """
+        head = self._head(self._files()[0])
+        return ServerIdentity(flavor_of(head), head.journal_format.server_id, address=str(self.directory))
+
+    @property
+    def uses_gtids(self) -> bool:
+        """Whether the newest journal begins after a GTID set, or holds GTIDs."""
+        return bool(preceding_set(self._head(self._files()[-1])) or self.end_position().gtid_set)
+
+    @property
+    def heads_are_local(self) -> bool:
+        return True
+
+    def journal_created_s(self, journal: str) -> int:
+        file = self.directory / journal  # no listing: a search asks for hundreds
+        return self._head(file if file.is_file() else self._file(journal)).journal_format.created_s
+
+    def check(self) -> None:
+        """Directory, magic numbers and format descriptions of all journals.
+
+        Raises:
+            SourceError: the directory cannot be read or holds journals of more than one log.
+            JournalMissingError: it holds none.
+            BinlogError: a journal does not begin as it must.
+        """
+        for file in self._files():
+            self._head(file)
+
+    def journals(self) -> list[JournalInfo]:
+        return [JournalInfo(file.name, file.stat().st_size) for file in self._files()]
+
+    def end_position(self) -> Position:
+        file = self._files()[-1]
+        size_bytes = file.stat().st_size
+        scanned = self._scans.get((file.name, size_bytes))
+        if scanned is None:
+            scanned = self._scans[file.name, size_bytes] = scan(
+                file, self._head(file), unpacked_bytes_max=self._unpacked_bytes_max
+            )
+        if scanned.failure is not None:
+            return replace(scanned.end, offset=max(size_bytes, scanned.end.offset), gtid_set="")
+        return scanned.end
+
+    def earliest_position(self) -> Position:
+        file = self._files()[0]
+        head = self._head(file)
+        return Position(file.name, 4, gtid_set=preceding_set(head), journal_created_s=head.journal_format.created_s)
+
+    def validate_position(self, position: Position) -> None:
+        file = self._file(position.journal)
+        head = self._head(file)
+        if position.journal_created_s not in (0, head.journal_format.created_s):
+            raise SourceIdentityError(
+                "the journal of that name is another one: the log was reset, or the archive is of another server",
+                journal=position.journal,
+                expected=f"created at {position.journal_created_s} (seconds since 1970)",
+                got=f"created at {head.journal_format.created_s}",
+                next_step="point source.directory to the right archive, or load the tables anew",
+            )
+        size_bytes = file.stat().st_size
+        if position.offset > size_bytes:
+            raise past_end(position.journal, position.offset, size_bytes)
+        boundary = boundary_at_or_after(file, position.offset)
+        if boundary != position.offset:
+            raise inside_event(position.journal, position.offset, boundary)
+
+    def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
+        """Files say nothing of their own."""
+        return ()
+
+    def tables(self) -> None:
+        """An archive cannot tell."""
+        return
+
+    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> None:
+        """No server to ask: CREATE TABLE in the journals tells columns."""
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
+        """An archive cannot tell."""
+        return ()
+
+    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+        files = {journal_number(file.name): file for file in self._files()}
+        first, last = journal_number(start.journal), journal_number(end.journal)
+        for number in range(first, last + 1):
+            file = files.get(number)
+            if file is None:
+                name = f"{start.journal.rpartition('.')[0]}.{number:06d}"
+                raise self._missing(name, [f.name for f in files.values()])
+            offset = start.offset if number == first else 4
+            yield from self._journal(file, offset, stop_offset=end.offset if number == last else None)
+            if self._closed.is_set():
+                return
+
+    def ends_closed(self, position: Position) -> bool:
+        last_type = -1
+        for chunk in read_journal(
+            self._file(position.journal),
+            stop_offset=position.offset,
+            unpacked_bytes_max=self._unpacked_bytes_max,
+        ):
+            last_type = int(chunk.events["event_type"][-1])
+        return last_type in (EventType.ROTATE, EventType.STOP)
+
+    def close(self) -> None:
+        self._closed.set()
+
+    def _journal(self, file: Path, offset: int, *, stop_offset: int | None) -> Iterator[Chunk]:
+        if stop_offset is not None and offset >= stop_offset:
+            return
+        head = self._head(file)
+        for chunk in read_journal(
+            file,
+            offset=offset,
+            journal_format=head.journal_format if offset > 4 else None,
+            chunk_bytes=self._chunk_bytes,
+            stop_offset=stop_offset,
+            unpacked_bytes_max=self._unpacked_bytes_max,
+        ):
+            if self._closed.is_set():
+                return
+            yield chunk
+
+    def _files(self) -> list[Path]:
+        files = journal_files(self.directory)
+        if not files:
+            raise JournalMissingError(
+                "the archive directory holds no journals",
+                setting="source.directory",
+                expected="files such as binlog.000001",
+                got=str(self.directory),
+                next_step="copy the journals into it, with the names that the server gave them",
+            )
+        return files
+
+    def _file(self, journal: str) -> Path:
+        files = self._files()
+        for file in files:
+            if file.name == journal:
+                return file
+        raise self._missing(journal, [file.name for file in files])
+
+    def _missing(self, journal: str, there: list[str]) -> JournalMissingError:
+        return JournalMissingError(
+            "a journal that must be read is not in the archive",
+            journal=journal,
+            expected=f"{journal} in {self.directory}",
+            got=f"{len(there)} journals, {min(there)} to {max(there)}",
+            next_step="copy it into the archive directory, or load the tables anew and start after it",
+        )
+
+    def _head(self, file: Path) -> JournalHead:
+        key = (file.name, file.stat().st_mtime_ns)
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = read_head(file)
+        return head

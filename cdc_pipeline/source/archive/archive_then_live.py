@@ -1,0 +1,384 @@
+"""Purged journals read from an archive, and then the live server without a gap (SPEC P5).
+
+Rules:
+- The server is the source; the archive is asked only for what the start needs and the server has purged. A run that the
+  server can serve alone does not look into the archive.
+- Archived journals are read whole, in the order of their numbers, up to the first that the server still has; that one
+  is read from its first byte by offset. So the stream is the log itself: no gap and no overlap.
+- The join is proved before anything is read. Where both have a journal, its format description is the same (server id,
+  creation time). Otherwise the last archived journal is of this server, its number is the one before the server's
+  oldest, it is not younger, and with GTIDs the transactions up to its end are exactly those that the server purged.
+  While it is read, the end of each journal is proved as everywhere (`source.journal_ends`).
+- By GTID set, the start is looked for in the archive: a place that parts the set's transactions from all others.
+- The end of a run is the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from cdc_pipeline.binlog.chunk import Chunk, JournalFormat
+from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.errors import CdcError, JournalMissingError, SourceIdentityError
+from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.position.start.same_log import begin_again
+from cdc_pipeline.position.start.start import locate_gtid_set
+from cdc_pipeline.source.archive.archive import ArchiveSource
+from cdc_pipeline.source.archive.ends import preceding_set, scan
+from cdc_pipeline.source.archive.files import JournalHead, journal_files, read_head
+from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
+
+_SETTING: Final = "source.archive_directory"
+_FIRST_OFFSET: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a start is served from the archive.
+
+    Attributes:
+        start: place in the archive.
+        last: number of the last archived journal that is needed, before the server's oldest.
+        oldest: the server's oldest journal.
+    """
+
+    start: Position
+    last: int
+    oldest: str
+
+
+class ArchiveThenLive:
+    """Implements `source.protocol.Source`.
+
+    Args:
+        live: the running server.
+        directory: copies of its journals, under the names that it gave them.
+        unpacked_bytes_max: what one compressed event of them may unpack to.
+    """
+
+    def __init__(self, live: Source, directory: Path, *, unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> None:
+        self.live = live
+        self.directory = directory
+        self._unpacked_bytes_max = unpacked_bytes_max
+        self._archive = ArchiveSource(directory, unpacked_bytes_max=unpacked_bytes_max)
+        self._ways: dict[tuple[Position, str], _Way] = {}
+
+    @property
+    def identity(self) -> ServerIdentity:
+        """Of the server."""
+        return self.live.identity
+
+    @property
+    def uses_gtids(self) -> bool:
+        """Of the server."""
+        return self.live.uses_gtids
+
+    @property
+    def heads_are_local(self) -> bool:
+        """Of the server."""
+        return self.live.heads_are_local
+
+    def journal_created_s(self, journal: str) -> int:
+        """Creation time of a journal, the server's or an archived one.
+
+        Raises:
+            JournalMissingError: in neither.
+        """
+        if any(info.journal == journal for info in self.live.journals()):
+            return self.live.journal_created_s(journal)
+        return read_head(self._file(journal_number(journal))).journal_format.created_s
+
+    def check(self) -> None:
+        """Of the server; the archive is checked when it is needed."""
+        self.live.check()
+
+    def journals(self) -> list[JournalInfo]:
+        """The server's, and before them those that only the archive has."""
+        listed = self.live.journals()
+        oldest = journal_number(listed[0].journal) if listed else 0
+        older = [file for file in self._files() if journal_number(file.name) < oldest]
+        return [*(JournalInfo(file.name, file.stat().st_size) for file in older), *listed]
+
+    def end_position(self) -> Position:
+        """Of the server."""
+        return self.live.end_position()
+
+    def earliest_position(self) -> Position:
+        """Start of the oldest archived journal that joins the server's log, else of the server's oldest."""
+        oldest = self.live.earliest_position()
+        numbers = {journal_number(file.name): file for file in self._files()}
+        first = journal_number(oldest.journal)
+        while first - 1 in numbers:
+            first -= 1
+        if first == journal_number(oldest.journal):
+            return oldest
+        head = read_head(numbers[first])
+        created_s = head.journal_format.created_s
+        return Position(numbers[first].name, _FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s)
+
+    def validate_position(self, position: Position) -> None:
+        """As the server does; what it has purged must be in the archive, and the archive must join its log.
+
+        Raises:
+            JournalMissingError: a journal is in neither.
+            SourceIdentityError: the archive is of another server, or of this one before its log was reset.
+        """
+        if self._needs_archive(position):
+            self._way(position)
+        else:
+            self.live.validate_position(position)
+
+    def reasons(self, start: Position) -> tuple[str, ...]:
+        """That, and why, the archive is read."""
+        if not self._needs_archive(start):
+            return self.live.reasons(start)
+        way = self._way(start)
+        names = [file.name for file in self._files() if way.start.order[0] <= journal_number(file.name) <= way.last]
+        what = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        return (
+            f"the server has purged what follows {start.gtid_set or start}: {what} in {self.directory} are read from "
+            f"{way.start} on, then the server's own journals from {way.oldest} on",
+        )
+
+    def tables(self) -> list[str] | None:
+        """Of the server."""
+        return self.live.tables()
+
+    def catalog(self, captured: Callable[[str, str], bool], *, since: Position) -> PlacedCatalog | None:
+        """The live server's; what is purged is looked through in the archive."""
+        from cdc_pipeline.source.live.live import LiveSource
+
+        if not isinstance(self.live, LiveSource):
+            return self.live.catalog(captured, since=since)
+        return self.live.catalog(captured, since=since, log=self._over)
+
+    def _over(self, live: Source) -> ArchiveThenLive:
+        return ArchiveThenLive(live, self.directory, unpacked_bytes_max=self._unpacked_bytes_max)
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """Of the server."""
+        return self.live.warnings(tables)
+
+    def chunks(self, start: Position, end: Position) -> Iterator[Chunk]:
+        """Chunks from `start` up to `end`; see the protocol."""
+        if not self._needs_archive(start):
+            yield from self.live.chunks(start, end)
+            return
+        way = self._way(start)
+        offset = way.start.offset
+        for number in range(way.start.order[0], end.order[0] + 1):
+            listed = {journal_number(info.journal): info.journal for info in self.live.journals()}
+            if number in listed:
+                head = self._live_format(listed[number])
+                at = Position(listed[number], _FIRST_OFFSET, journal_created_s=head.created_s)
+                yield from self.live.chunks(at, replace(end, gtid_set=""))
+                return
+            # It may have been purged since the run began: then it must be in the archive by now.
+            file = self._file(number)
+            self._check_server(file, read_head(file).journal_format)
+            stop = end.offset if number == end.order[0] else file.stat().st_size
+            yield from self._archive.chunks(Position(file.name, offset), Position(file.name, stop))
+            offset = _FIRST_OFFSET
+
+    def ends_closed(self, position: Position) -> bool:
+        """Whether the event that ends at `position` is ROTATE or STOP."""
+        if any(info.journal == position.journal for info in self.live.journals()):
+            return self.live.ends_closed(position)
+        return any(file.name == position.journal for file in self._files()) and self._archive.ends_closed(position)
+
+    def close(self) -> None:
+        """Close both."""
+        self._archive.close()
+        self.live.close()
+
+    # -- whether, and from where ---------------------------------------------------------------------------------------
+
+    def _needs_archive(self, start: Position) -> bool:
+        """Whether the server has purged something that follows `start`."""
+        oldest = self.live.earliest_position()
+        if self._by_gtid(start):
+            return bool(self._set(oldest.gtid_set).subtract(self._set(start.gtid_set)))
+        return start.order[0] < oldest.order[0]
+
+    def _by_gtid(self, start: Position) -> bool:
+        return bool(start.gtid_set) and bool(self.live.end_position().gtid_set)
+
+    def _way(self, start: Position) -> _Way:
+        """The proved way from `start` through the archive to the server."""
+        oldest = self.live.earliest_position()
+        key = (start, oldest.journal)
+        if key not in self._ways:
+            try:
+                self._ways[key] = self._find_way(start, oldest)
+            except CdcError as error:
+                if error.setting in (None, "source.directory"):
+                    error.setting = _SETTING
+                raise
+        return self._ways[key]
+
+    def _find_way(self, start: Position, oldest: Position) -> _Way:
+        last = journal_number(oldest.journal) - 1
+        self._check_base(oldest.journal)
+        by_gtid = self._by_gtid(start)
+        first = self._first_by_gtid(start.gtid_set, last) if by_gtid else journal_number(start.journal)
+        for number in range(first, last + 1):
+            self._file(number)
+        self._check_join(last, oldest)
+        if by_gtid:
+            return _Way(self._locate(start.gtid_set, self._file(first)), last, oldest.journal)
+        self._archive.validate_position(start)
+        return _Way(start, last, oldest.journal)
+
+    def _first_by_gtid(self, gtid_set: str, last: int) -> int:
+        """Number of the latest archived journal before which only transactions of the set were executed."""
+        wanted = self._set(gtid_set)
+        files = [file for file in self._files() if journal_number(file.name) <= last]
+        for file in reversed(files):
+            if not self._set(preceding_set(read_head(file))).subtract(wanted):
+                return journal_number(file.name)
+        raise JournalMissingError(
+            "the server has purged transactions that follow the start, and the archive does not hold all of them",
+            expected=f"a journal that begins after no more than {gtid_set}",
+            got=f"the oldest begins after {preceding_set(read_head(files[0]))}" if files else "no journal",
+            next_step=f"copy the older journals into {self.directory}, or load the tables anew and start at `latest`",
+        )
+
+    def _locate(self, gtid_set: str, file: Path) -> Position:
+        """The place in the journal after which only transactions outside the set come."""
+        head = read_head(file)
+        created_s = head.journal_format.created_s
+        begin = Position(file.name, _FIRST_OFFSET, gtid_set=preceding_set(head), journal_created_s=created_s)
+        end = Position(file.name, file.stat().st_size, journal_created_s=created_s)
+        flavor = self.identity.flavor
+        with closing(cast(Any, self._archive.chunks(begin, end))) as chunks:
+            return locate_gtid_set(chunks, wanted=gtid_set, earliest=begin, end=end, flavor=flavor)
+
+    # -- the join ------------------------------------------------------------------------------------------------------
+
+    def _check_join(self, last: int, oldest: Position) -> None:
+        """Prove that the archive is of the server's log, and that its journal `last` comes right before `oldest`."""
+        file = self._file(last)
+        head = read_head(file)
+        self._check_server(file, head.journal_format)
+        live = self._live_format(oldest.journal)
+        if head.journal_format.created_s > live.created_s:
+            raise self._other_log(
+                file.name, f"one created at {live.created_s} or before", head.journal_format.created_s
+            )
+        archived = {file.name: file for file in self._files()}
+        self._check_tails({name: file.stat().st_size for name, file in archived.items()})
+        common = [info.journal for info in self.live.journals() if info.journal in archived]
+        if common:
+            theirs = self._live_format(common[-1])
+            ours = read_head(archived[common[-1]]).journal_format
+            if (ours.server_id, ours.created_s) != (theirs.server_id, theirs.created_s):
+                raise self._other_log(
+                    common[-1],
+                    f"server id {theirs.server_id}, created at {theirs.created_s}, as on the server",
+                    f"server id {ours.server_id}, created at {ours.created_s}",
+                )
+        if self.live.end_position().gtid_set:
+            self._check_sets(file, head, oldest)
+
+    def _check_tails(self, archived_bytes: dict[str, int]) -> None:
+        """Raise if an archived copy is longer than the server's own journal: the server has lost its end (K24)."""
+        for info in self.live.journals():
+            if archived_bytes.get(info.journal, 0) > info.size_bytes:
+                raise SourceIdentityError(
+                    "the archive holds more of a journal than the server: the server was set back to an earlier state",
+                    journal=info.journal,
+                    offset=info.size_bytes,
+                    setting=_SETTING,
+                    expected=f"at least {archived_bytes[info.journal]} bytes, as in {self.directory}",
+                    got=f"{info.size_bytes} bytes",
+                    next_step=f"take the copies of {info.journal} and later out of the archive; if changes from them "
+                    f"were applied, {begin_again()}",
+                )
+
+    def _check_sets(self, file: Path, head: JournalHead, oldest: Position) -> None:
+        scanned = scan(file, head, unpacked_bytes_max=self._unpacked_bytes_max)
+        if scanned.failure is not None:
+            raise scanned.failure
+        ours, purged = self._set(scanned.end.gtid_set), self._set(oldest.gtid_set)
+        missing, unknown = purged.subtract(ours), ours.subtract(purged)
+        if missing or unknown:
+            raise SourceIdentityError(
+                "the archive does not end where the server's log begins",
+                journal=file.name,
+                offset=scanned.end.offset,
+                setting=_SETTING,
+                expected=f"a journal that ends with the transactions that the server has purged, {purged}",
+                got=f"not in the archive: {missing or 'nothing'}; unknown to the server: {unknown or 'nothing'}",
+                next_step=f"copy the whole {file.name} into {self.directory}; if the server's log was reset, load the "
+                "tables anew",
+            )
+
+    def _check_server(self, file: Path, journal_format: JournalFormat) -> None:
+        identity = self.identity
+        flavor = "mariadb" if journal_format.is_mariadb else "mysql"
+        if (flavor, journal_format.server_id) != (identity.flavor, identity.server_id):
+            raise self._other_log(
+                file.name,
+                f"a journal of {identity.flavor} with server id {identity.server_id}",
+                f"{flavor} with server id {journal_format.server_id}",
+            )
+
+    def _check_base(self, oldest: str) -> None:
+        base = oldest.rpartition(".")[0]
+        for file in self._files():
+            if file.name.rpartition(".")[0] != base:
+                raise self._other_log(file.name, f"journals named {base}.NNNNNN, as on the server", file.name)
+
+    def _other_log(self, journal: str, expected: str, got: object) -> SourceIdentityError:
+        return SourceIdentityError(
+            "the archive is not of this server's log: it is another server's, or the log was reset",
+            journal=journal,
+            setting=_SETTING,
+            expected=expected,
+            got=got,
+            next_step=f"put copies of this server's journals into {self.directory}, or load the tables anew and start "
+            "at `latest`",
+        )
+
+    def _live_format(self, journal: str) -> JournalFormat:
+        """Format description of a journal as the server sends it."""
+        begin = Position(journal, _FIRST_OFFSET)
+        sizes = {info.journal: info.size_bytes for info in self.live.journals()}
+        end = Position(journal, max(sizes.get(journal, 0), _FIRST_OFFSET + 1))
+        with closing(cast(Any, self.live.chunks(begin, end))) as chunks:
+            found: JournalFormat = next(chunks).journal_format
+            return found
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def _files(self) -> list[Path]:
+        try:
+            return journal_files(self.directory)
+        except CdcError as error:
+            error.setting = _SETTING
+            raise
+
+    def _file(self, number: int) -> Path:
+        files = {journal_number(file.name): file for file in self._files()}
+        if number in files:
+            return files[number]
+        there = f"{len(files)} journals" + (f", {min(files):06d} to {max(files):06d}" if files else "")
+        raise JournalMissingError(
+            "a journal that must be read is neither on the server nor in the archive",
+            setting=_SETTING,
+            journal=f"{self.live.earliest_position().journal.rpartition('.')[0]}.{number:06d}",
+            expected=f"it in {self.directory}",
+            got=there,
+            next_step="copy it into the archive directory, or load the tables anew and start at `latest`",
+        )
+
+    def _set(self, text: str) -> Any:
+        # Any: all sets of one source are of its flavor, which types cannot tell.
+        parsed = parse_gtid_set(text, self.identity.flavor)
+        return parsed.position() if isinstance(parsed, MariadbGtidSet) else parsed

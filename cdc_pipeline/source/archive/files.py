@@ -1,0 +1,288 @@
+"""Journals as files: finding them, reading them in blocks, and what stands at their head.
+
+Rules:
+- A journal is a file ``<base>.<six or more digits>``; index files and everything else in the directory is passed over.
+- Nothing is believed before the magic number and the format description were checked.
+- A file is read in blocks and never mapped: a file that shrinks while it is read is an error, not a dead process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import numpy as np
+
+from cdc_pipeline.binlog.chunk import Chunk, JournalFormat
+from cdc_pipeline.binlog.event_types import ENCRYPTED_MAGIC, HEADER_BYTES, MAGIC, EventType
+from cdc_pipeline.binlog.events import format_description, gtid
+from cdc_pipeline.binlog.framing.compressed import EVENT_UNPACKED_BYTES_MAX
+from cdc_pipeline.binlog.framing.framing import EventFramer, EventHeader, parse_header
+from cdc_pipeline.binlog.framing.framing_kernel import EVENT_BYTES_MAX, walk_lengths
+from cdc_pipeline.binlog.native.byte_buffer import DEFAULT_CHUNK_BYTES, ByteBuffer
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.errors import (
+    BinlogError,
+    DamagedJournalError,
+    JournalMissingError,
+    PositionError,
+    SourceError,
+    TruncatedJournalError,
+)
+
+_NAME: Final = re.compile(r"(?P<base>.+)\.\d{6,}")
+_SETS: Final = (EventType.PREVIOUS_GTIDS, EventType.MARIADB_GTID_LIST)
+_HEAD_TYPES: Final = (*_SETS, EventType.MARIADB_START_ENCRYPTION, EventType.MARIADB_BINLOG_CHECKPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalHead:
+    """What the first events of a journal say.
+
+    Attributes:
+        journal_format: see JournalFormat.
+        previous_set: text of the GTID set that precedes the journal (see `gtid.previous_set`); None without one.
+    """
+
+    journal_format: JournalFormat
+    previous_set: str | None
+
+
+def journal_files(directory: Path) -> list[Path]:
+    """Journals in a directory, by number.
+
+    Raises:
+        SourceError: not a directory that can be read, or journals of more than one log in it.
+    """
+    try:
+        files = [file for file in directory.iterdir() if _NAME.fullmatch(file.name) and file.is_file()]
+    except OSError as error:
+        raise SourceError(
+            "the archive directory cannot be read",
+            setting="source.directory",
+            expected="a directory of journals",
+            got=f"{directory}: {error.strerror}",
+            next_step="set source.directory to the directory that holds the journals",
+        ) from None
+    bases = sorted({file.name.rpartition(".")[0] for file in files})
+    if len(bases) > 1:
+        raise SourceError(
+            "the directory holds journals of more than one log",
+            setting="source.directory",
+            expected="one base name, such as binlog in binlog.000001",
+            got=", ".join(bases),
+            next_step="keep the journals of each log in a directory of their own",
+        )
+    return sorted(files, key=lambda file: journal_number(file.name))
+
+
+def _open_journal(file: Path) -> BinaryIO:
+    """The journal, open behind its magic number.
+
+    Raises:
+        JournalMissingError: not there, or not readable.
+        DamagedJournalError, TruncatedJournalError: it does not begin like a journal.
+    """
+    try:
+        handle = file.open("rb", buffering=0)
+    except OSError as error:
+        raise JournalMissingError(
+            f"the journal cannot be opened: {error.strerror}",
+            journal=file.name,
+            next_step="copy it into the archive directory again, readable for this account",
+        ) from None
+    try:
+        check_magic(handle.read(len(MAGIC)), file.name)
+    except BinlogError:
+        handle.close()
+        raise
+    return handle
+
+
+def check_magic(magic: bytes, journal: str) -> None:
+    """Whether a journal may begin with the bytes `magic`.
+
+    Raises:
+        BinlogError: an encrypted journal.
+        DamagedJournalError, TruncatedJournalError: no journal.
+    """
+    if magic == MAGIC:
+        return
+    if magic == ENCRYPTED_MAGIC:
+        raise BinlogError(
+            "the journal is encrypted",
+            journal=journal,
+            offset=0,
+            expected=f"magic number {MAGIC.hex()}",
+            got=magic.hex(),
+            next_step="read it from the running server, which sends it in the clear",
+        )
+    kind = TruncatedJournalError if len(magic) < len(MAGIC) else DamagedJournalError
+    raise kind(
+        "the file is no journal",
+        journal=journal,
+        offset=0,
+        expected=f"magic number {MAGIC.hex()}",
+        got=magic.hex() or "an empty file",
+        next_step="copy the journal again from its server",
+    )
+
+
+def read_journal(
+    file: Path,
+    *,
+    offset: int = 4,
+    journal_format: JournalFormat | None = None,
+    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    stop_offset: int | None = None,
+    unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX,
+) -> Iterator[Chunk]:
+    """Chunks of a journal from `offset`, which is an event boundary.
+
+    Args:
+        journal_format: needed where `offset` is above 4.
+        stop_offset: end before this offset; None reads to the end of the file.
+        unpacked_bytes_max: what one compressed event may unpack to.
+
+    Raises:
+        BinlogError: after everything before it was delivered.
+        PositionError: `stop_offset` lies inside an event, or past the end.
+    """
+    framer = EventFramer(file.name, offset=offset, journal_format=journal_format, unpacked_bytes_max=unpacked_bytes_max)
+    buffer = ByteBuffer(chunk_bytes)
+    with _open_journal(file) as handle:
+        handle.seek(offset)
+        left = None if stop_offset is None else stop_offset - offset
+        while left is None or left > 0:
+            wanted = chunk_bytes if left is None else min(chunk_bytes, left)
+            # numpy's arrays are buffers; the file's stub does not say so.
+            count = handle.readinto(buffer.room(wanted))  # type: ignore[attr-defined]
+            if not count:
+                break
+            buffer.commit(count)
+            left = None if left is None else left - count
+            yield from framed(framer, buffer)
+        is_at_end = stop_offset is None or handle.read(1) == b""
+    if is_at_end and (stop_offset is None or len(buffer)):
+        framer.finish(len(buffer))
+    if stop_offset is not None and framer.offset < stop_offset:
+        framer.finish(0)
+        error = past_end if is_at_end else inside_event
+        raise error(file.name, stop_offset, framer.offset)
+
+
+def framed(framer: EventFramer, buffer: ByteBuffer) -> Iterator[Chunk]:
+    """The whole events in `buffer`, which then holds the beginning of the next one.
+
+    Raises:
+        BinlogError: after everything before it was delivered.
+    """
+    consumed = -1
+    while consumed:
+        chunk, consumed = framer.feed(buffer.filled)
+        buffer.consume(consumed)
+        if chunk is not None:
+            yield chunk
+
+
+def read_head(file: Path) -> JournalHead:
+    """Format and preceding GTID set.
+
+    Raises:
+        BinlogError, JournalMissingError: the journal does not begin as it must.
+    """
+    with _open_journal(file) as handle:
+        _, event = _read_event(handle, file.name, 4)
+        journal_format = format_description.parse(event, journal=file.name)
+        offset = 4 + len(event)
+        previous_set: str | None = None
+        while previous_set is None:
+            start = handle.read(HEADER_BYTES)
+            if len(start) < HEADER_BYTES or start[4] not in _HEAD_TYPES:
+                break
+            handle.seek(offset)
+            header, event = _read_event(handle, file.name, offset)
+            if header.event_type in _SETS:
+                body = event[HEADER_BYTES : len(event) - journal_format.checksum_bytes]
+                previous_set = gtid.previous_set(body, header.event_type, journal=file.name, offset=offset)
+            offset += len(event)
+    return JournalHead(journal_format, previous_set)
+
+
+def _read_event(handle: BinaryIO, journal: str, offset: int) -> tuple[EventHeader, bytes]:
+    start = handle.read(HEADER_BYTES)
+    header = parse_header(start) if len(start) == HEADER_BYTES else None
+    if header is not None and not HEADER_BYTES <= header.event_length <= EVENT_BYTES_MAX:
+        raise DamagedJournalError(
+            "an event's length cannot be",
+            journal=journal,
+            offset=offset,
+            expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes",
+            got=f"{header.event_length} bytes",
+            next_step="copy the journal again from its server",
+        )
+    event = start
+    if header is not None:  # a damaged length must not ask for memory that the file cannot fill
+        left_bytes = os.fstat(handle.fileno()).st_size - handle.tell()
+        event += handle.read(max(0, min(header.event_length - HEADER_BYTES, left_bytes)))
+    if header is None or len(event) < header.event_length:
+        raise TruncatedJournalError(
+            "the journal ends in the middle of an event",
+            journal=journal,
+            offset=offset,
+            expected="a whole event",
+            got=f"{len(event)} bytes",
+            next_step="copy the journal again; what is before this offset is good",
+        )
+    return header, event
+
+
+def boundary_at_or_after(file: Path, target: int) -> int:
+    """Offset of the first event boundary at or behind `target`, by the events' lengths alone.
+
+    Raises:
+        DamagedJournalError: a length that cannot be.
+    """
+    offset = 4
+    with _open_journal(file) as handle:
+        while offset < target:
+            handle.seek(offset)
+            block = np.frombuffer(handle.read(DEFAULT_CHUNK_BYTES), dtype=np.uint8)
+            reached = offset + walk_lengths(block, target - offset)
+            if reached == offset:
+                if len(block) < HEADER_BYTES:
+                    return offset + max(1, len(block))  # a torn header: no boundary in it
+                raise DamagedJournalError(
+                    "an event's length cannot be",
+                    journal=file.name,
+                    offset=offset,
+                    next_step="copy the journal again from its server",
+                )
+            offset = reached
+    return offset
+
+
+def inside_event(journal: str, offset: int, before: int) -> PositionError:
+    """The error for a position that is not between two events."""
+    return PositionError(
+        "the position lies inside an event",
+        journal=journal,
+        offset=offset,
+        expected=f"an event boundary; one is at offset {before}",
+        next_step="take the position from the server's own list of events",
+    )
+
+
+def past_end(journal: str, offset: int, end: int) -> PositionError:
+    """The error for a position behind the end of its journal."""
+    return PositionError(
+        "the position lies past the end of the journal",
+        journal=journal,
+        offset=offset,
+        expected=f"at most {end}",
+        next_step="copy the whole journal into the archive directory",
+    )

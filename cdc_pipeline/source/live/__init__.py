@@ -1,0 +1,1 @@
+"""A server: its connection, its log as a replica reads it, its catalog."""

@@ -1,0 +1,91 @@
+"""Foreign keys whose cascades a server carries out without logging them: a mirror of the child table goes astray.
+
+Rules:
+- MariaDB logs the rows of the parent table only, and so does MySQL where InnoDB itself does the cascades (before 9.6,
+  or with innodb_native_foreign_keys=ON). A replica carries them out again; a lake cannot.
+- It is a warning by constraint, not an error: the parents' rows may never be deleted, or never get another key.
+- SHOW CREATE TABLE is asked, since an account that may only read sees no constraint in information_schema (MariaDB). A
+  table that the account cannot see, or that does not exist yet, has no warning.
+
+Source: binary logs of MySQL 9.7, which has the rows of the child, and of MariaDB 10.11, which has
+not; MySQL manual "innodb_native_foreign_keys", "SHOW CREATE TABLE Statement".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.schema.types import quoted_name, quoted_table
+from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.text.table_names import split_table_name
+
+SWITCH: Final = "innodb_native_foreign_keys"
+# One line of SHOW CREATE TABLE; a name may hold doubled backticks.
+_CONSTRAINT: Final = re.compile(
+    r"^  CONSTRAINT `(?P<name>(?:[^`]|``)+)` (?P<definition>FOREIGN KEY .* REFERENCES (?P<parent>`.+`) \(.*\))"
+    r"(?P<actions>(?: ON (?:DELETE|UPDATE) (?:CASCADE|SET NULL|SET DEFAULT|NO ACTION|RESTRICT))+),?$",
+    re.MULTILINE,
+)
+_CHANGES: Final = ("CASCADE", "SET NULL", "SET DEFAULT")
+
+
+@dataclass(frozen=True, slots=True)
+class Cascade:
+    """A foreign key whose cascades change `table` (``schema.table``) without a row event.
+
+    Attributes:
+        name: of the constraint.
+        parent: quoted, as the server writes it.
+        actions: ``ON DELETE CASCADE ON UPDATE SET NULL``.
+        definition: the constraint as SHOW CREATE TABLE has it, from FOREIGN KEY on, without its actions; the parent
+            with its database.
+    """
+
+    table: str
+    name: str
+    parent: str
+    actions: str
+    definition: str
+
+
+def unlogged_cascades(server: ServerConnection, tables: Sequence[str]) -> list[Cascade]:
+    """The constraints whose cascades change one of `tables` (``schema.table``) unseen.
+
+    Raises:
+        ServerUnreachableError, SourceError: no connection.
+    """
+    if not tables or server.variables([SWITCH]).get(SWITCH, "").upper() == "OFF":
+        return []
+    found = []
+    for table in tables:
+        try:
+            created = server.query(f"SHOW CREATE TABLE {quoted_table(table)}")[1]
+        except StatementError:
+            continue
+        for match in _CONSTRAINT.finditer(str(created[0][1])):
+            actions = match["actions"].strip()
+            if any(change in actions for change in _CHANGES):
+                found.append(Cascade(table, match["name"], match["parent"], actions, _with_database(match, table)))
+    return found
+
+
+def _with_database(match: re.Match[str], table: str) -> str:
+    """The definition; a parent without a database is one of the child's."""
+    definition, parent = match["definition"], match["parent"]
+    if "`.`" in parent:
+        return definition
+    database = quoted_name(split_table_name(table)[0])
+    return definition.replace(f" REFERENCES {parent} (", f" REFERENCES {database}.{parent} (")
+
+
+def cascade_warnings(server: ServerConnection, tables: Sequence[str]) -> tuple[str, ...]:
+    """A sentence for each of `unlogged_cascades`; raises what that does."""
+    return tuple(
+        f"the server does not log what the foreign key `{found.name}` changes in {found.table} ({found.actions}) "
+        f"when rows of {found.parent} go or get another key: the lake keeps those rows as they were; "
+        "use RESTRICT and change the children by statements, or leave the parents' keys alone"
+        for found in unlogged_cascades(server, tables)
+    )

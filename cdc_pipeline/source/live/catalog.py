@@ -1,0 +1,186 @@
+"""The catalog of a live server, and the place of the log at which it holds.
+
+Rules:
+- A catalog that is read now holds for a past place of the log only where no DDL of a table lies
+  between: by a later shape earlier rows would be decoded wrongly. So the log from the asked place to its end
+  behind the reading is looked through for DDL: only tables without any keep their columns back to
+  that place; others have them from their last DDL on.
+- The catalog is read until no DDL came meanwhile. A table for which that never ends is left out, never guessed.
+- A DDL is in the log before its end in MySQL's catalog (K17), and in MariaDB's catalog before it is in the log: opening
+  a table waits for the end of its DDL. MySQL's tables with DDL are opened before the reading, MariaDB's all behind it.
+
+Source: MySQL 9.7 manual, 28.3 (information_schema).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import Any, Final, cast
+
+import numpy as np
+
+from cdc_pipeline.binlog.chunk import Chunk, Role
+from cdc_pipeline.binlog.events.query import parse_query
+from cdc_pipeline.binlog.transactions.grouping import TransactionPass
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.catalog import Catalog, catalog
+from cdc_pipeline.schema.ddl.ddl import classify
+from cdc_pipeline.schema.ddl.statement import StatementKind
+from cdc_pipeline.schema.history.apply_ddl import TOUCHING
+from cdc_pipeline.schema.types import quoted_name
+from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.protocol import PlacedCatalog, Source
+from cdc_pipeline.text.table_names import split_table_name
+
+READS_MAX: Final = 5
+# A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
+LOCK_WAIT_S: Final = 5
+_ALL: Final = ("", "")  # of statements that may concern any table
+
+
+def read_catalog(server: ServerConnection, captured: Callable[[str, str], bool]) -> Catalog:
+    """Columns, keys and charsets of the captured tables that the account can see, as they are now."""
+    names = list(map(split_table_name, server.tables()))
+    databases = sorted({database for database, table in names if captured(database, table)})
+    if not databases:
+        return Catalog()
+    marks = ", ".join(["%s"] * len(databases))
+
+    def rows(sql: str) -> list[dict[str, Any]]:
+        return [row for row in server.rows(sql, databases) if captured(row["table_schema"], row["table_name"])]
+
+    columns = [row for row in column_rows(server, databases) if captured(row["table_schema"], row["table_name"])]
+    keys = rows(
+        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name "  # noqa: S608
+        f"FROM information_schema.STATISTICS WHERE INDEX_NAME = 'PRIMARY' AND TABLE_SCHEMA IN ({marks}) "
+        "ORDER BY TABLE_SCHEMA, TABLE_NAME, SEQ_IN_INDEX"
+    )
+    tables = rows(
+        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, TABLE_COLLATION AS collation "  # noqa: S608
+        f"FROM information_schema.TABLES WHERE TABLE_SCHEMA IN ({marks})"
+    )
+    schemata = server.rows(
+        "SELECT SCHEMA_NAME AS name, DEFAULT_CHARACTER_SET_NAME AS charset "  # noqa: S608
+        f"FROM information_schema.SCHEMATA WHERE SCHEMA_NAME IN ({marks})",
+        databases,
+    )
+    return catalog(
+        columns=columns,
+        keys=keys,
+        charsets={
+            (row["table_schema"], row["table_name"]): str(row["collation"] or "").split("_", 1)[0] for row in tables
+        },
+        databases={str(row["name"]): str(row["charset"]) for row in schemata},
+        is_mariadb=server.flavor == "mariadb",
+    )
+
+
+def column_rows(server: ServerConnection, databases: Sequence[str]) -> list[dict[str, Any]]:
+    """Rows of information_schema.COLUMNS of some databases, one or more: by table, in the order of the columns."""
+    marks = ", ".join(["%s"] * len(databases))
+    return server.rows(
+        "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, COLUMN_NAME AS column_name, "  # noqa: S608
+        "COLUMN_TYPE AS column_type, CHARACTER_SET_NAME AS character_set_name, IS_NULLABLE AS is_nullable, "
+        "COLUMN_KEY AS column_key, "
+        "GENERATION_EXPRESSION AS expression, "
+        f"EXTRA AS extra FROM information_schema.COLUMNS WHERE TABLE_SCHEMA IN ({marks}) "
+        "ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION",
+        databases,
+    )
+
+
+def placed_catalog(
+    server: ServerConnection, source: Source, captured: Callable[[str, str], bool], *, since: Position
+) -> PlacedCatalog:
+    """The catalog, and which tables had DDL between `since` and its reading.
+
+    Raises:
+        SourceError, BinlogError: what reading the log raises; the server refuses to show its catalog.
+    """
+    try:
+        return _placed_catalog(server, source, captured, since=since)
+    except StatementError as error:
+        raise server.unexpected(error) from None
+
+
+def _placed_catalog(
+    server: ServerConnection, source: Source, captured: Callable[[str, str], bool], *, since: Position
+) -> PlacedCatalog:
+    server.query(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}")
+    seen: dict[tuple[str, str], tuple[str, int]] = {}
+    at = since
+    for _ in range(READS_MAX):
+        _wait_for_ddl(server, seen)
+        found = read_catalog(server, captured)
+        if server.flavor == "mariadb":
+            _wait_for_ddl(server, found.tables)
+        end = server.end_position()
+        met: dict[tuple[str, str], tuple[str, int]] = {}
+        _look_through(source, at, end, met, captured, is_mariadb=server.flavor == "mariadb")
+        at = end
+        for table in met if _ALL not in met else [*met, *found.tables]:
+            seen[table] = max((met[name] for name in (table, _ALL) if name in met), key=lambda at: Position(*at).order)
+        if not met:
+            break
+    for table in found.tables.keys() - seen.keys():  # named in another case (lower_case_table_names)
+        for name, place in list(seen.items()):
+            if name not in found.tables and _folded(name) == _folded(table):
+                seen[table] = place
+    certain = {table: told for table, told in found.tables.items() if table not in met and _ALL not in met}
+    databases = {name: charset for name, charset in found.databases.items() if (name, "") not in met}
+    generated = {table: columns for table, columns in found.generated.items() if table in certain}
+    return PlacedCatalog(Catalog(certain, databases, generated), seen)
+
+
+def _folded(table: tuple[str, str]) -> tuple[str, str]:
+    return table[0].lower(), table[1].lower()
+
+
+def _wait_for_ddl(server: ServerConnection, tables: Iterable[tuple[str, str]]) -> None:
+    """Open tables: a statement waits for a DDL of them that is in the log but has not ended."""
+    for database, table in tables:
+        if database and table:
+            # Gone, renamed, or no SELECT on it: then the catalog shows that as well. Or its DDL goes on.
+            with contextlib.suppress(StatementError):
+                server.query(f"SELECT 1 FROM {quoted_name(database)}.{quoted_name(table)} LIMIT 0")  # noqa: S608
+
+
+def _look_through(
+    source: Source,
+    start: Position,
+    end: Position,
+    seen: dict[tuple[str, str], tuple[str, int]],
+    captured: Callable[[str, str], bool],
+    *,
+    is_mariadb: bool,
+) -> None:
+    """Add the DDL of captured tables from `start` to `end`: the last of each table stays."""
+    transactions = TransactionPass()
+    with closing(cast(Any, source.chunks(start, end))) as chunks:
+        for chunk in chunks:
+            transactions.apply(chunk)
+            _add_ddl(chunk, seen, captured, is_mariadb=is_mariadb)
+
+
+def _add_ddl(
+    chunk: Chunk,
+    seen: dict[tuple[str, str], tuple[str, int]],
+    captured: Callable[[str, str], bool],
+    *,
+    is_mariadb: bool,
+) -> None:
+    for row in np.flatnonzero(chunk.events["role"] == Role.STATEMENT).tolist():
+        query = parse_query(chunk, row)
+        statement = classify(query.sql, query.database, is_mariadb=is_mariadb)
+        place = chunk.journal, int(chunk.events["offset"][row])
+        if statement.kind in (StatementKind.CREATE_DATABASE, StatementKind.ALTER_DATABASE):
+            seen[statement.database, ""] = place
+        if statement.kind not in TOUCHING or statement.temporary:
+            continue
+        if statement.kind in (StatementKind.UNKNOWN, StatementKind.DROP_DATABASE):
+            seen[_ALL] = place
+        for table in statement.tables:
+            if captured(*table):
+                seen[table] = place

@@ -1,0 +1,412 @@
+"""The control connection to a live server: who it is, where its log stands, what its tables are.
+
+Rules:
+- Read only: no statement here changes the server. What a server can do is found by trying, never by its version text.
+- A journal position and its GTID set are one pair: both come from one statement (MySQL) or the set is computed by the
+  server from the position (MariaDB).
+- All results are plain values; errors of the server become CdcErrors with a next step (`server_errors`).
+- One connection, guarded by a lock; it is opened at first use and once more if the server closed it meanwhile.
+
+Source: both servers' answers; MySQL manual "SHOW BINARY LOG STATUS", MariaDB "BINLOG_GTID_POS".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import struct
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import pymysql
+from pymysql.connections import Connection
+from pymysql.constants import COMMAND
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+from cdc_pipeline.errors import CdcError, ConfigError, MissingGrantError, ServerSettingError, SourceError
+from cdc_pipeline.position.position import Flavor, Position, ServerIdentity
+from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live.login import LoginPlugins
+from cdc_pipeline.source.live.tls import tls_arguments
+from cdc_pipeline.source.protocol import JournalInfo
+from cdc_pipeline.text.table_names import table_name
+
+Row = tuple[Any, ...]
+
+_STATUS_STATEMENTS: Final = ("SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
+_REPLICA_STATEMENTS: Final = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
+_REPLICATION_STATEMENTS: Final = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
+SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
+# An encrypted journal has a header of this size before its events, which positions do not count.
+ENCRYPTION_HEADER_BYTES: Final = 512
+
+
+def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
+    """Return the keyword arguments of every connection that pymysql makes.
+
+    The password is handed over as bytes: pymysql would encode text as latin1. `LoginPlugins` decides who may see it.
+    """
+    return {
+        "host": config.host,
+        "port": config.port,
+        "user": config.user,
+        "password": config.password.get_secret_value().encode(),
+        "charset": "utf8mb4",
+        "connect_timeout": config.connect_timeout_s,
+        "read_timeout": config.read_timeout_s,
+        "write_timeout": config.read_timeout_s,
+        "autocommit": True,
+        "program_name": "cdc_pipeline",
+        "auth_plugin_map": LoginPlugins(),
+        **tls_arguments(config.tls),
+    }
+
+
+def open_connection(
+    config: LiveSourceConfig,
+    kind: type[Connection[Any]] = Connection,
+    *,
+    answer_timeout_s: float | None = None,
+    **more: Any,
+) -> Connection[Any]:
+    """Connect and log in, with `connect_timeout_s` for each answer on the way (K25).
+
+    Args:
+        config: the server and the account.
+        kind: class of the connection.
+        answer_timeout_s: how long each later answer may take; by default `read_timeout_s`.
+        more: arguments of pymysql, besides `connection_arguments`.
+
+    Raises:
+        pymysql.Error, OSError, RuntimeError: `server_errors.connect_error` says what they mean.
+    """
+    while_connecting = {"read_timeout": config.connect_timeout_s, "write_timeout": config.connect_timeout_s}
+    connection: Any = kind(**{**connection_arguments(config), **more, **while_connecting})
+    # A server that is silent at its greeting must not be waited for as long as one that sorts a table.
+    connection._read_timeout = answer_timeout_s or config.read_timeout_s
+    connection._write_timeout = config.read_timeout_s
+    return connection  # type: ignore[no-any-return]
+
+
+class StatementError(Exception):
+    """A statement that the server refused: its error number and text."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(number, text)
+        self.number = number
+        self.text = text
+
+
+class ServerConnection:
+    """A live server as one control connection sees it."""
+
+    def __init__(self, config: LiveSourceConfig) -> None:
+        self.config = config
+        self.address = f"{config.host}:{config.port}"
+        self._connection: Connection[Any] | None = None
+        self._lock = threading.RLock()
+        self._closed = False
+        self._statement_of: dict[tuple[str, ...], str] = {}
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
+        """Column names and rows of one read-only statement.
+
+        Raises:
+            StatementError: the server refused the statement.
+            ServerUnreachableError, SourceError: no connection.
+        """
+        with self._lock:
+            for attempt in (1, 2):
+                connection = self._open()
+                try:
+                    with connection.cursor() as cursor:
+                        cursor.execute(sql, tuple(arguments) or None)
+                        names = [column[0] for column in cursor.description or ()]
+                        return names, list(cursor.fetchall())
+                except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
+                    self._drop()
+                    raise server_errors.asks_for_file(self.address) from None
+                except (pymysql.Error, OSError) as error:
+                    number, text = server_errors.error_parts(error)
+                    if number is not None and number not in server_errors.LOST_NUMBERS:
+                        raise StatementError(number, text) from None
+                    # Read-only statements can be sent again: the server closes idle connections (wait_timeout).
+                    self._drop()
+                    if attempt == 2:
+                        raise server_errors.connect_error(error, address=self.address, user=self.config.user) from None
+            raise AssertionError("unreachable")
+
+    def rows(self, sql: str, arguments: Sequence[object] = ()) -> list[dict[str, Any]]:
+        """Rows by column name in lower case (servers differ in case)."""
+        names, rows = self.query(sql, arguments)
+        lowered = [name.lower() for name in names]
+        return [dict(zip(lowered, row, strict=True)) for row in rows]
+
+    def value(self, sql: str, arguments: Sequence[object] = ()) -> Any:
+        """First column of the first row; None where there is none."""
+        rows = self.query(sql, arguments)[1]
+        return rows[0][0] if rows else None
+
+    def first_known(self, statements: tuple[str, ...]) -> list[dict[str, Any]]:
+        """Rows of the first of `statements` that this server knows; remembered for the next call."""
+        known = self._statement_of.get(statements)
+        for statement in (known,) if known else statements:
+            try:
+                rows = self.rows(statement)
+            except StatementError as error:
+                if error.number == server_errors.PARSE_ERROR and statement != statements[-1]:
+                    continue
+                if error.number != server_errors.PARSE_ERROR:
+                    self._statement_of[statements] = statement
+                raise
+            self._statement_of[statements] = statement
+            return rows
+        raise AssertionError("unreachable")
+
+    def _open(self) -> Connection[Any]:
+        if self._closed:
+            raise SourceError("the source was closed", next_step="open it again")
+        if self._connection is None:
+            try:
+                self._connection = open_connection(self.config)
+            except (pymysql.Error, OSError, RuntimeError) as error:
+                raise server_errors.connect_error(error, address=self.address, user=self.config.user) from None
+        return self._connection
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the control connection is encrypted. Opens it if need be."""
+        return bool(self._open()._secure)  # type: ignore[attr-defined]
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    def close(self) -> None:
+        """Close the connection; later calls fail. May be called twice."""
+        self._closed = True
+        self._drop()
+
+    # -- who it is ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def flavor(self) -> Flavor:
+        """Told by MariaDB's own GTID variable, which MySQL does not have.
+
+        Raises:
+            ConfigError: the configuration names the other one.
+        """
+        try:
+            self.value("SELECT @@GLOBAL.gtid_binlog_pos")
+            found: Flavor = "mariadb"
+        except StatementError as error:
+            if error.number != server_errors.UNKNOWN_VARIABLE:
+                raise self.unexpected(error) from None
+            found = "mysql"
+        if self.config.flavor not in ("auto", found):
+            raise ConfigError(
+                f"{self.address} is another kind of server than the configuration says",
+                setting="source.flavor",
+                expected=self.config.flavor,
+                got=found,
+                next_step="leave source.flavor out, or check source.host and source.port",
+            )
+        return found
+
+    @cached_property
+    def identity(self) -> ServerIdentity:
+        """Server id, and uuid where there is one."""
+        columns = "@@GLOBAL.server_id" + (", @@GLOBAL.server_uuid" if self.flavor == "mysql" else "")
+        row = self._require(f"SELECT {columns}")
+        uuid = str(row[1]) if self.flavor == "mysql" else ""
+        return ServerIdentity(self.flavor, int(row[0]), uuid, self.address)
+
+    @cached_property
+    def account(self) -> str:
+        """The account that the server chose for this connection, quoted for GRANT: ``'cdc'@'%'``."""
+        user, _, host = str(self._require("SELECT CURRENT_USER()")[0]).rpartition("@")
+        return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (user, host))
+
+    def variables(self, names: Sequence[str] = ()) -> dict[str, str]:
+        """Global variables by lower-case name, () for all; those that the server does not have are left out."""
+        marks = ", ".join(["%s"] * len(names))
+        only = f" WHERE Variable_name IN ({marks})" if names else ""
+        try:
+            rows = self.query(f"SHOW GLOBAL VARIABLES{only}", names)[1]
+        except StatementError as error:
+            raise self.unexpected(error) from None
+        return {str(name).lower(): str(value) for name, value in rows}
+
+    @property
+    def uses_gtids(self) -> bool:
+        """Whether every new transaction has a GTID: MySQL gtid_mode ON; MariaDB always."""
+        return self.flavor == "mariadb" or self.variables(["gtid_mode"]).get("gtid_mode", "OFF").upper() == "ON"
+
+    # -- where its log stands -----------------------------------------------------------------------------------------
+
+    def end_position(self) -> Position:
+        """End of the log with the GTID set executed up to exactly there.
+
+        Raises:
+            ServerSettingError: the server writes no log.
+            MissingGrantError: REPLICATION CLIENT (MySQL) or BINLOG MONITOR (MariaDB) is missing.
+        """
+        uses_gtids = self.uses_gtids
+        row = self.log_status()
+        journal, offset = str(row["file"]), int(row["position"])
+        gtid_set = ""
+        if self.flavor == "mariadb":
+            gtid_set = self.mariadb_gtid_position(journal, offset) or ""
+        elif uses_gtids:
+            gtid_set = compact_set(row.get("executed_gtid_set"))
+        return Position(journal, offset, gtid_set=gtid_set)
+
+    def log_status(self) -> dict[str, Any]:
+        """The one row of SHOW BINARY LOG STATUS, or SHOW MASTER STATUS.
+
+        Raises:
+            ServerSettingError, MissingGrantError: see `end_position`.
+        """
+        try:
+            rows = self.first_known(_STATUS_STATEMENTS)
+        except StatementError as error:
+            raise self.unexpected(error) from None
+        if not rows:
+            raise ServerSettingError(
+                f"{self.address} writes no binary log",
+                setting="log_bin",
+                next_step="set log_bin = binlog in the server's configuration and restart it",
+            )
+        return rows[0]
+
+    def mariadb_gtid_position(self, journal: str, offset: int) -> str | None:
+        """GTID position after all transactions before (journal, offset); None where the server knows no such place."""
+        value = self.value("SELECT BINLOG_GTID_POS(%s, %s)", (journal, offset))
+        return None if value is None else compact_set(value)
+
+    def gtid_purged(self) -> str:
+        """MySQL: transactions that are in no journal any more."""
+        return compact_set(self._require("SELECT @@GLOBAL.gtid_purged")[0])
+
+    def journals(self) -> list[JournalInfo]:
+        """All journals, oldest first; sizes as positions count them."""
+        try:
+            rows = self.rows("SHOW BINARY LOGS")
+        except StatementError as error:
+            raise self.unexpected(error) from None
+        return [
+            JournalInfo(
+                journal=str(row["log_name"]),
+                size_bytes=int(row["file_size"])
+                - (ENCRYPTION_HEADER_BYTES if str(row.get("encrypted", "No")).lower() == "yes" else 0),
+            )
+            for row in rows
+        ]
+
+    def tables(self) -> list[str]:
+        """Base tables as ``schema.table`` that the account can see, without the system schemas.
+
+        An account without SELECT on a table does not see it: fewer names, no error.
+        """
+        marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
+        rows = self.query(
+            "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES "  # noqa: S608  (constants)
+            f"WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED') AND TABLE_SCHEMA NOT IN ({marks}) "
+            "ORDER BY TABLE_SCHEMA, TABLE_NAME",
+            SYSTEM_SCHEMAS,
+        )[1]
+        return [table_name(schema, table) for schema, table in rows]
+
+    # -- replicas -----------------------------------------------------------------------------------------------------
+
+    def replicas(self) -> list[dict[str, Any]] | None:
+        """Replicas that are registered with the server; None where the account may not see them."""
+        try:
+            return self.first_known(_REPLICA_STATEMENTS)
+        except StatementError as error:
+            if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
+                return None
+            raise self.unexpected(error) from None
+
+    def replication(self) -> list[dict[str, Any]] | None:
+        """How the server itself replicates from others, a row for each; None where the account may not see it."""
+        try:
+            return self.first_known(_REPLICATION_STATEMENTS)
+        except StatementError as error:
+            if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
+                return None
+            raise self.unexpected(error) from None
+
+    def may_register_replica(self, server_id: int) -> bool:
+        """Try COM_REGISTER_SLAVE on a connection of its own: the server demands REPLICATION SLAVE for it."""
+        payload = struct.pack("<IBBBHII", server_id, 0, 0, 0, 0, 0, 0)
+        try:
+            probe = open_connection(self.config)
+        except (pymysql.Error, OSError, RuntimeError) as error:
+            raise server_errors.connect_error(error, address=self.address, user=self.config.user) from None
+        try:
+            probe._execute_command(COMMAND.COM_REGISTER_SLAVE, payload)  # type: ignore[attr-defined]
+            probe._read_packet()  # type: ignore[no-untyped-call]
+        except pymysql.Error as error:
+            number, text = server_errors.error_parts(error)
+            if number in (server_errors.ACCESS_DENIED_PRIVILEGE, 1045):
+                return False
+            raise self.unexpected(StatementError(number or 0, text)) from None
+        finally:
+            with contextlib.suppress(Exception):
+                probe.close()
+        return True
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def grant_error(self, privileges: str, got: object) -> MissingGrantError:
+        """Error that names the missing privileges and the statement that grants them."""
+        return MissingGrantError(
+            f"the account {self.account} lacks {privileges}",
+            setting=privileges,
+            got=got,
+            next_step=f"GRANT {privileges} ON *.* TO {self.account};",
+        )
+
+    @property
+    def status_privilege(self) -> str:
+        """Privilege for the state of the log."""
+        return "BINLOG MONITOR" if self.flavor == "mariadb" else "REPLICATION CLIENT"
+
+    def unexpected(self, error: StatementError) -> CdcError:
+        """CdcError for a refused statement that no caller expects."""
+        got = f"error {error.number}: {error.text}"
+        if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
+            return self.grant_error(_named_privileges(error.text) or self.status_privilege, got)
+        return SourceError(
+            f"{self.address} refused a statement", got=got, next_step="see the server's documentation of this error"
+        )
+
+    def _require(self, sql: str) -> Row:
+        try:
+            return self.query(sql)[1][0]
+        except StatementError as error:
+            raise self.unexpected(error) from None
+
+
+def compact_set(text: object) -> str:
+    """GTID set as one line without blanks; servers print long ones over several lines."""
+    return re.sub(r"\s+", "", str(text or ""))
+
+
+def _named_privileges(text: str) -> str:
+    """Privileges of error 1227's text, "... you need (at least one of) the X, Y privilege(s) ...": the plain ones."""
+    match = re.search(r"the (.+?) privilege", text)
+    if match is None:
+        return ""
+    names = [name.strip() for name in re.split(r",| OR ", match[1])]
+    for wanted in ("REPLICATION SLAVE", "BINLOG MONITOR", "REPLICATION CLIENT"):
+        if wanted in names:
+            return wanted
+    return ""

@@ -1,0 +1,233 @@
+"""The hand-over: pymysqlreplication connects, registers and sends the dump command, then the socket is ours.
+
+Rules:
+- The library is asked for one event. It opens its connection through our factory, sets the session up, registers as a
+  replica and writes the dump command; at that write control comes back by an exception that it does not know. It has
+  read nothing since its last answer, so no byte of the stream can be in a buffer of its own.
+- It never gets to read an event, to open its second connection, or to reconnect: reconnecting is a new run.
+- Its request is replaced where it cannot carry what is needed: every request to MariaDB (its own has one byte too many,
+  ignores journal and offset, and asks for no annotate events) and GTID sets with tags.
+- Only this module and `row_stream` know names of the two libraries that begin with an underscore.
+
+Source: MySQL client/server protocol, COM_BINLOG_DUMP, COM_BINLOG_DUMP_GTID, COM_REGISTER_SLAVE; MariaDB
+"Replication Protocol" (@slave_connect_state, @mariadb_slave_capability).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import pymysql
+from numpy.typing import NDArray
+from pymysql.connections import Connection
+from pymysqlreplication import BinLogStreamReader
+
+from cdc_pipeline.binlog.framing import receiving
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+from cdc_pipeline.errors import CdcError, PositionError
+from cdc_pipeline.position.position import Flavor
+from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live.connection import connection_arguments, open_connection
+
+_DUMP: Final = 0x12
+_DUMP_GTID: Final = 0x1E
+_NON_BLOCKING: Final = 0x01
+_SEND_ANNOTATE: Final = 0x02  # MariaDB only; for MySQL the same bit asks for heartbeats of version 2
+_THROUGH_GTID: Final = 0x04
+OFFSET_MAX: Final = (1 << 32) - 1
+
+# Announced before the dump: without it the server refuses journals with checksums. The library announces the server's
+# setting of today, which says nothing about the journals of yesterday.
+_ANNOUNCE_CHECKSUMS: Final = "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'"
+# A full store stops the reading while a batch is merged; by default the server waits a minute, then
+# ends the dump.
+_WRITE_TIMEOUT_S: Final = 6 * 3600
+_INTRODUCTION: Final = f"{_ANNOUNCE_CHECKSUMS}, SESSION net_write_timeout = {_WRITE_TIMEOUT_S}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaName:
+    """How a capture introduces itself to the server.
+
+    Attributes:
+        server_id: unique among all replicas of the server.
+        uuid: unique as well; MySQL tells two readers of one id apart by it.
+        host: shown by SHOW REPLICAS; names the pipeline and this machine, at most 60 bytes.
+    """
+
+    server_id: int
+    uuid: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class DumpRequest:
+    """Where a dump starts: at a journal and offset, or after a GTID set (`gtid_set` not empty).
+
+    Attributes:
+        flavor: decides the form of the command.
+        journal: journal to start in; of a dump by GTID only informative.
+        offset: offset there.
+        gtid_set: transactions that are not to be sent; "" for a dump by offset.
+        gtid_bytes: binary form of a set with tags, which the library cannot encode; b"" where it can.
+    """
+
+    flavor: Flavor
+    journal: str
+    offset: int
+    gtid_set: str = ""
+    gtid_bytes: bytes = b""
+
+    def own_command(self, server_id: int) -> bytes | None:
+        """Whole packet to send instead of the library's; None where the library's is right."""
+        if self.flavor == "mariadb":
+            name = b"" if self.gtid_set else self.journal.encode()
+            offset = 4 if self.gtid_set else self.offset
+            flags = _NON_BLOCKING | _SEND_ANNOTATE
+            return _packet(struct.pack("<BIHI", _DUMP, offset, flags, server_id) + name)
+        if self.gtid_bytes:
+            head = struct.pack("<BHIIQ", _DUMP_GTID, _NON_BLOCKING | _THROUGH_GTID, server_id, 0, 4)
+            return _packet(head + struct.pack("<I", len(self.gtid_bytes)) + self.gtid_bytes)
+        return None
+
+
+def _packet(payload: bytes) -> bytes:
+    return struct.pack("<I", len(payload)) + payload
+
+
+class _CommandSent(Exception):
+    """The dump command is on its way; carries control out of the library."""
+
+
+if TYPE_CHECKING:
+    _Connection = Connection[Any]
+else:
+    _Connection = Connection  # generic in its stubs only
+
+
+class _HandedOver(_Connection):
+    """A connection that gives itself away when the dump command is written."""
+
+    own_command: bytes | None = None
+
+    def _write_bytes(self, data: bytes) -> None:
+        # Sequence id 0 begins a command; packets of the login have higher ones.
+        if len(data) > 4 and data[3] == 0 and data[4] in (_DUMP, _DUMP_GTID):
+            super()._write_bytes(self.own_command or bytes(data))  # type: ignore[misc]
+            raise _CommandSent
+        super()._write_bytes(data)  # type: ignore[misc]
+
+
+class DumpSocket:
+    """The socket of a running dump. `read` and `stop` may be called from different threads.
+
+    Attributes:
+        address: ``host:port`` for messages.
+    """
+
+    def __init__(self, connection: _HandedOver, *, address: str, read_timeout_s: float) -> None:
+        self.address = address
+        self._connection = connection  # its destructor closes the socket
+        self._socket: socket.socket = connection._sock  # type: ignore[attr-defined]
+        self._socket.settimeout(read_timeout_s)
+
+    def read(self, block: NDArray[Any]) -> int:
+        """Read what there is into `block`, at least a byte; 0 says that the other side closed.
+
+        Raises:
+            OSError: the connection broke, or nothing came for the read timeout (TimeoutError).
+        """
+        return self._socket.recv_into(memoryview(block))  # type: ignore[arg-type]
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of the socket, which does not block, where compiled code may read it; None where its stream is encrypted."""
+        if self.encrypted or not receiving.is_possible:
+            return None
+        return self._socket.fileno()
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the stream is encrypted."""
+        return hasattr(self._socket, "cipher")
+
+    def stop(self) -> None:
+        """Make a blocked `read` return. From any thread."""
+        with contextlib.suppress(OSError):
+            # Not SSLSocket.shutdown: it throws the TLS state away under the reading thread.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Close the connection without a farewell: the server is still sending. From the reading thread."""
+        self.stop()
+        self._connection._force_close()  # type: ignore[attr-defined]
+
+
+def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaName) -> DumpSocket:
+    """Start a non-blocking dump: it ends with an EOF packet where the server's log ends at that time.
+
+    Raises:
+        PositionError: an offset that the command cannot carry.
+        ServerUnreachableError, MissingGrantError, SourceError: as the server answered.
+    """
+    address = f"{config.host}:{config.port}"
+    if not request.gtid_set and request.offset > OFFSET_MAX:
+        raise PositionError(
+            "the dump command cannot carry an offset of this size",
+            journal=request.journal,
+            offset=request.offset,
+            expected=f"at most {OFFSET_MAX}",
+            next_step="start at a GTID set, or read this journal from an archive; keep max_binlog_size at 1 GiB",
+        )
+    journal_number(request.journal)
+    opened: list[_HandedOver] = []
+
+    def connect(**settings: Any) -> _HandedOver:
+        if opened:
+            raise AssertionError("the library must not connect twice")
+        connection = cast(_HandedOver, open_connection(config, _HandedOver, **settings))
+        connection.own_command = request.own_command(replica.server_id)
+        opened.append(connection)
+        return connection
+
+    by_mariadb_gtid = request.flavor == "mariadb" and bool(request.gtid_set)
+    by_mysql_gtid = request.flavor == "mysql" and bool(request.gtid_set) and not request.gtid_bytes
+    reader = BinLogStreamReader(
+        connection_settings={**connection_arguments(config), "init_command": _INTRODUCTION},
+        server_id=replica.server_id,
+        blocking=False,
+        resume_stream=True,
+        log_file=request.journal,
+        log_pos=request.offset,
+        auto_position=request.gtid_set if by_mariadb_gtid or by_mysql_gtid else None,
+        is_mariadb=by_mariadb_gtid,
+        report_slave=(replica.host, "", "", 0),
+        slave_uuid=replica.uuid,
+        slave_heartbeat=max(1.0, min(30.0, config.read_timeout_s / 3)),
+        pymysql_wrapper=connect,
+        enable_logging=False,
+    )
+    try:
+        reader.fetchone()
+    except _CommandSent:
+        return DumpSocket(opened[0], address=address, read_timeout_s=config.read_timeout_s)
+    except (pymysql.Error, OSError, RuntimeError) as error:
+        for connection in opened:
+            connection._force_close()  # type: ignore[attr-defined]
+        raise _start_error(error, request, config, connected=bool(opened)) from None
+    raise AssertionError("the library returned without a dump command")
+
+
+def _start_error(error: Exception, request: DumpRequest, config: LiveSourceConfig, *, connected: bool) -> CdcError:
+    address = f"{config.host}:{config.port}"
+    number, text = server_errors.error_parts(error)
+    if not connected or number is None:
+        return server_errors.connect_error(error, address=address, user=config.user)
+    if number in server_errors.DENIED_NUMBERS:
+        number = server_errors.ACCESS_DENIED_PRIVILEGE  # so both servers refuse to register a replica
+    return server_errors.stream_error(number, text, journal=request.journal, offset=request.offset, address=address)

@@ -1,0 +1,503 @@
+"""A running server as a source: checks by a control connection, events by a dump.
+
+Rules:
+- The end is fixed before the dump starts; the dump is non-blocking and is cut there. An end of the stream before that
+  is an error, never "nothing new": success is reaching the position.
+- A connection that breaks ends the iterator with a retryable error after everything before it was delivered;
+  reconnecting is a new run, which begins at its cursor and gives no event twice.
+- By offset, the journal is the one that the position was taken from: its creation time is compared before its first
+  event is delivered. By GTID set, journals and offsets of the start are not compared: they may be another server's.
+- A dump by GTID set may deliver marks of the journal (format description, list of GTIDs) from before the start.
+- Bytes are moved once, out of the socket into memory that the chunk refers to; their checksums are computed while they
+  are in the processor's cache. That memory is used again when no chunk refers to it any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import re
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.binlog.framing.framing import EventFramer
+from cdc_pipeline.binlog.framing.framing_kernel import PREFIX_BYTES
+from cdc_pipeline.binlog.framing.packets import PacketBuffer, PacketEnd
+from cdc_pipeline.binlog.framing.receiving import Received
+from cdc_pipeline.binlog.native.block_pool import BlockPool
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+from cdc_pipeline.errors import (
+    CdcError,
+    DamagedJournalError,
+    MissingGrantError,
+    PositionError,
+    ReplicaIdError,
+    SourceError,
+)
+from cdc_pipeline.position.position import Position, ServerIdentity
+from cdc_pipeline.source.live import log_positions, server_errors
+from cdc_pipeline.source.live.cascades import cascade_warnings
+from cdc_pipeline.source.live.catalog import placed_catalog
+from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.live.handover import DumpRequest, DumpSocket, ReplicaName, open_dump
+from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
+from cdc_pipeline.source.live.server_checks import check_server, setting_notes
+from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
+
+READ_BYTES: Final = 256 << 10  # at once: what the processor's cache holds beside the kernel's copy of it
+CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, but for one with a larger event
+_GOAL_BYTES_MIN: Final = 64 << 10
+# Of the process, whose streams follow each other (captures of a load, catch-ups): their memory need not be made anew.
+_POOL: Final = BlockPool(CHUNK_BYTES, spare_blocks_max=5)
+_HOST_BYTES_MAX: Final = 60
+_UUID_NAMESPACE: Final = uuid.UUID("6f1c1fd2-0a9e-5c2c-8f5e-3a0b7c1d9e42")
+
+
+class LiveSource:
+    """`cdc_pipeline.source.protocol.Source` over a MySQL or MariaDB server.
+
+    Args:
+        config: how to reach it.
+        pipeline_name: names the capture to the server and decides its replica server id, unless configured.
+    """
+
+    def __init__(self, config: LiveSourceConfig, *, pipeline_name: str) -> None:
+        self.config = config
+        self.pipeline_name = pipeline_name
+        self.server = ServerConnection(config)
+        self.replica = replica_name(config, pipeline_name)
+        self._dump: DumpSocket | None = None
+        self._closed = False
+        self._lock = threading.Lock()
+
+    @property
+    def identity(self) -> ServerIdentity:
+        """Flavor, server id and uuid as the server tells them."""
+        return self.server.identity
+
+    @property
+    def uses_gtids(self) -> bool:
+        """MySQL: gtid_mode is ON; MariaDB: always."""
+        return self.server.uses_gtids
+
+    @property
+    def heads_are_local(self) -> bool:
+        """False: a head costs a dump."""
+        return False
+
+    def journal_created_s(self, journal: str) -> int:
+        """Creation time of a journal, by a dump that is ended after its first chunk.
+
+        Raises:
+            JournalMissingError, ServerUnreachableError, MissingGrantError, BinlogError.
+        """
+        with contextlib.closing(self.chunks(Position(journal, 4), Position(journal, 1 << 40))) as beginning:
+            found: int = next(beginning).journal_format.created_s
+            return found
+
+    def check(self) -> None:
+        """Settings, grants, and whether our replica id is free.
+
+        Raises:
+            ServerUnreachableError, ServerSettingError, MissingGrantError, SourceError.
+        """
+        check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
+        check_server(self.server, replica_server_id=self.replica.server_id)
+
+    def journals(self) -> list[JournalInfo]:
+        """All journals that the server lists, oldest first."""
+        return self.server.journals()
+
+    def end_position(self) -> Position:
+        """End of the log now, with the GTIDs executed up to there."""
+        return self.server.end_position()
+
+    def earliest_position(self) -> Position:
+        """Start of the oldest journal, with the GTIDs that precede it."""
+        return log_positions.earliest(self.server)
+
+    def validate_position(self, position: Position) -> None:
+        """Check that reading can start at `position`; see the protocol.
+
+        By its GTID set where it has one and the server uses them, else by journal and offset.
+        """
+        if self._by_gtid(position):
+            log_positions.validate_gtid_set(self.server, position)
+        else:
+            log_positions.validate_offset(self.server, position, first_offset=self._first_offset)
+
+    def reasons(self, start: Position) -> tuple[str, ...]:  # noqa: ARG002  (the protocol's)
+        """A dump says nothing of its own."""
+        return ()
+
+    def tables(self) -> list[str] | None:
+        """Base tables that the account can see."""
+        return self.server.tables()
+
+    def catalog(
+        self, captured: Callable[[str, str], bool], *, since: Position, log: Callable[[Source], Source] | None = None
+    ) -> PlacedCatalog | None:
+        """Columns of the captured tables and the DDL since a place, over connections of its own: a dump goes on.
+
+        Args:
+            log: what the log is read from, given such a second source; that source itself by default.
+        """
+        # Another name gives another replica server id: with ours the server would end our own dump.
+        # A configured id tells two readers of one pipeline apart, so that their second readers are told apart too.
+        own = "" if self.config.replica_server_id is None else f"/{self.config.replica_server_id}"
+        config = self.config.model_copy(update={"replica_server_id": None})
+        second = LiveSource(config, pipeline_name=f"{self.pipeline_name}/catalog{own}")
+        try:
+            return placed_catalog(second.server, log(second) if log else second, captured, since=since)
+        finally:
+            second.close()
+
+    def warnings(self, tables: Sequence[str]) -> tuple[str, ...]:
+        """Foreign keys whose cascades the server does not log; settings that would make captures surer."""
+        return cascade_warnings(self.server, tables) + setting_notes(self.server)
+
+    def chunks(self, start: Position, end: Position) -> Generator[Chunk, None, None]:
+        """Chunks from `start` up to `end`; see the protocol.
+
+        Raises:
+            JournalMissingError, PositionError, SourceIdentityError, ServerUnreachableError, MissingGrantError,
+            BinlogError: with journal and offset; everything before was delivered.
+        """
+        by_gtid = self._by_gtid(start)
+        if by_gtid:
+            if log_positions.contains(self.server.flavor, start.gtid_set, end.gtid_set):
+                return
+        elif start.order >= end.order:
+            return
+        check_replica_id(self.server, self.replica, pipeline_name=self.pipeline_name)
+        dump = open_dump(self.config, self._request(start, by_gtid), self.replica)
+        with self._lock:
+            self._dump = dump
+        try:
+            if self._closed:
+                raise self._closed_error()
+            yield from _Stream(self, dump, start=start, end=end, by_gtid=by_gtid).chunks()
+        finally:
+            with self._lock:
+                self._dump = None
+            dump.close()
+
+    def ends_closed(self, position: Position) -> bool:
+        """Whether the event that ends at `position` is ROTATE or STOP."""
+        return log_positions.ends_closed(self.server, position)
+
+    def close(self) -> None:
+        """Close all connections; a running `chunks` ends with an error. May be called twice, and from any thread."""
+        self._closed = True
+        with self._lock:
+            if self._dump is not None:
+                self._dump.stop()
+        self.server.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def _closed_error(self) -> SourceError:
+        return SourceError("the source was closed while its log was read", next_step="start the run again")
+
+    def _by_gtid(self, start: Position) -> bool:
+        return bool(start.gtid_set) and self.server.uses_gtids
+
+    def _request(self, start: Position, by_gtid: bool) -> DumpRequest:
+        flavor = self.server.flavor
+        gtid_set, gtid_bytes = log_positions.dump_set(flavor, start.gtid_set) if by_gtid else ("", b"")
+        return DumpRequest(flavor, start.journal, start.offset, gtid_set, gtid_bytes)
+
+    def _first_offset(self, start: Position, end: Position) -> int:
+        """Offset of the first event that a dump by offset delivers; that of `end` where there is none."""
+        beginning = self.chunks(dataclasses.replace(start, gtid_set=""), end)
+        try:
+            chunk = next(beginning, None)
+        finally:
+            beginning.close()  # ends the dump
+        return end.offset if chunk is None else int(chunk.events["offset"][0])
+
+
+class _Stream:
+    """One dump from its first byte to the fixed end."""
+
+    def __init__(self, source: LiveSource, dump: DumpSocket, *, start: Position, end: Position, by_gtid: bool) -> None:
+        self._source = source
+        self._dump = dump
+        self._start = start
+        self._end = end
+        self._end_number = journal_number(end.journal)
+        self._by_gtid = by_gtid
+        self._framer = EventFramer(
+            start.journal,
+            offset=start.offset,
+            dump=True,
+            prefix_bytes=PREFIX_BYTES,
+            unpacked_bytes_max=source.config.unpacked_bytes_max,
+        )
+        self._packets = PacketBuffer(_POOL, room_bytes=READ_BYTES, packet_bytes_max=source.config.packet_bytes_max)
+        self._must_check_journal = not by_gtid
+        self._next = (start.journal, start.offset)
+        self._furthest = ((0, 0), 0)  # the last place that was passed, and how much of an event had come there
+        self._still_s = 0.0  # of receiving, since then
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chunks, then the error that kept the end from being reached, if one did."""
+        most_bytes = READ_BYTES  # the first chunk is small: who wants to see a journal's head waits for little
+        stop: PacketEnd | CdcError | str | None = None
+        while stop is None:
+            began_s = time.monotonic()
+            stop = self._fill(min(most_bytes, self._left_bytes()))
+            took_s = time.monotonic() - began_s
+            # Also after a failure: what came before it counts, and the error tells the place after it.
+            reached = yield from self._frame()
+            if reached:
+                return
+            if stop is None and not self._moves(took_s):
+                stop = f"nothing but heartbeats came for {self._still_s:.0f} s"
+            most_bytes = min(2 * most_bytes, CHUNK_BYTES)
+        if isinstance(stop, PacketEnd):
+            raise self._end_early(stop)
+        if isinstance(stop, str):
+            raise self._lost(stop)
+        stop.journal, stop.offset = self._framer.journal, self._framer.offset  # packets know no journals
+        raise stop
+
+    def _moves(self, took_s: float) -> bool:
+        """Return whether the server has passed a new place, or sent more of an event, within the read timeout.
+
+        A server that only sends heartbeats would keep a run for ever (K25).
+        """
+        place = (journal_number(self._framer.journal), self._passed_offset())
+        partial_bytes = self._packets.partial_bytes
+        if place > self._furthest[0]:
+            self._furthest, self._still_s = (place, partial_bytes), 0.0
+        elif partial_bytes > self._furthest[1]:
+            self._furthest, self._still_s = (self._furthest[0], partial_bytes), 0.0
+        else:
+            self._still_s += took_s
+        return self._still_s < self._source.config.read_timeout_s
+
+    def _left_bytes(self) -> int:
+        """What is read for at most: a server whose log grows sends on behind the end."""
+        if journal_number(self._framer.journal) != self._end_number:
+            return CHUNK_BYTES
+        return max(self._end.offset - self._framer.offset, _GOAL_BYTES_MIN)
+
+    def _fill(self, goal_bytes: int) -> PacketEnd | CdcError | str | None:
+        """Read until there is enough for a chunk: None. Else why nothing more comes (a text: the connection broke)."""
+        packets, dump = self._packets, self._dump
+        journal_format = self._framer.journal_format
+        packets.expect_checksums(journal_format is None or journal_format.checksum_bytes > 0)
+        timeout_s = self._source.config.read_timeout_s
+        late_s = time.monotonic() + timeout_s
+        try:
+            while True:
+                ended, received = None, Received.FAILED
+                if dump.descriptor is not None:
+                    ended, received = packets.receive(dump.descriptor, goal_bytes, timeout_s=timeout_s)
+                if received is Received.FAILED:
+                    count = dump.read(packets.room())
+                    if count:
+                        ended, received = packets.commit(count), Received.ENOUGH
+                    else:
+                        received = Received.CLOSED
+                if ended is not None:
+                    return ended
+                if received is Received.CLOSED:
+                    return "the server closed the connection"
+                if received is Received.TIMEOUT:
+                    raise TimeoutError
+                if packets.event_bytes >= goal_bytes or packets.is_full or time.monotonic() >= late_s:
+                    return None
+        except CdcError as error:
+            return error
+        except TimeoutError:
+            return f"nothing came for {timeout_s:g} s"
+        except OSError as error:
+            return error.strerror or str(error)
+
+    def _frame(self) -> Generator[Chunk, None, bool]:
+        """Deliver the whole events that were received; True once the end is reached."""
+        while True:
+            chunk, used = self._framer.feed(self._packets.events)
+            self._check_journal(chunk)
+            if chunk is not None:
+                if not self._is_plainly_contiguous(chunk, used):
+                    self._check_contiguous(chunk)
+                delivered = self._cut(chunk)
+                if delivered is not None:
+                    yield delivered
+                if self._reached(chunk.journal, chunk.end_offset):
+                    self._check_boundary(chunk)
+                    return True
+            self._packets.consume(used)
+            if self._reached(self._framer.journal, self._passed_offset()):
+                return True
+            if used == 0 or not self._packets.event_bytes:
+                return False
+
+    def _reached(self, journal: str, offset: int) -> bool:
+        # Before the server has told where it starts, the framer stands at our own start.
+        if self._framer.journal_format is None:
+            return False
+        return (journal_number(journal), offset) >= (self._end_number, self._end.offset)
+
+    def _passed_offset(self) -> int:
+        """Offset that the server has passed in the framer's journal, by sending or by skipping.
+
+        MySQL tells by a heartbeat, which the framer follows. MariaDB makes up a list of GTIDs where it stops to skip.
+        """
+        offset = self._framer.offset
+        for event in self._framer.artificial:
+            if event.header.event_type == EventType.ROTATE:
+                offset = self._framer.offset
+            elif event.header.event_type == EventType.MARIADB_GTID_LIST:
+                ahead = (event.header.log_position - self._framer.offset) & 0xFFFFFFFF
+                if event.header.log_position and ahead < 1 << 31:
+                    offset = self._framer.offset + ahead
+        return offset
+
+    def _cut(self, chunk: Chunk) -> Chunk | None:
+        """The part of `chunk` before the end; None where there is none."""
+        number = journal_number(chunk.journal)
+        if number < self._end_number:
+            return chunk
+        if number == self._end_number and chunk.end_offset <= self._end.offset:
+            return chunk
+        stop = 0
+        if number == self._end_number:
+            stop = int(np.searchsorted(chunk.events["next_offset"], self._end.offset, side="right"))
+        if stop == 0:
+            return None
+        if stop == len(chunk.events):
+            return dataclasses.replace(chunk, end_offset=min(chunk.end_offset, self._end.offset))
+        return dataclasses.replace(chunk, events=chunk.events[:stop], end_offset=self._end.offset)
+
+    def _check_boundary(self, chunk: Chunk) -> None:
+        """Raise if the end lies inside an event of its journal."""
+        if journal_number(chunk.journal) != self._end_number:
+            return
+        offsets, ends = chunk.events["offset"], chunk.events["next_offset"]
+        inside = np.flatnonzero((offsets < self._end.offset) & (ends > self._end.offset))
+        if len(inside):
+            row = int(inside[0])
+            raise PositionError(
+                "the end lies inside an event",
+                journal=chunk.journal,
+                offset=self._end.offset,
+                expected=f"{int(offsets[row])} or {int(ends[row])}",
+                next_step="choose an offset that SHOW BINLOG EVENTS lists for that journal",
+            )
+
+    def _check_journal(self, chunk: Chunk | None) -> None:
+        """By offset: the journal that the server sends must be the one that the start was taken from."""
+        if not self._must_check_journal:
+            return
+        created_s = next(
+            (
+                event.header.timestamp_s
+                for event in self._framer.artificial
+                if event.header.event_type == EventType.FORMAT_DESCRIPTION
+            ),
+            None,
+        )
+        if created_s is None:
+            if chunk is None:
+                return
+            created_s = chunk.journal_format.created_s
+        self._must_check_journal = False
+        if self._start.journal_created_s not in (0, created_s):
+            raise log_positions.renumbered(self._start, created_s)
+
+    def _is_plainly_contiguous(self, chunk: Chunk, used_bytes: int) -> bool:
+        """Whether the chunk follows the last one and its bytes are those between its ends, as nearly always."""
+        journal, expected = self._next
+        first, following = int(chunk.events["offset"][0]), int(chunk.events["next_offset"][-1])
+        if (chunk.journal, first) != (journal, expected):
+            return False
+        if used_bytes != following - first + PREFIX_BYTES * len(chunk.events):
+            return False  # something was skipped or made up, or events were unpacked
+        self._next = journal, following
+        return True
+
+    def _check_contiguous(self, chunk: Chunk) -> None:
+        """By offset: nothing is skipped. The framer allows it, for dumps by GTID set."""
+        if self._by_gtid:
+            return
+        journal, expected = self._next
+        first = 4 if chunk.journal != journal else expected
+        ends = np.concatenate([[first], chunk.events["next_offset"][:-1]])
+        gaps = np.flatnonzero((chunk.events["offset"] != ends) & (chunk.events["parent"] < 0))
+        # What follows a format description tells how an encrypted journal of MariaDB is read; it is not sent.
+        types = chunk.events["event_type"]
+        gaps = gaps[(gaps == 0) | (types[gaps - 1] != EventType.FORMAT_DESCRIPTION)]
+        if len(gaps):
+            row = int(gaps[0])
+            raise DamagedJournalError(
+                "the server left out a part of the journal",
+                journal=chunk.journal,
+                offset=int(ends[row]),
+                expected=f"an event at {int(ends[row])}",
+                got=f"the next one is at {int(chunk.events['offset'][row])}",
+                next_step="run again; if it stays, read this journal from a copy of its file",
+            )
+        self._next = (chunk.journal, int(chunk.events["next_offset"][-1]))
+
+    def _end_early(self, ended: PacketEnd) -> CdcError:
+        """The server stopped before the end."""
+        at = self._framer
+        if ended.code:
+            error = server_errors.stream_error(
+                ended.code, ended.message, journal=at.journal, offset=at.offset, address=self._dump.address
+            )
+            if isinstance(error, MissingGrantError):
+                error = self._source.server.grant_error("REPLICATION SLAVE", error.got)
+            elif isinstance(error, ReplicaIdError):
+                source = self._source
+                got = str(error.got)
+                error = thrown_out(source.server, source.replica, got=got, journal=at.journal, offset=at.offset)
+            return error
+        if self._source.server.end_position().order >= self._end.order:
+            # Its log goes on: a MariaDB that is shutting down, or whose dump was killed, says EOF as well.
+            return self._lost("the server ended the dump early")
+        return PositionError(
+            "the server's log ends before the end of this run",
+            journal=at.journal,
+            offset=at.offset,
+            expected=f"{self._end}",
+            got=f"{at.journal}:{at.offset}",
+            next_step="check that the end was taken from this server, and that its log was not reset meanwhile",
+        )
+
+    def _lost(self, got: str) -> CdcError:
+        if self._source.closed:
+            return self._source._closed_error()
+        at = self._framer
+        return server_errors.lost_connection(self._dump.address, got, journal=at.journal, offset=at.offset)
+
+
+def replica_name(config: LiveSourceConfig, pipeline_name: str) -> ReplicaName:
+    """Name of a capture for the server: the same for each run of a pipeline on one machine.
+
+    The server id is the configured one, or derived from the pipeline's name into 2**31 .. 2**32 - 2.
+    """
+    server_id = config.replica_server_id
+    if server_id is None:
+        digest = hashlib.sha256(pipeline_name.encode()).digest()
+        server_id = (1 << 31) + int.from_bytes(digest[:8], "big") % ((1 << 31) - 1)
+    machine = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
+    host = f"cdc-{pipeline_name}@{machine}".encode()[:_HOST_BYTES_MAX].decode(errors="ignore")
+    return ReplicaName(server_id, str(uuid.uuid5(_UUID_NAMESPACE, f"{host}:{server_id}")), host)

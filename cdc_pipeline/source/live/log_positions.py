@@ -1,0 +1,254 @@
+"""Whether a live server can serve a start position, and where its log begins.
+
+Rules:
+- Nothing is snapped or guessed: at an offset stands an event with its own place and checksum, or it is refused.
+- What is missing is named: the oldest journal that is left, or the transactions that were purged.
+
+Source: both servers' answers; MySQL manual "gtid_purged"; MariaDB "Global Transaction ID".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from cdc_pipeline.binlog.seq import journal_number
+from cdc_pipeline.errors import (
+    BinlogError,
+    CdcError,
+    JournalMissingError,
+    PositionError,
+    SourceIdentityError,
+    UnknownEventError,
+    UnsupportedEventError,
+)
+from cdc_pipeline.position.gtid.sets import MariadbGtidSet, encode_mysql_binary, parse_gtid_set
+from cdc_pipeline.position.position import Flavor, Position
+from cdc_pipeline.position.start.same_log import begin_again
+from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+
+_FIRST_OFFSET = 4
+_HEADER_BYTES = 19
+_RENUMBERED_STEP = (
+    "load the tables anew and start at `latest`; before that, read what the old journals hold from an archive"
+)
+_GAP_STEP = (
+    "read the missing part from an archive, or load the tables anew and start at `latest`; keep journals longer with "
+    "binlog_expire_logs_seconds"
+)
+
+
+def earliest(server: ServerConnection) -> Position:
+    """Start of the oldest journal, with the GTID set that precedes it.
+
+    Raises:
+        JournalMissingError: the server has no journal.
+    """
+    journals = server.journals()
+    if not journals:
+        raise JournalMissingError(
+            f"{server.address} lists no journal", setting="log_bin", next_step="switch the binary log on"
+        )
+    journal = journals[0].journal
+    gtid_set = ""
+    if server.flavor == "mariadb":
+        gtid_set = server.mariadb_gtid_position(journal, _FIRST_OFFSET) or ""
+    elif server.uses_gtids:
+        gtid_set = server.gtid_purged()
+    return Position(journal, _FIRST_OFFSET, gtid_set=gtid_set)
+
+
+def validate_offset(
+    server: ServerConnection, position: Position, *, first_offset: Callable[[Position, Position], int]
+) -> None:
+    """Check that the journal is there and that the offset is the start of an event in it, or its end.
+
+    SHOW BINLOG EVENTS is no proof: for some offsets inside an event both servers list an event that is none. So the
+    event is read, and must carry its own place and a right checksum.
+
+    Args:
+        server: control connection.
+        position: what to check.
+        first_offset: offset of the first event that a dump between two positions delivers; it compares the creation
+            time of the journal with that of the first position.
+
+    Raises:
+        JournalMissingError, PositionError, SourceIdentityError.
+    """
+    journals = server.journals()
+    sizes = {info.journal: info.size_bytes for info in journals}
+    if position.journal not in sizes:
+        raise _missing(position, [info.journal for info in journals])
+    size_bytes = sizes[position.journal]
+    inside = position.offset < size_bytes
+    if inside or position.journal_created_s:
+        # At the end there is no event: the journal's first one tells whether it is the right journal.
+        probe = dataclasses.replace(position, offset=position.offset if inside else _FIRST_OFFSET)
+        end = Position(position.journal, max(size_bytes, probe.offset + 1))
+        try:
+            found = first_offset(probe, end)
+        except (UnknownEventError, UnsupportedEventError):
+            return  # checksum and place were right: it begins an event, which reading will name
+        except BinlogError as error:
+            raise _not_a_boundary(position, "the start of an event", error.what) from None
+        if found != probe.offset:
+            raise _not_a_boundary(position, f"the start of an event; the next one is at {found}", position.offset)
+    if position.offset > size_bytes:
+        raise _not_a_boundary(position, f"at most {size_bytes}, the end of the journal", "an offset past the end")
+
+
+def validate_gtid_set(server: ServerConnection, position: Position) -> None:
+    """Check that the server still has all that follows the set, and that it has executed the set itself.
+
+    Raises:
+        JournalMissingError: transactions that the set lacks were purged.
+        SourceIdentityError: the set holds transactions that the server has not executed; servers notice only some.
+        PositionError: not a GTID set.
+    """
+    start = _set(position.gtid_set, server.flavor)
+    ahead = start.subtract(_set(server.end_position().gtid_set, server.flavor))
+    if ahead:
+        raise SourceIdentityError(
+            f"the start holds transactions that {server.address} has not executed",
+            journal=position.journal,
+            offset=position.offset,
+            got=ahead,
+            next_step="check that source.host is the server that the cursor was written for, or a replica that has "
+            "caught up; if its log was reset or it was restored, load the tables anew",
+        )
+    purged = _set(earliest(server).gtid_set, server.flavor).subtract(start)
+    if purged:
+        raise JournalMissingError(
+            f"{server.address} has purged transactions that follow the start",
+            journal=position.journal,
+            offset=position.offset,
+            expected=f"all transactions after {position.gtid_set}",
+            got=f"{purged} is in no journal any more",
+            next_step=_GAP_STEP,
+        )
+    if isinstance(start, MariadbGtidSet):
+        _check_holds(server, position, start.position())
+
+
+def _check_holds(server: ServerConnection, position: Position, start: MariadbGtidSet) -> None:
+    """Check that the very transactions that `start` names are in the log of a MariaDB server (K24).
+
+    A number stands for a place in its domain, whoever wrote it: a server that went on without the last transactions of
+    another one has the same numbers, and other transactions.
+
+    Raises:
+        SourceIdentityError: the domain has gone on, and the transaction's own server has not come that far in it.
+    """
+    state = _set(server.value("SELECT @@GLOBAL.gtid_binlog_state") or "", "mariadb")
+    # What a replica began after (a restored backup) need not be in its own log.
+    began_after = _set(server.value("SELECT @@GLOBAL.gtid_slave_pos") or "", "mariadb").last
+    reached: dict[int, int] = {}
+    for (domain, _), number in state.last.items():
+        reached[domain] = max(number, reached.get(domain, 0))
+    missing = {
+        key: number
+        for key, number in start.last.items()
+        if state.last.get(key, 0) < number <= reached.get(key[0], 0) and began_after.get(key) != number
+    }
+    if missing:
+        raise SourceIdentityError(
+            f"the log of {server.address} does not hold the last transaction that was read: it went on without it",
+            journal=position.journal,
+            offset=position.offset,
+            setting="gtid_binlog_state",
+            expected=f"{MariadbGtidSet(missing)} in it",
+            got=str(state),
+            next_step=begin_again(),
+        )
+
+
+def ends_closed(server: ServerConnection, position: Position) -> bool:
+    """Whether the event that ends at `position`, the end of its journal, is ROTATE or STOP.
+
+    Only these two are looked for, at the places where their lengths would put them.
+    """
+    rotate_bytes = {_HEADER_BYTES + 8 + len(position.journal) + longer for longer in (0, 1)}
+    for length in sorted({_HEADER_BYTES, *rotate_bytes}):
+        for checksum_bytes in (4, 0):
+            offset = position.offset - length - checksum_bytes
+            if offset < _FIRST_OFFSET:
+                continue
+            try:
+                rows = server.rows(f"SHOW BINLOG EVENTS IN %s FROM {offset:d} LIMIT 1", (position.journal,))
+            except StatementError:
+                continue  # no event begins there
+            if rows and (int(rows[0]["pos"]), int(rows[0]["end_log_pos"])) == (offset, position.offset):
+                return str(rows[0]["event_type"]).lower() in ("rotate", "stop")
+    return False
+
+
+def contains(flavor: Flavor, outer: str, inner: str) -> bool:
+    """Whether all transactions of `inner` are in `outer`; False where `inner` is not known ("").
+
+    Raises:
+        PositionError: not a GTID set.
+    """
+    return bool(inner) and not _set(inner, flavor).subtract(_set(outer, flavor))
+
+
+def dump_set(flavor: Flavor, gtid_set: str) -> tuple[str, bytes]:
+    """A GTID set as a dump asks for it: its text, and its binary form where it has tags.
+
+    The library cannot encode tags.
+
+    Raises:
+        PositionError: not a GTID set.
+    """
+    parsed = parse_gtid_set(gtid_set, flavor)
+    if isinstance(parsed, MariadbGtidSet):
+        return str(parsed.position()), b""
+    return str(parsed), encode_mysql_binary(parsed) if parsed.is_tagged else b""
+
+
+def renumbered(position: Position, created_s: int) -> SourceIdentityError:
+    """Error for a journal that has the position's name and is another one."""
+    return SourceIdentityError(
+        "the journal is not the one that the position was taken from: the log was reset, or it is another server",
+        journal=position.journal,
+        offset=position.offset,
+        expected=f"a journal created at {position.journal_created_s} (seconds since 1970)",
+        got=f"one created at {created_s}",
+        next_step=_RENUMBERED_STEP,
+    )
+
+
+def _missing(position: Position, names: list[str]) -> CdcError:
+    expected = f"one of {names[0]} to {names[-1]}" if names else "a journal"
+    if names and position.journal_created_s and journal_number(position.journal) > journal_number(names[-1]):
+        # A journal that was read once has a number above the newest: numbering began again.
+        return SourceIdentityError(
+            "the server's journals are numbered anew: its log was reset, or it is another server",
+            journal=position.journal,
+            offset=position.offset,
+            expected=expected,
+            next_step=_RENUMBERED_STEP,
+        )
+    return JournalMissingError(
+        "the journal is not on the server: purged, or never there",
+        journal=position.journal,
+        offset=position.offset,
+        expected=expected,
+        next_step=_GAP_STEP,
+    )
+
+
+def _not_a_boundary(position: Position, expected: str, got: object) -> PositionError:
+    return PositionError(
+        "the position is not an event boundary",
+        journal=position.journal,
+        offset=position.offset,
+        expected=expected,
+        got=got,
+        next_step="start at an offset that SHOW BINLOG EVENTS lists for that journal",
+    )
+
+
+def _set(text: str, flavor: Flavor) -> Any:
+    # Any: both sets of a comparison are of the server's flavor, which types cannot tell.
+    return parse_gtid_set(text, flavor)

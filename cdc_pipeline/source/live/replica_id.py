@@ -1,0 +1,92 @@
+"""One replica server id, one reader: what a clash looks like before and during a dump.
+
+Rules:
+- Before a dump: the id is neither the server's own nor that of a replica which the server lists under another name. A
+  listed one of our own name is what an earlier run of ours left behind.
+- During a dump: servers end the dump that came first. That is no broken connection: started again it would throw the
+  other one out in turn, so the error is not retryable.
+- Both names are told, wherever the server shows the other one: MariaDB does so only to accounts with REPLICATION MASTER
+  ADMIN, MySQL to those that may read the log. MySQL tells readers apart by uuid, MariaDB by server id.
+
+Source: both servers asked; MySQL manual "SHOW REPLICAS"; MariaDB "SHOW REPLICA HOSTS".
+"""
+
+from __future__ import annotations
+
+from cdc_pipeline.errors import CdcError, MissingGrantError, ReplicaIdError
+from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.live.handover import ReplicaName
+
+_SETTING = "source.replica_server_id"
+_NEXT_STEP = (
+    "set source.replica_server_id to a number that no server and no other pipeline uses; let no two captures of one "
+    "pipeline run at once"
+)
+
+
+def check_replica_id(server: ServerConnection, own: ReplicaName, *, pipeline_name: str) -> None:
+    """Raise if another replica, or the server itself, uses our server id.
+
+    Raises:
+        ReplicaIdError: with both names.
+    """
+    what = "the replica server id of this pipeline is taken"
+    if server.identity.server_id == own.server_id:
+        raise ReplicaIdError(
+            what,
+            setting=_SETTING,
+            expected="an id that is not the server's own",
+            got=f"{own.server_id} (pipeline {pipeline_name}), which is @@server_id of {server.address}",
+            next_step=_NEXT_STEP,
+        )
+    try:
+        hosts = _hosts(server, own.server_id) or []
+    except MissingGrantError:
+        return  # reported by `check` with its GRANT
+    for host in hosts:
+        if host != own.host:
+            raise ReplicaIdError(
+                what,
+                setting=_SETTING,
+                expected=f"{own.server_id} for {own.host}",
+                got=f"{own.server_id} is in use by {host or 'a replica without a name'}",
+                next_step=_NEXT_STEP,
+            )
+
+
+def thrown_out(
+    server: ServerConnection, own: ReplicaName, *, got: str, journal: str | None, offset: int | None
+) -> ReplicaIdError:
+    """Error for a dump that the server ended because another reader came with its server id; `got` is what it said."""
+    return ReplicaIdError(
+        f"{server.address} ended this capture's dump: another reader has connected with the same replica server id",
+        journal=journal,
+        offset=offset,
+        setting=_SETTING,
+        expected=f"{own.server_id} for {own.host} alone",
+        got=f"{own.server_id} is now in use by {_others(server, own)} ({got})",
+        next_step=_NEXT_STEP,
+    )
+
+
+def _others(server: ServerConnection, own: ReplicaName) -> str:
+    try:
+        hosts = _hosts(server, own.server_id)
+    except CdcError:
+        hosts = None
+    if hosts is None:
+        return "a reader whose name the server does not show to this account (REPLICATION MASTER ADMIN)"
+    others = sorted({host or "a replica without a name" for host in hosts if host != own.host})
+    if others:
+        return ", ".join(others)
+    if hosts:
+        return f"another capture of the same name, {own.host}"
+    return "a reader that has gone again"
+
+
+def _hosts(server: ServerConnection, server_id: int) -> list[str] | None:
+    """Names of the listed replicas with `server_id`; None where the account may not see them."""
+    replicas = server.replicas()
+    if replicas is None:
+        return None
+    return [str(row.get("host", "")) for row in replicas if int(row.get("server_id", 0)) == server_id]

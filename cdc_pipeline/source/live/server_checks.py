@@ -1,0 +1,170 @@
+"""Whether a server's settings and the account's grants allow a capture. Nothing of the log is read before this passes.
+
+Rules:
+- All findings are reported in one error: its class is that of the first, its text names each with the statement that
+  mends it.
+- Settings are read, grants are tried: an account may hold a privilege by a role, a wildcard or SUPER.
+- What capture can work with is not refused: partial row images, JSON differences (but not of documents that
+  MINIMAL images leave out), compression, checksums off, GTIDs off. Row metadata below FULL is a warning: recommended,
+  since the columns then come from the catalog and the statements of the log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.errors import CdcError, MissingGrantError, ServerSettingError
+from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live.connection import ServerConnection, StatementError
+from cdc_pipeline.source.live.login import is_this_machine
+
+_AFTER: Final = "; then let sessions that are open reconnect, and start after the events written before"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a server or an account."""
+
+    error: type[CdcError]
+    setting: str
+    what: str
+    expected: str
+    got: str
+    next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A variable, the values that are fine, and what mends it. Absent variables are fine.
+
+    `only_with` is another variable and the value of it without which every value of this one is fine.
+    """
+
+    variable: str
+    good: tuple[str, ...]
+    what: str
+    statement: str
+    only_with: tuple[str, str] = ("", "")
+
+
+_RULES: Final = (
+    _Rule("log_bin", ("ON", "1"), "the server writes no binary log",
+          "set log_bin = binlog in the server's configuration and restart it"),
+    _Rule("binlog_format", ("ROW",), "the server logs statements instead of row changes",
+          "SET GLOBAL binlog_format = 'ROW'" + _AFTER),
+    _Rule("binlog_row_value_options", ("",),
+          "the server logs JSON changes as differences of documents that its MINIMAL row images leave out",
+          "SET GLOBAL binlog_row_value_options = ''" + _AFTER, ("binlog_row_image", "MINIMAL")),
+)  # fmt: skip
+
+
+def check_server(server: ServerConnection, *, replica_server_id: int) -> None:
+    """Check settings and grants.
+
+    Args:
+        server: control connection.
+        replica_server_id: id under which the dump will register; a clash is looked for elsewhere.
+
+    Raises:
+        ServerSettingError, MissingGrantError: all findings in one text.
+        ServerUnreachableError, SourceError: no connection.
+    """
+    findings = [*setting_findings(server), *grant_findings(server, replica_server_id)]
+    if not findings:
+        return
+    first = findings[0]
+    if len(findings) == 1:
+        raise first.error(
+            f"{server.address}: {first.what}",
+            setting=first.setting,
+            expected=first.expected,
+            got=first.got,
+            next_step=first.next_step,
+        )
+    listing = "\n".join(f"  - {f.what} ({f.setting}: expected {f.expected}, got {f.got})" for f in findings)
+    raise first.error(
+        f"{server.address} cannot be captured yet, {len(findings)} findings:\n{listing}\n ",
+        setting=", ".join(f.setting for f in findings),
+        next_step="\n    ".join(["", *(f.next_step for f in findings)]),
+    )
+
+
+def setting_findings(server: ServerConnection) -> list[Finding]:
+    """Variables with values that capture cannot work with."""
+    values = server.variables([name for rule in _RULES for name in (rule.variable, rule.only_with[0]) if name])
+    found = []
+    for rule in _RULES:
+        value = values.get(rule.variable)
+        other, needed = rule.only_with
+        if other and str(values.get(other)).upper() != needed:
+            continue
+        if value is not None and value.upper() not in rule.good:
+            expected = rule.good[0] or "an empty text"
+            found.append(
+                Finding(
+                    ServerSettingError, rule.variable, rule.what, expected, value or "an empty text", rule.statement
+                )
+            )
+    if any(finding.setting == "log_bin" for finding in found):
+        # The other settings say nothing while there is no log.
+        return [finding for finding in found if finding.setting == "log_bin"]
+    return found
+
+
+def metadata_finding(server: ServerConnection) -> Finding | None:
+    """Row metadata below what is recommended; None where it is FULL, or the server knows no levels."""
+    value = server.variables(["binlog_row_metadata"]).get("binlog_row_metadata", "FULL")
+    if value.upper() == "FULL":
+        return None
+    return Finding(
+        ServerSettingError,
+        "binlog_row_metadata",
+        "columns come from the catalog and the log's own DDL",
+        "FULL",
+        value,
+        "SET GLOBAL binlog_row_metadata = 'FULL'",
+    )
+
+
+def setting_notes(server: ServerConnection) -> tuple[str, ...]:
+    """What would make captures of a server surer, and is not required."""
+    found = metadata_finding(server)
+    plain: tuple[str, ...] = ()
+    if server.config.tls.mode == "preferred" and not server.encrypted and not is_this_machine(server.config.host):
+        plain = (
+            f"{server.address} offers no TLS, and source.tls.mode preferred goes on without: rows travel as they are; "
+            "give the server a certificate and set source.tls.mode to verify",
+        )
+    if found is None:
+        return plain
+    return (
+        *plain,
+        f"{found.setting} is {found.got}: {found.what}; recommended is {found.next_step}, which lets each table map "
+        "tell them",
+    )
+
+
+def grant_findings(server: ServerConnection, replica_server_id: int) -> list[Finding]:
+    """Privileges that the account lacks, each with its GRANT."""
+    missing: list[tuple[str, str]] = []
+    if not server.may_register_replica(replica_server_id):
+        missing.append(("REPLICATION SLAVE", "reading the log"))
+    try:
+        server.query("SHOW BINARY LOGS")
+    except StatementError as error:
+        if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
+            missing.append((server.status_privilege, "the list of journals and the end of the log"))
+        elif error.number != 1381:  # no log at all: a finding of its own
+            raise server.unexpected(error) from None
+    return [
+        Finding(
+            error=MissingGrantError,
+            setting=privilege,
+            what=f"the account {server.account} lacks {privilege} ({purpose})",
+            expected="granted",
+            got="access denied",
+            next_step=f"GRANT {privilege} ON *.* TO {server.account};",
+        )
+        for privilege, purpose in missing
+    ]

@@ -1,0 +1,249 @@
+"""What a server's error numbers mean for a capture: one table for connections and one for the dump stream.
+
+Rules:
+- Every error of a server becomes a CdcError whose class says what the caller can do, whose `got` holds the server's own
+  words and whose `next_step` is an action. Passwords are in none of them.
+- Number 1236 stands for many causes: its text decides. The texts were collected from MySQL 9.7 and MariaDB 10.11.
+
+Source: MySQL 9.7 "Server Error Message Reference", MariaDB "Error Codes".
+"""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from typing import Final
+
+from cdc_pipeline.errors import (
+    CdcError,
+    DamagedJournalError,
+    JournalMissingError,
+    MissingGrantError,
+    PositionError,
+    ReplicaIdError,
+    ServerSettingError,
+    ServerUnreachableError,
+    SourceError,
+    SourceIdentityError,
+)
+from cdc_pipeline.text.server_messages import said_by_server
+
+PARSE_ERROR: Final = 1064
+UNKNOWN_VARIABLE: Final = 1193
+ACCESS_DENIED_PRIVILEGE: Final = 1227
+LOST_NUMBERS: Final = frozenset({2006, 2013, 2055, 1053, 1077, 1079, 1080, 1152, 1158, 1159, 1160, 1161, 1317, 1927})
+DENIED_NUMBERS: Final = frozenset({1044, 1045, 1130, 1698, 1820, 1862, 3118, 3878, 3879, 3880, 4151})
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """One cause among the errors of the dump stream, known by pieces of the server's text in lower case."""
+
+    error: type[CdcError]
+    what: str
+    next_step: str
+    texts: tuple[str, ...]
+
+
+_SKIP_GAP: Final = (
+    "read the missing journals from an archive, or load the tables anew and start at `latest`; keep journals longer "
+    "with binlog_expire_logs_seconds"
+)
+_BOUNDARY: Final = "start at an offset that SHOW BINLOG EVENTS lists for that journal"
+_FILE_GONE: Final = _Cause(
+    JournalMissingError,
+    "the journal is listed by the server but its file is gone",
+    _SKIP_GAP,
+    ("could not open log file", "errcode: 2"),
+)
+
+# In this order: the first cause of which a piece is in the text.
+_STREAM_CAUSES: Final = (
+    _Cause(
+        JournalMissingError,
+        "the journal is not on the server: purged, or never there",
+        _SKIP_GAP,
+        ("could not find first log file",),
+    ),
+    _Cause(
+        JournalMissingError,
+        "the server has purged transactions that are still needed",
+        _SKIP_GAP,
+        ("purged required", "purged binary logs containing", "could not find gtid state"),
+    ),
+    _FILE_GONE,
+    _Cause(
+        SourceIdentityError,
+        "the start holds transactions that this server never had",
+        "check that source.host is the server that the cursor was written for; if its log was reset or it was "
+        "restored, load the tables anew",
+        ("more gtids than", "not in the master's binlog", "diverged"),
+    ),
+    _Cause(
+        ReplicaIdError,
+        "another reader with the same server id has connected to the server",
+        "give this pipeline a source.replica_server_id of its own; let no two captures of one pipeline run at once",
+        ("same server_uuid/server_id",),
+    ),
+    _Cause(
+        DamagedJournalError,
+        "an event on the server does not match its checksum",
+        "mend or replace the journal on the server; what came before it has been delivered",
+        ("crc check",),
+    ),
+    _Cause(
+        ServerSettingError,
+        "the server sends no transactions without a GTID while its gtid_mode is ON, and there are some after the start",
+        "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again; when the run has passed them, set it to 'ON' again",
+        ("anonymous transaction when @@global.gtid_mode = on",),
+    ),
+    _Cause(
+        ServerSettingError,
+        "the server sends no transactions with a GTID while its gtid_mode is OFF, and there are some after the start",
+        "SET GLOBAL gtid_mode = 'OFF_PERMISSIVE' and run again; when the run has passed them, set it to 'OFF' again",
+        ("gtid-transaction when @@global.gtid_mode = off",),
+    ),
+    _Cause(
+        ServerSettingError,
+        "the log holds transactions without GTIDs in the range that is read by GTID",
+        "SET GLOBAL gtid_mode = 'ON_PERMISSIVE' and run again: they are read by journal and offset then; when the run "
+        "has passed them, set it to 'ON' again",
+        ("anonymous",),
+    ),
+    _Cause(
+        PositionError,
+        "the offset is not in the journal",
+        _BOUNDARY,
+        ("impossible position", "position < 4", "position > file size"),
+    ),
+    _Cause(
+        PositionError,
+        "the server finds no whole event at the offset",
+        f"{_BOUNDARY}; if it does list the offset, raise max_allowed_packet on the server",
+        ("bogus data", "truncated in the middle", "max_allowed_packet"),
+    ),
+    _Cause(
+        PositionError,
+        "the server cannot read the GTID position of the start",
+        "write it as the server prints it, such as 0-1-42",
+        ("could not parse gtid",),
+    ),
+)
+
+
+def connect_error(error: Exception, *, address: str, user: str) -> CdcError:
+    """Error for a connection to `address` that was not made. `error` is pymysql's, or what TLS raised."""
+    number, text = error_parts(error)
+    original = getattr(error, "original_exception", error)
+    if isinstance(original, ssl.SSLError):
+        return SourceError(
+            f"no TLS connection to {address}",
+            setting="source.tls",
+            got=f"{original.reason or ''} {getattr(original, 'verify_message', '')}".strip() or text,
+            next_step="set source.tls.ca_file to the certificate of the server's authority and connect by the name in "
+            "the server's certificate; source.tls.mode verify_ca does not check the name, required checks nothing",
+        )
+    if number == 2026:
+        return SourceError(
+            f"{address} offers no TLS",
+            setting="source.tls.mode",
+            got=text,
+            next_step="give the server a certificate (ssl_cert, ssl_key), or set source.tls.mode to off",
+        )
+    if number == 3159:
+        return SourceError(
+            f"{address} accepts encrypted connections only",
+            setting="source.tls.mode",
+            got=text,
+            next_step="set source.tls.mode to verify, verify_ca or required",
+        )
+    if number in DENIED_NUMBERS:
+        return SourceError(
+            f"{address} refuses the account {user!r}",
+            setting="source.user, source.password",
+            got=f"error {number}: {_without_password_hint(text)}",
+            next_step="check user and password (the environment variable that holds it), that the account may connect "
+            "from this machine, and whether it requires TLS (source.tls.mode)",
+        )
+    if number in (1251, 1524, 2059, 2061) or isinstance(error, RuntimeError):
+        return SourceError(
+            f"{address} asks for a way of logging in that is not available",
+            setting="source.user",
+            got=text,
+            next_step="ALTER USER ... IDENTIFIED WITH caching_sha2_password (MySQL) or mysql_native_password (MariaDB)",
+        )
+    return ServerUnreachableError(
+        f"no connection to {address}",
+        got=text if number is None else f"error {number}: {text}",
+        next_step="check source.host and source.port, that the server runs and that no firewall is between",
+    )
+
+
+def stream_error(number: int, text: str, *, journal: str | None, offset: int | None, address: str) -> CdcError:
+    """Error for an error packet that ended a dump; `journal` and `offset` tell how far it had been read."""
+    got = f"error {number}: {text}"
+    if number == ACCESS_DENIED_PRIVILEGE:
+        return MissingGrantError(
+            "the account may not read the log",
+            setting="REPLICATION SLAVE",
+            got=got,
+            next_step="GRANT REPLICATION SLAVE ON *.* TO the account",
+        )
+    if number in LOST_NUMBERS:
+        return lost_connection(address, got, journal=journal, offset=offset)
+    lowered = text.lower()
+    for cause in _STREAM_CAUSES:
+        if any(piece in lowered for piece in cause.texts):
+            return cause.error(cause.what, journal=journal, offset=offset, got=got, next_step=cause.next_step)
+    return SourceError(
+        f"{address} ended the dump with an error",
+        journal=journal,
+        offset=offset,
+        got=got,
+        next_step="look the error up in the server's error log; everything before this position was delivered",
+    )
+
+
+def lost_connection(address: str, got: object, *, journal: str | None, offset: int | None) -> ServerUnreachableError:
+    """Error for a dump whose connection broke."""
+    return ServerUnreachableError(
+        f"the connection to {address} broke while the log was read",
+        journal=journal,
+        offset=offset,
+        got=got,
+        next_step="run again: reading goes on after the last whole transaction; if it breaks again, see the server's "
+        "error log and net_write_timeout",
+    )
+
+
+def asks_for_file(address: str) -> SourceError:
+    """Error for a server that answers a statement by asking for a file of this machine (LOAD DATA LOCAL)."""
+    return SourceError(
+        f"{address} answered a statement by asking for a local file, which is refused",
+        expected="rows, or an error",
+        got="a request as for LOAD DATA LOCAL",
+        next_step="check that source.host and source.port lead to your server and to no other program; set "
+        "source.tls.mode to verify, so that nobody in between can answer for it",
+    )
+
+
+def lost_table_connection(address: str, got: object, *, table: str | None = None) -> ServerUnreachableError:
+    """Error for a connection that tables are read by, and that broke."""
+    return ServerUnreachableError(
+        f"the connection to {address} broke while tables were read",
+        table=table,
+        got=got,
+        next_step="run again; if it breaks again, see the server's error log and net_write_timeout",
+    )
+
+
+def error_parts(error: BaseException) -> tuple[int | None, str]:
+    """Return number and words of a pymysql error; (None, words) for any other. No value is among them."""
+    if len(error.args) >= 2 and isinstance(error.args[0], int):
+        return error.args[0], said_by_server(error.args[0], str(error.args[1]))
+    return None, said_by_server(None, str(error)) or type(error).__name__
+
+
+def _without_password_hint(text: str) -> str:
+    # "(using password: YES)" is no secret, but reads like one in a log.
+    return text.partition(" (using password")[0]

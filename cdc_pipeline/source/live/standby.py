@@ -1,0 +1,68 @@
+"""Which server a run reads: the primary, or its standby while the primary does not answer (SPEC P4, P6).
+
+Rules:
+- Only a server that cannot be reached is passed over. One that refuses the account, or has wrong settings, is an error:
+  its standby would refuse as well, or would hide the mistake.
+- The choice is made once, before anything is read; a connection that breaks later is the next run's matter.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+from cdc_pipeline.errors import ServerUnreachableError
+from cdc_pipeline.source.live.connection import ServerConnection
+
+
+class ServerChoice(NamedTuple):
+    """A server, and why it was chosen; `reason` is "" where there is no choice."""
+
+    config: LiveSourceConfig
+    reason: str
+
+
+def addresses(config: LiveSourceConfig) -> tuple[str, ...]:
+    """``host:port`` of the primary and of the standby, if there is one: as `ServerIdentity.address` has them."""
+    primary = f"{config.host}:{config.port}"
+    standby = config.standby
+    return (primary,) if standby is None else (primary, f"{standby.host}:{standby.port}")
+
+
+def choose_server(config: LiveSourceConfig) -> ServerChoice:
+    """The primary; the standby where one is configured and the primary cannot be reached. Account and TLS are the same.
+
+    Raises:
+        ServerUnreachableError: neither answers.
+        SourceError: the server that answers refuses.
+    """
+    standby = config.standby
+    if standby is None:
+        return ServerChoice(config, "")
+    primary_address, standby_address = addresses(config)
+    try:
+        _connect(config)
+        return ServerChoice(config, f"the primary {primary_address} answers")
+    except ServerUnreachableError as error:
+        failure = error
+    other = config.model_copy(update={"host": standby.host, "port": standby.port})
+    try:
+        _connect(other)
+    except ServerUnreachableError as error:
+        raise ServerUnreachableError(
+            f"neither {primary_address} nor its standby {standby_address} can be reached",
+            setting="source.host, source.standby",
+            got=f"{failure.got}; {error.got}",
+            next_step=failure.next_step,
+        ) from error
+    return ServerChoice(
+        other, f"the primary {primary_address} cannot be reached ({failure.got}): the standby {standby_address}"
+    )
+
+
+def _connect(config: LiveSourceConfig) -> None:
+    connection = ServerConnection(config)
+    try:
+        connection.value("SELECT 1")
+    finally:
+        connection.close()

@@ -1,0 +1,109 @@
+"""What a server's catalog says of tables: kind, engine, partitions, key, and their columns as it tells them.
+
+Rules:
+- Views and sequences that the patterns match are named too: they have no rows of their own in the log, or odd ones.
+- The key is the one that both servers log: the primary key or, for want of one, a unique key without nullable columns.
+  COLUMN_KEY shows exactly that.
+
+Source: MySQL 9.7 manual, 28.3 (TABLES, COLUMNS); MariaDB "Information Schema TABLES Table".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cdc_pipeline.binlog.table_schema import Column
+from cdc_pipeline.schema.catalog import column_of
+from cdc_pipeline.source.live.catalog import column_rows
+from cdc_pipeline.source.live.connection import SYSTEM_SCHEMAS, ServerConnection
+from cdc_pipeline.text.table_names import table_name
+
+_WITH_ROWS: Final = ("BASE TABLE", "SYSTEM VERSIONED")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFacts:
+    """One column as the catalog tells it.
+
+    Attributes:
+        charset: "" where the type has none.
+        column: None where the type is not known.
+    """
+
+    name: str
+    type_text: str
+    charset: str
+    column: Column | None
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """One table, view or sequence.
+
+    Attributes:
+        name: ``schema.table``.
+        kind: TABLE_TYPE, such as ``BASE TABLE``, ``SYSTEM VERSIONED``, ``VIEW``, ``SEQUENCE``.
+        engine: "" where there is none.
+        has_key: see the module.
+    """
+
+    name: str
+    kind: str
+    engine: str
+    is_partitioned: bool = False
+    has_key: bool = False
+    columns: tuple[ColumnFacts, ...] = field(default=(), repr=False)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it is a table."""
+        return self.kind in _WITH_ROWS
+
+
+def read_table_facts(server: ServerConnection, captured: Callable[[str, str], bool]) -> list[TableFacts]:
+    """Captured tables, views and sequences that the account can see, by name.
+
+    Raises:
+        ServerUnreachableError, SourceError: no connection.
+    """
+    marks = ", ".join(["%s"] * len(SYSTEM_SCHEMAS))
+    listed = [
+        row
+        for row in server.rows(
+            "SELECT TABLE_SCHEMA AS table_schema, TABLE_NAME AS table_name, TABLE_TYPE AS kind, "  # noqa: S608
+            "ENGINE AS engine, CREATE_OPTIONS AS options FROM information_schema.TABLES "
+            f"WHERE TABLE_SCHEMA NOT IN ({marks}) ORDER BY TABLE_SCHEMA, TABLE_NAME",
+            SYSTEM_SCHEMAS,
+        )
+        if captured(str(row["table_schema"]), str(row["table_name"]))
+    ]
+    databases = sorted({str(row["table_schema"]) for row in listed})
+    columns: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in column_rows(server, databases) if databases else ():
+        columns.setdefault((str(row["table_schema"]), str(row["table_name"])), []).append(row)
+    is_mariadb = server.flavor == "mariadb"
+    return [
+        _facts(row, columns.get((str(row["table_schema"]), str(row["table_name"])), []), is_mariadb=is_mariadb)
+        for row in listed
+    ]
+
+
+def _facts(row: dict[str, Any], columns: list[dict[str, Any]], *, is_mariadb: bool) -> TableFacts:
+    return TableFacts(
+        name=table_name(str(row["table_schema"]), str(row["table_name"])),
+        kind=str(row["kind"]),
+        engine=str(row["engine"] or ""),
+        is_partitioned="partitioned" in str(row["options"] or "").lower(),
+        has_key=any(str(column["column_key"]).upper() == "PRI" for column in columns),
+        columns=tuple(
+            ColumnFacts(
+                name=str(column["column_name"]),
+                type_text=str(column["column_type"]),
+                charset=str(column["character_set_name"] or ""),
+                column=column_of(column, is_mariadb=is_mariadb),
+            )
+            for column in columns
+        ),
+    )

@@ -1,0 +1,92 @@
+"""Who commits at this moment on a MySQL server: holders of metadata locks of type COMMIT (K17).
+
+Rules:
+- A session takes such a lock before its transaction is flushed to the log, and gives it back when the engines have
+  committed: XA COMMIT and DDL too. Who held none at a moment after a place in the log was flushed has nothing
+  uncommitted before that place.
+- A lock is told by thread and event: a session that commits again holds another one. So a busy server is waited for no
+  longer than its slowest commit.
+- Where the server does not show the locks, nothing is said (`LocksUnseenError`): the account may not read them, they
+  are not recorded, or some could not be.
+
+Source: MySQL manual "The metadata_locks Table"; `ha_commit_trans` and `Sql_cmd_xa_commit` of its sources take the lock.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.source.live.connection import StatementError
+
+Row = dict[str, Any]
+
+_POLL_S: Final = 0.02
+_ARE_RECORDED: Final = """
+    SELECT (SELECT COUNT(*) FROM performance_schema.setup_instruments
+            WHERE NAME = 'wait/lock/metadata/sql/mdl' AND ENABLED = 'YES') AS instrument,
+        (SELECT COUNT(*) FROM performance_schema.setup_consumers
+            WHERE NAME = 'global_instrumentation' AND ENABLED = 'YES') AS consumer,
+        (SELECT SUM(VARIABLE_VALUE) FROM performance_schema.global_status
+            WHERE VARIABLE_NAME = 'Performance_schema_metadata_lock_lost') AS lost"""
+_HOLDERS: Final = """
+    SELECT OWNER_THREAD_ID AS thread, OWNER_EVENT_ID AS event FROM performance_schema.metadata_locks
+    WHERE OBJECT_TYPE = 'COMMIT' AND LOCK_STATUS = 'GRANTED'"""
+
+
+class LocksUnseenError(CdcError):
+    """The server does not show who commits."""
+
+
+class CommitLocks:
+    """Looks at the locks.
+
+    Args:
+        rows: the rows of a statement as dicts by name in small letters; raises StatementError.
+    """
+
+    def __init__(self, rows: Callable[[str], Sequence[Row]]) -> None:
+        self._rows = rows
+        self._are_recorded = False
+
+    def held(self) -> frozenset[tuple[int, int]]:
+        """Thread and event of each commit under way.
+
+        Raises:
+            LocksUnseenError: they cannot be seen.
+        """
+        try:
+            if not self._are_recorded:
+                self._check(self._rows(_ARE_RECORDED)[0])
+            return frozenset((_number(row["thread"]), _number(row["event"])) for row in self._rows(_HOLDERS))
+        except StatementError as error:
+            raise LocksUnseenError(f"its locks cannot be read: error {error.number}") from None
+
+    def wait_over(self, *, timeout_s: float) -> bool:
+        """Whether every commit that is under way now was over within the time.
+
+        Raises:
+            LocksUnseenError: they cannot be seen.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        pending = self.held()
+        while pending:
+            if time.monotonic() > deadline_s:
+                return False
+            time.sleep(_POLL_S)
+            pending &= self.held()
+        return True
+
+    def _check(self, row: Row) -> None:
+        told = {name: _number(value) for name, value in row.items()}
+        if not told["instrument"] or not told["consumer"]:
+            raise LocksUnseenError("performance_schema does not record metadata locks")
+        if told["lost"]:
+            raise LocksUnseenError("performance_schema has no room for all metadata locks")
+        self._are_recorded = True
+
+
+def _number(value: Any) -> int:
+    return int(float(value or 0))

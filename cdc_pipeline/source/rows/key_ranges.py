@@ -1,0 +1,273 @@
+"""Row-bounded ranges over a table's whole key, found and compared by the server itself.
+
+Rules:
+- A bound is a value of every column of the key, as SQL literals that compare exactly as the column
+  does: text as hex with the column's own charset and collation, numbers in full, moments in the
+  session's zone (+00:00), ENUM, SET and BIT by number. So no order of keys is ever computed here:
+  ours would differ from the server's, and rows would be lost.
+- Ranges are half open, (after, upto]: each row of the table is in exactly one of a plan's ranges, whatever is inserted
+  or deleted between two of them. How many rows a range holds is only the plan's wish.
+- The walk is lazy and keeps nothing but the last bound: a load goes on from any bound that it wrote down.
+- A unique key with a column that may be NULL is no key. A table without one is one range.
+
+Source: MySQL manual "Character Set Introducers", "Date and Time Literals", "Range Optimization"; MariaDB the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cdc_pipeline.binlog.rows.result_columns import quoted
+from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.errors import SchemaError
+from cdc_pipeline.source.live.connection import StatementError
+from cdc_pipeline.source.rows.table_errors import table_error
+
+if TYPE_CHECKING:
+    from cdc_pipeline.source.rows.table_reader import TableReader
+
+_NUMBER: Final = re.compile(r"-?\d+(\.\d+)?")
+_HEX: Final = re.compile(r"([0-9A-F]{2})*")
+_MOMENT: Final = re.compile(r"[-0-9:. ]+")
+_ADDRESS: Final = re.compile(r"[0-9A-Fa-f:.-]+")
+_NAME: Final = re.compile(r"\w+")
+
+_INTEGERS: Final = frozenset({Kind.INT8, Kind.INT16, Kind.INT24, Kind.INT32, Kind.INT64, Kind.DECIMAL, Kind.YEAR})
+_NUMBERED: Final = frozenset({Kind.BIT, Kind.ENUM, Kind.SET})
+_REALS: Final = frozenset({Kind.FLOAT, Kind.DOUBLE})
+_MOMENTS: Final = {
+    Kind.DATE: "DATE", Kind.DATETIME: "TIMESTAMP", Kind.TIMESTAMP: "TIMESTAMP", Kind.TIME: "TIME",
+}  # fmt: skip
+_ADDRESSES: Final = frozenset({Kind.UUID, Kind.INET4, Kind.INET6})
+_NEVER_A_KEY: Final = frozenset({Kind.JSON, Kind.GEOMETRY, Kind.VECTOR})
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The rows with after < key <= upto.
+
+    Attributes:
+        after, upto: an SQL literal for each column of the key; None where the range is open.
+        key: names of the key's columns; () for the primary key of the schema that the range is used with.
+    """
+
+    after: tuple[str, ...] | None
+    upto: tuple[str, ...] | None
+    key: tuple[str, ...] = ()
+
+    def condition(self, key: Sequence[str]) -> str:
+        """The range as an SQL condition over columns `key`, in parentheses; "" for all rows."""
+        parts = []
+        if self.after is not None:
+            parts.append(_beyond(key, self.after, ">", ">"))
+        if self.upto is not None:
+            parts.append(_beyond(key, self.upto, "<", "<="))
+        return f"({' AND '.join(parts)})" if parts else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for JSON; `from_dict` is its inverse."""
+        return {
+            "after": None if self.after is None else list(self.after),
+            "upto": None if self.upto is None else list(self.upto),
+            "key": list(self.key),
+        }
+
+    @classmethod
+    def from_dict(cls, plain: dict[str, Any]) -> KeyRange:
+        """A range from what `as_dict` gave. Raises KeyError or TypeError on anything else."""
+        after, upto = plain["after"], plain["upto"]
+        return cls(
+            None if after is None else tuple(after), None if upto is None else tuple(upto), tuple(plain.get("key", ()))
+        )
+
+
+ALL_ROWS: Final = KeyRange(None, None)
+
+
+def _beyond(key: Sequence[str], bound: Sequence[str], strict: str, last: str) -> str:
+    """``key <strict> bound`` of rows, spelled out so that an index over the key is used; `last` compares its end."""
+    if len(key) != len(bound) or not key:
+        raise ValueError(f"a bound of {len(bound)} values for a key of {len(key)} columns")
+    name, literal = quoted(key[-1]), bound[-1]
+    condition = f"{name} {last} {literal}"
+    for column, value in list(zip(key, bound, strict=True))[-2::-1]:
+        name = quoted(column)
+        # The first part says nothing new: it gives the optimizer one range of the key's first column.
+        condition = f"{name} {strict}= {value} AND ({name} {strict} {value} OR ({name} = {value} AND {condition}))"
+    return f"({condition})"
+
+
+def usable_key(reader: TableReader, schema: TableSchema) -> tuple[str, ...]:
+    """Columns of the primary key; else of the shortest unique key without a column that may be NULL; else ()."""
+    if schema.primary_key:
+        return schema.key_names
+    rows = reader.query(
+        "SELECT INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS "
+        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND NON_UNIQUE = 0 ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+        (schema.database, schema.table),
+    )[1]
+    keys: dict[str, list[str | None]] = {}
+    for index, column in rows:
+        keys.setdefault(_text(index), []).append(None if column is None else _text(column))
+    columns = {column.name.lower(): column for column in schema.columns}
+    found = []
+    for index, names in keys.items():
+        parts = [columns.get(name.lower()) if name is not None else None for name in names]  # None: an expression
+        usable = [part for part in parts if part and not part.nullable and part.kind not in _NEVER_A_KEY]
+        if len(usable) == len(names):
+            found.append((len(names), index, tuple(part.name for part in usable)))
+    return min(found)[2] if found else ()
+
+
+def plan_ranges(
+    reader: TableReader,
+    schema: TableSchema,
+    key: Sequence[str],
+    rows_per_range: int,
+    *,
+    after: tuple[str, ...] | None = None,
+    where: str = "",
+) -> Iterator[KeyRange]:
+    """Ranges of about `rows_per_range` rows each that cover all keys above `after`, in key order; the last one is open.
+
+    Each range is found when it is asked for, by one statement on `reader`'s session, in its view if there is one; no
+    result may be open there at that time.
+
+    Args:
+        key: names of the key's columns, as `usable_key` gives them; () gives the one range of all rows.
+        after: the `upto` of the last range that is done; None for the table's start.
+        where: the user's own condition (see `TableReader.select`): rows are counted that it takes.
+
+    Raises:
+        SchemaError: a column of the key is not one, or the server does not tell its collation, or does not compare a
+            bound as it compares the column.
+        TableChangedError, MissingGrantError, ConfigError (of `where`), TableReadInterruptedError,
+        ServerUnreachableError, TableReadError: as the server answered.
+    """
+    if rows_per_range < 1:
+        raise ValueError("a range has at least one row")
+    names = tuple(key)
+    if not names:
+        yield ALL_ROWS
+        return
+    literals = _Literals(reader, schema, names)
+    order = ", ".join(quoted(name) for name in names)
+    table = f"{quoted(schema.database)}.{quoted(schema.table)}"
+    while True:
+        conditions = [KeyRange(after, None).condition(names)] if after is not None else []
+        conditions += [f"({where}\n)"] if where else []
+        sql = f"SELECT {', '.join(literals.expressions)} FROM {table}"  # noqa: S608  (quoted names, own literals)
+        sql += f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        sql += f" ORDER BY {order} LIMIT 1 OFFSET {rows_per_range - 1:d}"
+        try:
+            if where:
+                reader.try_query(f"USE {quoted(schema.database)}")  # names in the condition are its
+            rows = reader.try_query(sql)[1]
+        except StatementError as error:
+            raise table_error(
+                error.number, error.text, address=reader.address, table=schema.full_name, where=where
+            ) from None
+        upto = literals.of(rows[0]) if rows else None
+        if upto is not None and upto == after:  # it would be found for ever
+            raise SchemaError(
+                "the keys cannot be read in ranges: behind a bound the server finds the same bound again",
+                table=schema.full_name,
+                expected=f"a key beyond ({', '.join(upto)})",
+                got="that key: it does not compare with itself as a literal",
+                next_step="read the table by another unique key, or as one range",
+            )
+        yield KeyRange(after, upto, names)
+        if upto is None:
+            return
+        after = upto
+
+
+class _Literals:
+    """How the values of one key are asked for, and the literals that they become."""
+
+    def __init__(self, reader: TableReader, schema: TableSchema, key: tuple[str, ...]) -> None:
+        by_name = {column.name: column for column in schema.columns}
+        missing = [name for name in key if name not in by_name or by_name[name].kind in _NEVER_A_KEY]
+        if missing:
+            raise SchemaError(
+                f"column {missing[0]!r} cannot be part of a key",
+                table=schema.full_name,
+                expected="columns of the primary key or of a unique key",
+                got=", ".join(key),
+                next_step="name the columns of a unique key without NULL",
+            )
+        self._columns = [by_name[name] for name in key]
+        self._collations = _collations(reader, schema) if any(c.kind is Kind.TEXT for c in self._columns) else {}
+        self._table = schema.full_name
+        self.expressions = [_expression(column) for column in self._columns]
+
+    def of(self, row: Sequence[Any]) -> tuple[str, ...]:
+        return tuple(self._literal(column, value) for column, value in zip(self._columns, row, strict=True))
+
+    def _literal(self, column: Column, value: Any) -> str:
+        kind = column.kind
+        if value is None:
+            raise self._unusable(column, "NULL")
+        if kind in _REALS:
+            digits = repr(float(value))
+            return digits if "e" in digits else f"{digits}e0"  # without an exponent it would be a DECIMAL
+        text = _text(value)
+        if kind in _INTEGERS or kind in _NUMBERED:
+            return self._checked(column, _NUMBER, text)
+        if kind in _MOMENTS:
+            return f"{_MOMENTS[kind]}'{self._checked(column, _MOMENT, text)}'"
+        if kind in _ADDRESSES:
+            return f"CAST('{self._checked(column, _ADDRESS, text)}' AS {kind.name})"
+        code = f"x'{self._checked(column, _HEX, text)}'"
+        if kind is Kind.BINARY:
+            return code
+        collation = self._collations.get(column.name.lower(), "")
+        if not _NAME.fullmatch(collation):
+            raise self._unusable(column, f"collation {collation!r}")
+        if collation == "binary":
+            return code
+        return f"_{collation.split('_', 1)[0]} {code} COLLATE {collation}"
+
+    def _checked(self, column: Column, form: re.Pattern[str], text: str) -> str:
+        """`text`, which goes into SQL unquoted, where it has the form of its kind."""
+        if not form.fullmatch(text):
+            raise self._unusable(column, f"a text of {len(text)} characters of another form")
+        return text
+
+    def _unusable(self, column: Column, got: str) -> SchemaError:
+        return SchemaError(
+            f"a value of the key's column {column.name!r} cannot bound a range",
+            table=self._table,
+            expected=f"a value of {column.kind.value}",
+            got=got,
+            next_step="read the table by another unique key, or as one range",
+        )
+
+
+def _expression(column: Column) -> str:
+    """What to select for a literal of the column's value."""
+    name, kind = quoted(column.name), column.kind
+    if kind in _NUMBERED:
+        return f"CAST({name} AS UNSIGNED)"
+    if kind in _REALS:
+        return f"{name} + 0e0"  # FLOAT alone is printed with six digits
+    if kind in (Kind.TEXT, Kind.BINARY):
+        return f"HEX({name})"
+    return f"CAST({name} AS CHAR)"
+
+
+def _collations(reader: TableReader, schema: TableSchema) -> dict[str, str]:
+    """Names of the columns' collations by lower-case column name."""
+    rows = reader.query(
+        "SELECT COLUMN_NAME, COLLATION_NAME FROM information_schema.COLUMNS "
+        "WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (schema.database, schema.table),
+    )[1]
+    return {_text(name).lower(): _text(collation) for name, collation in rows if collation is not None}
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)

@@ -1,0 +1,141 @@
+"""Which transactions may be in a view or not, looked up in the log itself (MySQL with GTIDs; K17).
+
+A view that is opened while others commit lies somewhere between two places: what is in gtid_executed before it is
+opened is in it, what stands behind the log's end once it is open is not. The few transactions between may be or not. If
+none of them touches the tables that are read, the view is for these tables exactly what is before the log's end.
+
+Rules:
+- What may be in the view is read with SHOW BINLOG EVENTS, from a place before which all is proved to be in
+  gtid_executed: at first a place that is given with its set, later the end of an earlier look.
+- Whatever is not certainly harmless counts as touching: statements other than BEGIN, COMMIT and savepoints (DDL, XA,
+  changes in statement format), compressed transactions, types of events that are not listed here.
+- A new journal is begun when all in the old one is committed: its beginning is proved for the next look, but not for
+  this one, whose view may be older.
+
+Source: MySQL manual "SHOW BINLOG EVENTS", "GTID functions"; `MYSQL_BIN_LOG::new_file_impl`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.source.live.connection import StatementError, compact_set
+from cdc_pipeline.source.rows.table_reader import TableReader
+
+EVENTS_MAX: Final = 200_000  # of one look
+_READABLE_WITHIN_S: Final = 1.0
+_POLL_S: Final = 0.005
+_FIRST_OFFSET: Final = 4
+_GTID: Final = re.compile(r"GTID_NEXT\s*=\s*'([0-9A-Fa-f-]{36}:[^'\s]+)'")
+_STATEMENT: Final = re.compile(r"(BEGIN|COMMIT|(ROLLBACK TO |RELEASE )?SAVEPOINT\b.*)", re.IGNORECASE | re.DOTALL)
+# Says nothing by itself: its table maps and its end do.
+_HARMLESS: Final = frozenset(
+    {
+        "Write_rows", "Update_rows", "Delete_rows", "Write_rows_v1", "Update_rows_v1", "Delete_rows_v1",
+        "Update_rows_partial", "Xid", "Rows_query", "Format_desc", "Previous_gtids", "Rotate", "Stop",
+    }
+)  # fmt: skip
+
+
+class LogTail:
+    """The end of one server's log, as it concerns some tables.
+
+    Args:
+        reader: asks the server, in its view if there is one.
+        tables: (database, table) of those that are read.
+        since: a place with the set of all transactions before it.
+    """
+
+    def __init__(self, reader: TableReader, tables: Collection[tuple[str, str]], since: Position) -> None:
+        self._reader = reader
+        self._names = [f"({database}.{table})".casefold() for database, table in tables]
+        self._is_plain = all(name.isascii() for name in self._names)
+        self._base = since
+        self._next: Position | None = None
+        self._is_proved = False  # the base, for every look from now on
+
+    def set_at(self, executed: str, place: Position) -> str | None:
+        """The set of all transactions before `place`, if the view holds exactly their changes of the tables.
+
+        Args:
+            executed: gtid_executed before the view was opened.
+            place: the log's end, read after it was opened.
+
+        Returns:
+            None where that is not known: the next view may have more luck.
+        """
+        if not self._has_base(executed, place):
+            return None
+        found = self._look(place)
+        if found is None:
+            return None
+        gtids, touching = found
+        whole = self._joined(executed, gtids)
+        self._next = Position(place.journal, place.offset, gtid_set=whole)
+        if touching is None or (touching and not self._is_in(",".join(touching), executed)):
+            return None
+        return whole
+
+    def _has_base(self, executed: str, place: Position) -> bool:
+        if self._next is not None and self._is_in(self._next.gtid_set, executed):
+            self._base, self._next, self._is_proved = self._next, None, True
+        if self._base.journal != place.journal:
+            self._base, self._next, self._is_proved = Position(place.journal, _FIRST_OFFSET), None, True
+            return False
+        if not self._is_proved:
+            self._is_proved = bool(self._base.gtid_set) and self._is_in(self._base.gtid_set, executed)
+        return self._is_proved
+
+    def _look(self, place: Position) -> tuple[list[str], list[str] | None] | None:
+        """GTIDs from the base up to `place`, and of those that touch the tables; None in its place where one is not
+        known. None in all where the log could not be read up to there."""
+        until_s = time.monotonic() + _READABLE_WITHIN_S
+        sql = f"SHOW BINLOG EVENTS IN %s FROM {self._base.offset:d} LIMIT {EVENTS_MAX:d}"
+        while True:
+            try:
+                rows = self._reader.try_query(sql, (self._base.journal,))[1]
+            except StatementError:
+                return None  # the account may not see it, or it is gone: whoever opened the view tries without
+            if (int(rows[-1][4]) if rows else self._base.offset) >= place.offset:
+                return self._sorted(rows, place)
+            if len(rows) >= EVENTS_MAX or time.monotonic() >= until_s:
+                return None
+            time.sleep(_POLL_S)  # the end that is told is not synced yet
+
+    def _sorted(self, rows: Sequence[Sequence[Any]], place: Position) -> tuple[list[str], list[str] | None]:
+        gtids: list[str] = []
+        touching: dict[str, None] = {}
+        is_known = True
+        for _, offset, kind, _, _, info in rows:
+            if int(offset) >= place.offset:
+                break
+            text = _text(info)
+            if _text(kind).lower().startswith(("gtid", "anonymous")):
+                found = _GTID.search(text)
+                is_known = is_known and found is not None
+                gtids += [found[1]] if found is not None else []
+            elif not self._is_harmless(_text(kind), text):
+                is_known = is_known and bool(gtids)
+                touching.update(dict.fromkeys(gtids[-1:]))
+        return gtids, list(touching) if is_known else None
+
+    def _is_harmless(self, kind: str, text: str) -> bool:
+        if kind == "Table_map":
+            folded = text.casefold()
+            return self._is_plain and not any(name in folded for name in self._names)
+        return kind in _HARMLESS or (kind == "Query" and _STATEMENT.fullmatch(text.strip()) is not None)
+
+    def _is_in(self, part: str, whole: str) -> bool:
+        return bool(int(self._reader.query("SELECT GTID_SUBSET(%s, %s)", (part, whole))[1][0][0]))
+
+    def _joined(self, executed: str, gtids: Sequence[str]) -> str:
+        text = ",".join((executed, *gtids)) if executed else ",".join(gtids)
+        return compact_set(_text(self._reader.query("SELECT GTID_SUBTRACT(%s, '')", (text,))[1][0][0]))
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")

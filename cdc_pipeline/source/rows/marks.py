@@ -1,0 +1,320 @@
+"""Where in the log a read view lies (K17).
+
+A server writes a transaction to its log first (flush) and lets its engines commit it then. Between the two a
+transaction stands before the end of the log and is in no view. So a view and the log's end, read one after the other,
+do not fit together. A view lies between two marks:
+
+- *Low mark*: everything before it is in the view. A cursor's position C is one as soon as every transaction up to C is
+  proved to be committed (`committed`, `wait_committed`) before the view is opened. The proof:
+  - MySQL with GTIDs: a GTID enters @@gtid_executed behind the commit in the engines; C's set is a subset of it.
+  - MariaDB: START TRANSACTION WITH CONSISTENT SNAPSHOT tells the place in the log of exactly its own view
+    (binlog_snapshot_file, binlog_snapshot_position): it is at C or behind it.
+  - MySQL without GTIDs: a session holds a metadata lock of type COMMIT from before its flush until behind its commit
+    in the engines. Where the account may see these locks (`source/rows/commit_locks.py`), C is proved once all who held
+    one after C was flushed have let go. Where it may not: a server does not change to a new journal before everything
+    in the old one is committed, so that the beginning of its newest journal is proved, always. `wait_committed` gives
+    that earlier boundary instead of C. The overlap is read twice, which keyed mirrors do not mind.
+- *End mark* (`end_mark`): nothing behind it is in the view. The log's end, read after the view was opened, is one.
+
+An *exact view* (`exact_view`) is one whose low and end mark are the same place: needed where changes cannot be applied
+twice (history, changelog, tables without a key).
+
+- MariaDB's snapshot is exact by itself, whatever is written meanwhile.
+- MySQL with GTIDs: try until nothing was between flush and commit while the view was opened. In this order:
+  E = gtid_executed, open the view, P = the log's end, O = gtid_owned, E' = gtid_executed. A transaction has an owner
+  from before its flush until behind its commit, then it is executed. So each transaction that was flushed before P is
+  in O, or left it before O was read and is in E'. If O is empty and E' = E, all of them are in E: committed before the
+  view was opened. And none behind P can be in the view, for it was not flushed then. So the view is exactly what is
+  before P, and E is its set. Sessions that hold a GTID without writing (appliers of a replica, gtid_next) and a server
+  that is never idle for the time of five small statements make it fail, never wrong. Where the tables are told, the
+  log itself is asked then (`log_tail.py`): what stands before P and not in E may be in the view or not, and if none of
+  it touches these tables, the view is for them exactly what is before P. So only writers of these very tables are in
+  the way, and only while one of them commits.
+- MySQL without GTIDs: A = the log's end, nobody holds a lock of type COMMIT, open the view, P = the log's end. If P = A
+  it holds exactly what is before A: what was flushed before is committed, and nothing was flushed since. Where the
+  locks cannot be seen it is refused.
+
+Only tables of transactional engines have views; MyISAM and its kin are read as they are at that moment.
+
+Source: MySQL manual "gtid_executed", "gtid_owned", "The metadata_locks Table"; `ha_commit_trans` and
+`MYSQL_BIN_LOG::ordered_commit` of its sources; MariaDB "START TRANSACTION",
+"Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cdc_pipeline.errors import MissingGrantError, ServerSettingError, TableReadInterruptedError
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live.connection import Row, ServerConnection, StatementError, compact_set
+from cdc_pipeline.source.rows.commit_locks import CommitLocks, LocksUnseenError
+from cdc_pipeline.source.rows.log_tail import LogTail
+from cdc_pipeline.source.rows.row_stream import RowConnection
+from cdc_pipeline.source.rows.table_reader import TableReader
+
+_POLL_S: Final = 0.05
+_FIRST_OFFSET: Final = 4
+_PAUSE_S: Final = 0.0007
+_PAUSES: Final = 23
+_PAUSE_MAX_S: Final = 0.02
+_SNAPSHOT: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY"
+
+_Query = Callable[[str], tuple[list[str], list[Row]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the log of one server: between two transactions.
+
+    Attributes:
+        journal: journal name.
+        offset: byte offset in it.
+        gtid_set: transactions that are executed there; "" where there are no GTIDs.
+    """
+
+    journal: str
+    offset: int
+    gtid_set: str = ""
+
+    @property
+    def position(self) -> Position:
+        """The mark as a position."""
+        return Position(self.journal, self.offset, gtid_set=self.gtid_set)
+
+    @classmethod
+    def at(cls, position: Position) -> Mark:
+        """The mark at a position."""
+        return cls(position.journal, position.offset, position.gtid_set)
+
+
+def committed(server: ServerConnection, position: Position) -> bool:
+    """Whether every transaction before `position` is proved to be committed in the engines: in each view that is opened
+    from now on.
+
+    Raises:
+        SourceError, ServerUnreachableError: as the server answered.
+    """
+    if server.flavor == "mariadb":
+        with closing(_connection(server)) as connection:
+            return _snapshot_place(connection.query).order >= position.order
+    return _committed_by_mysql(server, position)
+
+
+def wait_committed(server: ServerConnection, position: Position, *, timeout_s: float = 30) -> Position:
+    """The low mark for a load from `position`: `position` itself as soon as it is proved; of MySQL without GTIDs the
+    beginning of the newest journal, where that is earlier.
+
+    Raises:
+        TableReadInterruptedError: a transaction before it is not committed within the time.
+        SourceError, ServerUnreachableError: as the server answered.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while not committed(server, position):
+        if server.flavor == "mysql" and not (position.gtid_set and server.uses_gtids):
+            return _proved_without_gtids(server, position, timeout_s=timeout_s)
+        if time.monotonic() > deadline_s:
+            raise TableReadInterruptedError(
+                f"a transaction that is in the log of {server.address} is not committed",
+                journal=position.journal,
+                offset=position.offset,
+                expected=f"everything before the position to be committed within {timeout_s:g} s",
+                next_step="see SHOW PROCESSLIST for a commit that hangs (a full disk, a semi-synchronous replica that "
+                "does not answer), then run again",
+            )
+        time.sleep(_POLL_S)
+    return position
+
+
+def _committed_by_mysql(server: ServerConnection, position: Position) -> bool:
+    if position.gtid_set and server.uses_gtids:
+        try:
+            return bool(server.value("SELECT GTID_SUBSET(%s, @@GLOBAL.gtid_executed)", (position.gtid_set,)))
+        except StatementError as error:
+            raise server.unexpected(error) from None
+    if position.order <= _newest_journal(server).order:
+        return True
+    if position.order > server.end_position().order:
+        return False
+    try:
+        return not CommitLocks(server.rows).held()
+    except LocksUnseenError:
+        return False
+
+
+def _newest_journal(server: ServerConnection) -> Position:
+    return Position(server.journals()[-1].journal, _FIRST_OFFSET)
+
+
+def _proved_without_gtids(server: ServerConnection, position: Position, *, timeout_s: float) -> Position:
+    """`position` as soon as all commits that were under way behind it are done; an earlier boundary where that cannot
+    be seen, or takes too long."""
+    if position.order <= server.end_position().order:
+        with suppress(LocksUnseenError):
+            if CommitLocks(server.rows).wait_over(timeout_s=timeout_s):
+                return position
+    return _newest_journal(server)
+
+
+def end_mark(server: ServerConnection) -> Mark:
+    """The end of the log now: nothing behind it is in a view that is open already.
+
+    Raises:
+        as `ServerConnection.end_position`.
+    """
+    return Mark.at(server.end_position())
+
+
+def exact_view(
+    reader: TableReader,
+    *,
+    timeout_s: float = 60,
+    tables: Collection[tuple[str, str]] = (),
+    since: Position | None = None,
+) -> Mark:
+    """Open a view on `reader` that holds exactly the transactions before the mark that is returned.
+
+    Args:
+        tables: (database, table) of those that are read in it: of others, the view may hold later changes too.
+        since: with tables, a place near the log's end with the set of all transactions before it.
+
+    Raises:
+        ServerSettingError: MySQL without GTIDs, where its locks cannot be seen.
+        TableReadInterruptedError: the server was never idle for long enough (MySQL).
+        SourceError, ServerUnreachableError: as the server answered.
+    """
+    if reader.flavor == "mariadb":
+        reader.begin_view()
+        place = _place_of(reader.query)
+        gtid_set = reader.query("SELECT BINLOG_GTID_POS(%s, %s)", (place.journal, place.offset))[1][0][0]
+        return Mark(place.journal, place.offset, compact_set(_text(gtid_set or "")))
+    mode = _text(reader.query("SELECT @@GLOBAL.gtid_mode")[1][0][0])
+    attempt = _exact_by_gtids if mode.upper() == "ON" else _exact_by_locks
+    deadline_s = time.monotonic() + timeout_s
+    tail = LogTail(reader, tables, since) if tables and since is not None else None
+    tries = 0
+    while True:
+        tries += 1
+        try:
+            mark, owned = attempt(reader, tail)
+        except LocksUnseenError as error:
+            raise ServerSettingError(
+                "a view at an exactly known place needs GTIDs on MySQL, or a look at its locks",
+                setting="gtid_mode",
+                expected="ON",
+                got=f"{mode}; {error.what}",
+                next_step="switch GTIDs on (enforce_gtid_consistency = ON, then gtid_mode step by step to ON); or "
+                "GRANT SELECT ON performance_schema.* TO the account, with performance_schema = ON; or keep the table "
+                "as a mirror with a key",
+            ) from None
+        if mark is not None:
+            return mark
+        if time.monotonic() > deadline_s:
+            raise TableReadInterruptedError(
+                f"{reader.address} was never without a transaction in flight",
+                expected="no transaction between its log and its engine while a view is opened",
+                got=f"{tries} tries in {timeout_s:g} s" + (f"; owned at the last: {owned[:200]}" if owned else ""),
+                next_step="run again when the server is less busy; or read from a replica whose applier is stopped; or "
+                "keep the table as a mirror with a key, which needs no exact place",
+            )
+        time.sleep(min(_PAUSE_MAX_S, _PAUSE_S * (tries % _PAUSES)))  # not in step with whoever writes
+
+
+def _exact_by_gtids(reader: TableReader, tail: LogTail | None) -> tuple[Mark | None, str]:
+    """One try: the mark of the view that is open then, or None, and who stood in the way."""
+    before = _value(reader, "SELECT @@GLOBAL.gtid_executed")
+    reader.begin_view()
+    place = _log_end(reader)
+    owned = _value(reader, "SELECT @@GLOBAL.gtid_owned")
+    if not owned and _value(reader, "SELECT @@GLOBAL.gtid_executed") == before:
+        return Mark(place.journal, place.offset, before), ""
+    if tail is not None and (whole := tail.set_at(before, place)) is not None:
+        return Mark(place.journal, place.offset, whole), ""
+    reader.end_view()
+    return None, owned
+
+
+def _exact_by_locks(reader: TableReader, _tail: LogTail | None) -> tuple[Mark | None, str]:
+    """As `_exact_by_gtids`, without GTIDs, of all tables.
+
+    Raises:
+        LocksUnseenError: the locks cannot be seen.
+    """
+    place = _log_end(reader)
+    held = CommitLocks(lambda sql: _rows_of(reader, sql)).held()
+    if not held:
+        reader.begin_view()
+        if _log_end(reader).order == place.order:
+            return Mark.at(place), ""
+        reader.end_view()
+    return None, f"{len(held)} commits"
+
+
+def _rows_of(reader: TableReader, sql: str) -> list[dict[str, Any]]:
+    names, rows = reader.try_query(sql)
+    return [dict(zip([name.lower() for name in names], row, strict=True)) for row in rows]
+
+
+def _log_end(reader: TableReader) -> Position:
+    try:
+        names, rows = reader.try_query("SHOW BINARY LOG STATUS")
+    except StatementError as error:
+        if error.number == server_errors.ACCESS_DENIED_PRIVILEGE:
+            raise MissingGrantError(
+                "the account may not see where the log stands",
+                setting="REPLICATION CLIENT",
+                got=f"error {error.number}: {error.text}",
+                next_step="GRANT REPLICATION CLIENT ON *.* TO the account",
+            ) from None
+        names, rows = reader.query("SHOW MASTER STATUS")  # before MySQL 8.2
+    if not rows:
+        raise ServerSettingError(
+            f"{reader.address} writes no binary log",
+            setting="log_bin",
+            next_step="set log_bin = binlog in the server's configuration and restart it",
+        )
+    row = dict(zip([name.lower() for name in names], rows[0], strict=True))
+    return Position(_text(row["file"]), int(row["position"]))
+
+
+def _snapshot_place(query: _Query) -> Position:
+    """The place of a snapshot that is opened and closed for it (MariaDB)."""
+    query(_SNAPSHOT)
+    try:
+        return _place_of(query)
+    finally:
+        query("COMMIT")
+
+
+def _place_of(query: _Query) -> Position:
+    """The place of the snapshot that is open (MariaDB)."""
+    rows = query("SHOW STATUS LIKE 'binlog\\_snapshot\\_%'")[1]
+    found = {_text(name).lower(): _text(value) for name, value in rows}
+    journal = found.get("binlog_snapshot_file", "")
+    if not journal:
+        raise ServerSettingError(
+            "the server tells no place of its snapshots",
+            setting="log_bin",
+            expected="status variables binlog_snapshot_file and binlog_snapshot_position",
+            next_step="set log_bin = binlog in the server's configuration and restart it",
+        )
+    return Position(journal, int(found["binlog_snapshot_position"]))
+
+
+def _connection(server: ServerConnection) -> RowConnection:
+    """A connection of its own: the control connection may be opened anew between two statements, which would end the
+    snapshot without a word."""
+    return RowConnection(server.config)
+
+
+def _value(reader: TableReader, sql: str) -> str:
+    return compact_set(_text(reader.query(sql)[1][0][0]))
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value or "")

@@ -1,0 +1,171 @@
+"""A connection whose rows are read by us: pymysql connects and logs in, prepared statements run on its socket.
+
+Rules:
+- Between results the connection is pymysql's: it has then read whatever the server sent, so that no byte of a result
+  can be in a buffer of its own. From COM_STMT_EXECUTE to the end of its result the socket is ours.
+- A result that is left before its end leaves the connection in the middle of it: it is killed on the server through a
+  second connection, then closed, and never used again.
+- Besides `source/live/handover.py` and `login` only this module knows names of pymysql that begin with an underscore.
+
+Source: MySQL client/server protocol, "Prepared Statements": COM_STMT_PREPARE, COM_STMT_EXECUTE, COM_STMT_CLOSE.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pymysql
+from pymysql.connections import Connection
+
+from cdc_pipeline.binlog.rows.result_set import ResultSet
+from cdc_pipeline.binlog.selected import SelectedRows
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live.connection import Row, StatementError, open_connection
+
+_PREPARE: Final = 0x16
+_EXECUTE: Final = 0x17
+_CLOSE: Final = 0x19
+_INTERRUPTED: Final = 1317  # a statement was killed; its connection lives on
+
+# A server that sorts or filters sends nothing for long; TCP tells that a peer is gone.
+_KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 6))
+
+
+class RowConnection:
+    """One connection to a server, for statements and for results as Arrow.
+
+    Attributes:
+        address: ``host:port`` for messages.
+        broken: True once it cannot be used any more.
+    """
+
+    def __init__(self, config: LiveSourceConfig) -> None:
+        self.address = f"{config.host}:{config.port}"
+        self.broken = False
+        self._config = config
+        try:
+            self._connection: Connection[Any] = open_connection(config)
+        except (pymysql.Error, OSError, RuntimeError) as error:
+            raise server_errors.connect_error(error, address=self.address, user=config.user) from None
+        self._socket: socket.socket = self._connection._sock  # type: ignore[attr-defined]
+        self._thread_id: int = self._connection.thread_id()  # type: ignore[no-untyped-call]
+        for name, value in _KEEPALIVE:
+            if hasattr(socket, name):  # not on every system
+                self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+    def allow_slow_answers(self) -> None:
+        """From now on wait for `row_timeout_s`: the server computes whole tables."""
+        self._connection._read_timeout = max(  # type: ignore[attr-defined]
+            self._config.read_timeout_s, self._config.row_timeout_s
+        )
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the connection is encrypted."""
+        return hasattr(self._socket, "cipher")
+
+    def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
+        """Column names and rows of one statement, as pymysql reads them.
+
+        Raises:
+            StatementError: the server refused the statement.
+            ServerUnreachableError: the connection broke.
+        """
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute(sql, tuple(arguments) or None)
+                names = [column[0] for column in cursor.description or ()]
+                return names, list(cursor.fetchall())
+        except RuntimeError:  # as pymysql refuses LOAD DATA LOCAL
+            self.broken = True
+            raise server_errors.asks_for_file(self.address) from None
+        except (pymysql.Error, OSError) as error:
+            raise self._failed(error) from None
+
+    def rows(self, sql: str, result: ResultSet) -> Iterator[SelectedRows]:
+        """Batches of one SELECT; `result` takes its bytes. What ended it is in `result.end`.
+
+        Raises:
+            StatementError: the server refused the statement. Errors in the middle of the rows are in `result.end`.
+            ServerUnreachableError: the connection broke.
+            TableChangedError, BinlogError: as `ResultSet.take`.
+        """
+        try:
+            statement = self._prepare(sql)
+            self._connection._execute_command(  # type: ignore[attr-defined]
+                _EXECUTE, struct.pack("<IBI", statement, 0, 1)
+            )
+        except (pymysql.Error, OSError) as error:
+            raise self._failed(error) from None
+        # Rows are read past pymysql, which would set its own timeout before each answer.
+        self._socket.settimeout(self._connection._read_timeout)  # type: ignore[attr-defined]
+        self._connection._current_timeout = self._connection._read_timeout  # type: ignore[attr-defined]
+        try:
+            while True:
+                batch = result.take()
+                if batch is not None:
+                    yield batch
+                elif result.end is not None:
+                    break
+                else:
+                    result.commit(self._read(result))
+        finally:
+            if result.end is None:
+                self.abandon()
+        if result.end.code in server_errors.LOST_NUMBERS - {_INTERRUPTED}:
+            self.broken = True
+        with contextlib.suppress(pymysql.Error, OSError):  # a broken connection shows at the next statement
+            self._connection._execute_command(_CLOSE, struct.pack("<I", statement))  # type: ignore[attr-defined]
+
+    def _prepare(self, sql: str) -> int:
+        """Id of a prepared statement. What it says of its columns is said again with the result."""
+        connection: Any = self._connection
+        connection._execute_command(_PREPARE, sql)
+        head = connection._read_packet()._data
+        statement, columns, parameters = struct.unpack_from("<IHH", head, 1)
+        for count in (parameters, columns):
+            for _ in range(count + 1 if count else 0):  # each, and an end
+                connection._read_packet()
+        return int(statement)
+
+    def _read(self, result: ResultSet) -> int:
+        try:
+            count = self._socket.recv_into(memoryview(result.room()))  # type: ignore[arg-type]
+        except OSError as error:
+            raise self._failed(error) from None
+        if not count:
+            raise self._failed(OSError("the server closed the connection"))
+        return count
+
+    def _failed(self, error: Exception) -> Exception:
+        number, text = server_errors.error_parts(error)
+        if number is not None and number not in server_errors.LOST_NUMBERS - {_INTERRUPTED}:
+            return StatementError(number, text)
+        self.broken = True
+        return server_errors.lost_table_connection(self.address, text if number is None else f"error {number}: {text}")
+
+    def abandon(self) -> None:
+        """Leave a running result: the server stops working at it, and the connection is closed."""
+        if self.broken:
+            self._connection._force_close()  # type: ignore[attr-defined]
+            return
+        self.broken = True
+        # A server that computes does not notice a closed socket before it sends.
+        with (
+            contextlib.suppress(pymysql.Error, OSError, RuntimeError),
+            contextlib.closing(open_connection(self._config)) as other,
+        ):
+            other.query(f"KILL {self._thread_id:d}")
+        self._connection._force_close()  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Close the connection. May be called twice."""
+        if not self.broken:
+            self.broken = True
+            with contextlib.suppress(pymysql.Error, OSError):
+                self._connection.close()

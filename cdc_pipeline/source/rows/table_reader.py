@@ -1,0 +1,241 @@
+"""Tables of a live server, read as Arrow by our own compiled kernels.
+
+Rules:
+- Nothing on the server changes and nothing is locked: the session is read only, and a view is a consistent snapshot.
+- One session has one meaning: zone +00:00, no conversion of text, a sql_mode that changes no value, no limits of rows
+  or time. So a row that is selected and the same row of the log become the same Arrow values; a test says so for every
+  type.
+- Rows come by the binary protocol: FLOAT in text has six digits, and numbers need no parsing.
+- Memory is bounded by a batch's rows and bytes, whatever the table's size; see `binlog.result_set`.
+- A view ends with its connection. A result that is left in its middle takes its connection with it; the next statement
+  outside of a view opens another one.
+
+Source: MySQL manual "START TRANSACTION", "SET TRANSACTION", "Server SQL Modes"; MariaDB "START TRANSACTION".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from types import TracebackType
+from typing import Final, Self
+
+from cdc_pipeline.binlog.rows.result_columns import ResultPlan, quoted, result_plan
+from cdc_pipeline.binlog.rows.result_set import BATCH_BYTES, BATCH_ROWS, ResultSet
+from cdc_pipeline.binlog.selected import SelectedRows
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig
+from cdc_pipeline.errors import CdcError, SourceError, TableReadInterruptedError
+from cdc_pipeline.position.position import Flavor
+from cdc_pipeline.source.live import server_errors
+from cdc_pipeline.source.live.connection import Row, StatementError
+from cdc_pipeline.source.rows.key_ranges import KeyRange
+from cdc_pipeline.source.rows.row_stream import RowConnection
+from cdc_pipeline.source.rows.table_errors import table_error
+
+_PATIENCE_S: Final = 6 * 3600
+_SESSION: Final = (
+    # ALLOW_INVALID_DATES: bounds of keys may be such dates. No ANSI_QUOTES, PAD_CHAR_TO_FULL_LENGTH, NO_BACKSLASH_...
+    "SET SESSION time_zone = '+00:00', SESSION sql_mode = 'ALLOW_INVALID_DATES', character_set_results = NULL, "
+    f"SESSION net_write_timeout = {_PATIENCE_S}, SESSION wait_timeout = {_PATIENCE_S}, "
+    "SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    "SET SESSION TRANSACTION READ ONLY",
+)
+# Limits of time; a server that does not know one has none.
+_UNLIMITED: Final = (
+    "max_execution_time", "max_statement_time", "idle_transaction_timeout", "idle_readonly_transaction_timeout",
+)  # fmt: skip
+
+
+class TableReader:
+    """One connection that reads tables.
+
+    Args:
+        config: the server.
+        batch_bytes: a batch ends with the row that would exceed so many bytes, as the server sends them.
+    """
+
+    def __init__(self, config: LiveSourceConfig, *, batch_bytes: int = BATCH_BYTES) -> None:
+        self.config = config
+        self.address = f"{config.host}:{config.port}"
+        self.in_view = False
+        self._batch_bytes = batch_bytes
+        self._connection: RowConnection | None = None
+        self._flavor: Flavor | None = None
+        self._reading = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def flavor(self) -> Flavor:
+        """Which kind of server answers."""
+        self._open()
+        assert self._flavor is not None
+        return self._flavor
+
+    def begin_view(self) -> None:
+        """Open a view: until `end_view` all that is selected is of one moment, the one at which this returns.
+
+        Raises:
+            ServerUnreachableError, SourceError: as the server answered.
+        """
+        if self.in_view:
+            raise SourceError("a view is open already", next_step="end it first")
+        self.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        self.in_view = True
+
+    def end_view(self) -> None:
+        """Close the view; without one nothing happens."""
+        if self.in_view:
+            self.in_view = False
+            if self._connection is not None and not self._connection.broken:
+                self.query("COMMIT")
+
+    def query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
+        """Column names and rows of one small statement in this session, in the view if there is one.
+
+        Raises:
+            CdcError: the server refused it, or the connection broke.
+        """
+        try:
+            return self.try_query(sql, arguments)
+        except StatementError as error:
+            raise SourceError(
+                f"{self.address} refused a statement",
+                got=f"error {error.number}: {error.text}",
+                next_step="see the server's documentation of this error",
+            ) from None
+
+    def try_query(self, sql: str, arguments: Sequence[object] = ()) -> tuple[list[str], list[Row]]:
+        """As `query`, but StatementError where the server refuses."""
+        return self._open().query(sql, arguments)
+
+    def select(
+        self,
+        schema: TableSchema,
+        *,
+        bounds: KeyRange | None = None,
+        where: str = "",
+        batch_rows: int = BATCH_ROWS,
+    ) -> Iterator[SelectedRows]:
+        """Rows of a table, in batches; without a view the whole result is one consistent view of its own.
+
+        Args:
+            schema: the table's columns, all of which are read.
+            bounds: the keys to read; the rows come in key order then. Its `key` names the key's columns; where it has
+                none, they are the schema's primary key.
+            where: the user's own condition, in the server's SQL: it is passed on as written, in parentheses, and can do
+                what the account's SELECT right can do.
+            batch_rows: at most so many rows a batch; fewer where the table has very many columns.
+
+        Returns:
+            An iterator; closing it before its end stops the statement on the server, and ends the view.
+
+        Raises:
+            TableChangedError: the table's columns are not the schema's.
+            UnknownColumnTypeError: a column that cannot be decoded.
+            MissingGrantError, ConfigError (of `where`), TableReadInterruptedError, ServerUnreachableError,
+            TableReadError: as the server answered; what came before is whole.
+        """
+        plan = result_plan(schema)
+        return self._select(plan, _select_statement(plan, bounds=bounds, where=where), where, batch_rows)
+
+    def _select(self, plan: ResultPlan, sql: str, where: str, batch_rows: int) -> Iterator[SelectedRows]:
+        table = plan.schema.full_name
+        if self._reading:
+            raise SourceError(
+                "another result is still being read by this connection", table=table, next_step="read it to its end"
+            )
+        connection = self._open()
+        result = ResultSet(
+            plan, is_mariadb=self.flavor == "mariadb", batch_rows=batch_rows, batch_bytes=self._batch_bytes,
+            packet_bytes_max=self.config.packet_bytes_max,
+        )  # fmt: skip
+        self._reading = True
+        try:
+            if where:
+                connection.query(f"USE {quoted(plan.schema.database)}")  # names in the condition are its
+            with closing(connection.rows(sql, result)) as batches:  # type: ignore[type-var]
+                yield from batches
+            assert result.end is not None
+            if result.end.code:
+                raise table_error(result.end.code, result.end.message, address=self.address, table=table, where=where)
+        except StatementError as error:
+            raise table_error(error.number, error.text, address=self.address, table=table, where=where) from None
+        except CdcError as error:
+            if error.table is None:
+                error.table = table
+            raise
+        finally:
+            self._reading = False
+
+    def _open(self) -> RowConnection:
+        connection = self._connection
+        if connection is not None and not connection.broken:
+            return connection
+        if self.in_view:
+            raise TableReadInterruptedError(
+                f"the view of {self.address} ended with its connection",
+                next_step="end the view, begin another one and read again",
+            )
+        connection = RowConnection(self.config)
+        try:
+            for statement in _SESSION:
+                connection.query(statement)
+            for name in _UNLIMITED:
+                _knows(connection, f"SET SESSION {name} = 0")
+            self._flavor = "mariadb" if _knows(connection, "SELECT @@GLOBAL.gtid_binlog_pos") else "mysql"
+        except StatementError as error:
+            connection.close()
+            raise SourceError(
+                f"{self.address} refuses the session that tables are read in",
+                got=f"error {error.number}: {error.text}",
+                next_step="see the server's documentation of this error",
+            ) from None
+        connection.allow_slow_answers()
+        self._connection = connection
+        return connection
+
+    def close(self) -> None:
+        """Close the connection; the view ends. May be called twice."""
+        self.in_view = False
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where: str = "") -> str:
+    """The SELECT of a table's rows; all names quoted."""
+    schema = plan.schema
+    sql = f"SELECT {', '.join(plan.expressions)} FROM {quoted(schema.database)}.{quoted(schema.table)}"  # noqa: S608
+    conditions = []
+    key: tuple[str, ...] = ()
+    if bounds is not None:
+        key = bounds.key or schema.key_names
+        condition = bounds.condition(key)
+        conditions += [condition] if condition else []
+    if where:
+        conditions.append(f"({where}\n)")  # a comment at its end ends with its line
+    if conditions:
+        sql += " WHERE " + " AND ".join(conditions)
+    if key:
+        sql += " ORDER BY " + ", ".join(quoted(name) for name in key)
+    return sql
+
+
+def _knows(connection: RowConnection, sql: str) -> bool:
+    """Run a statement; False where the server does not know its variable."""
+    try:
+        connection.query(sql)
+    except StatementError as error:
+        if error.number != server_errors.UNKNOWN_VARIABLE:
+            raise
+        return False
+    return True

@@ -1,0 +1,96 @@
+"""The private folder of a file or mixed store (K14).
+
+Rules:
+- Mode 0700 and of this user, never a link (K26).
+- Used by one store at a time: a lock that the system releases when the process dies.
+- It holds nothing but the store's own files; where it holds others, it is not taken, and nothing in it is removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.errors import LockError, StoreError
+from cdc_pipeline.private_folder import NotOursError, take_private
+
+_LOCK_NAME: Final = "store.lock"
+# Earlier versions left a manifest beside the segments.
+_OWN_NAME: Final = re.compile(r"segment-\d{8,}\.events|manifest\.json(\.new)?|store\.lock")
+
+
+class SegmentsFolder:
+    """The folder at `path`; nothing is touched before `take`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: int | None = None
+
+    def take(self) -> None:
+        """Make the folder private and lock it; a second `take` changes nothing.
+
+        Raises:
+            LockError: another store uses it.
+            StoreError: it holds files of others, or cannot be made.
+        """
+        if self._lock is not None:
+            return
+        try:
+            # Before its rights are changed: a folder of others is left as it is.
+            there = os.listdir(self.path) if self.path.is_dir() and not self.path.is_symlink() else []
+            foreign = sorted(name for name in there if not _OWN_NAME.fullmatch(name))
+            if foreign:
+                raise StoreError(
+                    "the store's directory holds files of others",
+                    setting="store.directory",
+                    expected="a directory of its own, empty or not there",
+                    got=", ".join(foreign[:5]),
+                    next_step="give the store a directory of its own",
+                )
+            take_private(self.path)
+            lock = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except NotOursError as error:
+            raise StoreError(
+                "the store's directory could be read or replaced by another user",
+                setting="store.directory",
+                expected=f"{self.path} to be a directory, no link, of the user of this process, {os.geteuid()}, in one "
+                "that no other user may change",
+                got=str(error),
+                next_step="remove what is there, or set store.directory to a directory of this user",
+            ) from None
+        except OSError as error:
+            raise StoreError(
+                "the store's directory cannot be used",
+                setting="store.directory",
+                expected=f"{self.path} to be a directory that this user may write",
+                got=error.strerror,
+                next_step="set store.directory to a local directory with room",
+            ) from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(lock)
+            raise LockError(
+                "another store uses this directory",
+                setting="store.directory",
+                got=str(self.path),
+                next_step="wait for the other run to end, or give each source a directory of its own",
+            ) from error
+        self._lock = lock
+
+    def give_back(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def segment_path(self, number: int) -> Path:
+        return self.path / f"segment-{number:08d}.events"
+
+    def remove_segments(self) -> None:
+        """Remove every file of the store but its lock."""
+        for name in os.listdir(self.path):
+            if name != _LOCK_NAME and _OWN_NAME.fullmatch(name):
+                (self.path / name).unlink(missing_ok=True)

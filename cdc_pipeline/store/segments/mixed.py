@@ -1,0 +1,175 @@
+"""The event store in memory that spills to files (SPEC S15).
+
+Rules:
+- Each entry is kept in memory while it fits what is left of the memory budget, else in a file. The budget counts the
+  events' bytes and their rows. One ring orders them all: where an entry is kept says nothing about when it comes.
+- Once something has gone to a file, memory is used again when no more than half of the budget is. A slice keeps its
+  whole chunk in memory: single slices that took every bit of memory as it came free would hold many times the budget.
+- Puts never wait for memory: only for `disk_bytes_max`. A list waits where the files have reached that and it does not
+  fit in memory as a whole.
+- Nothing is recovered: what was in memory is gone with the process, and files alone have gaps. They are removed when
+  their events are released, at `stop`, and at the next `start` (K14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.binlog.chunk import EVENT_DTYPE
+from cdc_pipeline.store.entries import Entry, HeldEntry
+from cdc_pipeline.store.ring import (
+    DEFAULT_MEMORY_UNIT_BYTES,
+    DEFAULT_RING_EVENTS,
+    UNBOUNDED_EVENTS,
+    BatchMode,
+    RingStore,
+)
+from cdc_pipeline.store.segments.segments import DEFAULT_DISK_BYTES_MAX, DEFAULT_SEGMENT_BYTES, SegmentLog
+
+DEFAULT_MEMORY_BYTES: Final = DEFAULT_RING_EVENTS * DEFAULT_MEMORY_UNIT_BYTES
+_ROW_BYTES: Final = EVENT_DTYPE.itemsize
+
+
+class _MixedKeeper:
+    """Keeps entries in memory up to a budget, the others in the segments of `log`."""
+
+    def __init__(
+        self, log: SegmentLog, *, memory_events: int, memory_bytes: int, on_joint: Callable[[str], None] | None
+    ) -> None:
+        self.log = log
+        self._events_max = memory_events
+        self._bytes_max = memory_bytes
+        self._on_joint = on_joint
+        self._forget_all()
+
+    def _forget_all(self) -> None:
+        self.events = 0  # in memory
+        self.event_bytes = 0
+        self.spilled_events = 0  # put to files since the start
+        self._is_spilling = False
+
+    def open(self) -> None:
+        self._forget_all()
+        self.log.open()
+
+    def close(self) -> None:
+        self._forget_all()
+        self.log.close()
+
+    def clean(self) -> None:
+        self._forget_all()
+        self.log.clean()
+
+    def _fits(self, events: int, event_bytes: int) -> bool:
+        events += self.events
+        return events <= self._events_max and self.event_bytes + event_bytes + events * _ROW_BYTES <= self._bytes_max
+
+    def _takes_memory(self) -> bool:
+        """Whether memory is used for what fits; with a full disk it is all that there is."""
+        if self._is_spilling and self.log.has_room:
+            used_bytes = self.event_bytes + self.events * _ROW_BYTES
+            self._is_spilling = 2 * self.events > self._events_max or 2 * used_bytes > self._bytes_max
+            return not self._is_spilling
+        return True
+
+    def has_room(self, events: int, event_bytes: int) -> bool:
+        return self.log.has_room or self._fits(events, event_bytes)
+
+    def keep(self, entries: list[HeldEntry]) -> list[Entry]:
+        events = event_bytes = 0
+        spilled: list[HeldEntry] = []
+        takes_memory = self._takes_memory()
+        for entry in entries:
+            if takes_memory and self._fits(events + entry.event_count, event_bytes + entry.event_bytes):
+                events += entry.event_count
+                event_bytes += entry.event_bytes
+            else:
+                spilled.append(entry)
+        kept: list[Entry] = [*entries]
+        if spilled:
+            self._is_spilling = True
+            stored = {entry.first: entry for entry in self.log.append(spilled)}
+            if self._on_joint is not None:
+                self._on_joint("spill")
+            kept = [stored.get(entry.first, entry) for entry in entries]
+            self.spilled_events += sum(entry.event_count for entry in spilled)
+        self.events += events
+        self.event_bytes += event_bytes
+        return kept
+
+    def forget(self, entry: Entry) -> None:
+        if isinstance(entry, HeldEntry):
+            self.events -= entry.event_count
+            self.event_bytes -= entry.event_bytes
+
+    def released(self, sequence: int) -> None:
+        self.log.released(sequence)
+
+
+class MixedEventStore(RingStore):
+    """An `EventStore` whose events live in the process up to a budget, and in files beyond it.
+
+    Args:
+        directory: a local directory for this store alone, made private (0700) at the start.
+        memory_events, memory_bytes: budget of what is held in the process; an entry that does not fit goes to a file.
+            The bytes are those of the events and of their rows; by default they alone are bounded.
+        on_joint: told ``spill``, in the putting thread, whenever a list has gone to files and does not count yet.
+        segment_bytes: length at which a file is finished and the next one begins; at most a quarter of the bound.
+        disk_bytes_max: puts wait while the files with events that are not released reach this length; the list that
+            reaches it is still stored.
+        ring_events: most events held, a power of two; by default no bound.
+        batch_mode, memory_unit_bytes, ddl_isolation: see `RingStore`; in MEMSIZE the bytes held are bounded by
+            `ring_events` units.
+
+    Raises:
+        RingSizeError: `ring_events` is not a power of two (S1).
+        StoreError: from `start`, the directory cannot be used; from a put, the disk refuses (nothing was stored).
+        LockError: from `start`, another store uses the directory.
+        StoreDamagedError: from a get, what is read back is not what was written; nothing has changed.
+    """
+
+    def __init__(
+        self,
+        directory: Path | str,
+        *,
+        memory_events: int = UNBOUNDED_EVENTS,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
+        disk_bytes_max: int = DEFAULT_DISK_BYTES_MAX,
+        ring_events: int = UNBOUNDED_EVENTS,
+        batch_mode: BatchMode = "memsize",
+        memory_unit_bytes: int = DEFAULT_MEMORY_UNIT_BYTES,
+        ddl_isolation: bool = True,
+        on_joint: Callable[[str], None] | None = None,
+    ) -> None:
+        log = SegmentLog(Path(directory), segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max)
+        self._mixed_keeper = _MixedKeeper(
+            log, memory_events=memory_events, memory_bytes=memory_bytes, on_joint=on_joint
+        )
+        super().__init__(
+            self._mixed_keeper,
+            ring_events=ring_events,
+            batch_mode=batch_mode,
+            memory_unit_bytes=memory_unit_bytes,
+            ddl_isolation=ddl_isolation,
+        )
+
+    @property
+    def memory_event_bytes(self) -> int:
+        """Bytes of the events that are held in the process."""
+        with self._lock:
+            return self._mixed_keeper.event_bytes
+
+    @property
+    def spilled_events(self) -> int:
+        """Events that went to files since the start."""
+        with self._lock:
+            return self._mixed_keeper.spilled_events
+
+    @property
+    def disk_bytes(self) -> int:
+        """Length of the store's files."""
+        with self._lock:
+            return self._mixed_keeper.log.disk_bytes

@@ -1,0 +1,324 @@
+"""Entries in append-only files.
+
+Rules:
+- A segment holds entries, appended only. When it has reached its length it is sealed and the next one begins; a list
+  of entries is never spread over two.
+- A list is written whole: what a failed write left is cut off again, and nothing was stored.
+- Live bytes are those of the segments with an event that is not released; they are what `disk_bytes_max` bounds. A list
+  is admitted while they are below it, whatever its size, as in MEMSIZE (S3).
+- A segment goes when its events are released. No file outlives its store: a run after a crash reads again from the
+  cursor, so files are never waited for (fsync) and what a dead process left is removed.
+- In memory are one `StoredEntry` per entry, and the entry that was loaded last.
+- Reading copies once, from the system's page cache; rows and bytes of a loaded slice are views of that copy. Files are
+  not mapped: pages of a mapping count as resident as long as a slice lives, and a truncated file would kill.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.chunk import EventSlice
+from cdc_pipeline.errors import StoreDamagedError, StoreError
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.store.entries import Entry, HeldEntry
+from cdc_pipeline.store.segments.codec import HEADER_BYTES, EntryDecoder, EntryEncoder, EntryError, parse_header
+from cdc_pipeline.store.segments.folder import SegmentsFolder
+
+DEFAULT_SEGMENT_BYTES: Final = 64 << 20
+DEFAULT_DISK_BYTES_MAX: Final = 16 << 30
+_WRITE_BUFFERS_MAX: Final = 512
+_WORTH_REMOVING_BYTES: Final = 1 << 20  # the segment that is written to is removed early from this length on
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file.
+
+    Attributes:
+        path: the file.
+        size_bytes: length of what counts.
+        last: sequence of its last event; -1 while it has none.
+        is_sealed: nothing is appended any more.
+    """
+
+    path: Path
+    size_bytes: int
+    last: int
+    is_sealed: bool
+
+
+@dataclass(slots=True, eq=False)
+class StoredEntry(Entry):
+    """An entry in a file.
+
+    Attributes:
+        log: loads it.
+        segment: the file; `offset` and `length` are bytes in it.
+        journal, timestamps_s, offsets: what its events lie between, lowest and highest.
+    """
+
+    log: SegmentLog
+    segment: Segment
+    offset: int
+    length: int
+    journal: str
+    timestamps_s: tuple[int, int]
+    offsets: tuple[int, int]
+
+    def load(self) -> EventSlice:
+        return self.log.load(self)
+
+    def may_hold(self, wanted: Position) -> bool:
+        return (
+            wanted.journal in ("", self.journal)
+            and self.timestamps_s[0] <= wanted.timestamp_s <= self.timestamps_s[1]
+            and (not wanted.offset or self.offsets[0] <= wanted.offset <= self.offsets[1])
+        )
+
+
+def _stored_entry(entry: HeldEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
+    """What stands for `entry` once its `length` bytes are at `offset` of the segment."""
+    rows = entry.part.events
+    times, offsets = rows["timestamp_s"], rows["offset"]
+    return StoredEntry(
+        entry.first, entry.last, entry.event_bytes, entry.kind, entry.bytes_before, entry.open_gtid,
+        log, segment, offset, length, entry.part.chunk.journal,
+        (int(times.min()), int(times.max())), (int(offsets.min()), int(offsets.max())),
+    )  # fmt: skip
+
+
+class SegmentLog:
+    """The files of one store.
+
+    Args:
+        directory: of the store alone; made private (K14).
+        segment_bytes: length at which a segment is sealed.
+        disk_bytes_max: see the rules.
+    """
+
+    def __init__(self, directory: Path, *, segment_bytes: int, disk_bytes_max: int) -> None:
+        self.folder = SegmentsFolder(directory)
+        # Segments much shorter than the bound: otherwise one held event would hold most of the room.
+        self._segment_bytes = max(1, min(segment_bytes, disk_bytes_max // 4))
+        self._disk_bytes_max = disk_bytes_max
+        self._writer: int | None = None  # descriptor of the last segment, where it is not sealed
+        self._reader: tuple[Segment, int] | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        for descriptor in (self._writer, self._reader[1] if self._reader else None):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._writer = self._reader = None
+        self.segments: deque[Segment] = deque()
+        self.live_bytes = 0
+        self._next_number = 1
+        self._released_sequence = -1
+        self._loaded: tuple[StoredEntry, EventSlice] | None = None
+        self._encoder = EntryEncoder()
+        self._decoder = EntryDecoder()
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Take the folder; what an earlier run left in it is removed (K14)."""
+        self.folder.take()
+        self.clean()
+
+    def close(self) -> None:
+        """Remove the files and give the folder back."""
+        self._reset()
+        self.folder.remove_segments()
+        self.folder.give_back()
+
+    def clean(self) -> None:
+        """Remove the files; the folder stays taken."""
+        self._reset()
+        self.folder.remove_segments()
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def append(self, entries: Sequence[HeldEntry]) -> list[StoredEntry]:
+        """Write the entries, all or none; what stands for them.
+
+        Raises:
+            StoreError: the system refuses; nothing was stored.
+        """
+        encoded = [self._encoder.encode(entry) for entry in entries]
+        lengths = [sum(map(len, buffers)) for buffers in encoded]
+        try:
+            self._make_room(sum(lengths))
+            segment, writer = self._open_segment()
+            try:
+                _write_all(writer, [buffer for buffers in encoded for buffer in buffers if len(buffer)])
+            except OSError:
+                os.ftruncate(writer, segment.size_bytes)
+                raise
+        except OSError as error:
+            raise StoreError(
+                "events cannot be written to the store's directory",
+                setting="store.directory",
+                expected=f"room for {sum(lengths)} bytes in {self.folder.path}",
+                got=error.strerror,
+                next_step="free room there or lower store.disk_bytes_max; what was stored before is intact",
+            ) from error
+        if segment.last <= self._released_sequence:
+            self.live_bytes += segment.size_bytes
+        stored = []
+        for entry, length in zip(entries, lengths, strict=True):
+            stored.append(_stored_entry(entry, self, segment, segment.size_bytes, length))
+            segment.size_bytes += length
+        self.live_bytes += sum(lengths)
+        segment.last = entries[-1].last
+        return stored
+
+    @property
+    def has_room(self) -> bool:
+        return self.live_bytes < self._disk_bytes_max
+
+    @property
+    def disk_bytes(self) -> int:
+        """Length of all files, the released ones included."""
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def _make_room(self, count_bytes: int) -> None:
+        """Give up released segments, oldest first, where the new bytes would pass the bound."""
+        gone = []
+        over = self.disk_bytes + count_bytes - self._disk_bytes_max
+        while over > 0 and self.segments and self.segments[0].last <= self._released_sequence:
+            over -= self.segments[0].size_bytes
+            gone.append(self._take_oldest())
+        self._remove(gone)
+
+    def _open_segment(self) -> tuple[Segment, int]:
+        """The segment to append to, and its descriptor."""
+        last = self.segments[-1] if self.segments else None
+        if last is not None and self._writer is not None:
+            if last.size_bytes < self._segment_bytes:
+                return last, self._writer
+            self._seal()
+        path = self.folder.segment_path(self._next_number)
+        writer = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        segment = Segment(path, 0, -1, False)
+        self._writer = writer
+        self.segments.append(segment)
+        self._next_number += 1
+        return segment, writer
+
+    def _seal(self) -> None:
+        if self._writer is None:
+            return
+        os.close(self._writer)
+        self._writer = None
+        self.segments[-1].is_sealed = True
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def load(self, entry: StoredEntry) -> EventSlice:
+        """The slice of the entry.
+
+        Raises:
+            StoreDamagedError: its bytes are not what was written.
+        """
+        if self._loaded is not None and self._loaded[0] is entry:
+            return self._loaded[1]
+        try:
+            raw = _read_at(self._descriptor(entry.segment), entry.offset, entry.length)
+            header = parse_header(raw[:HEADER_BYTES].tobytes())
+            if header.sequence != entry.first:
+                raise EntryError(f"sequence {header.sequence} instead of {entry.first}")
+            part = self._decoder.decode(header, raw)
+        except (EntryError, OSError) as error:
+            raise damaged(entry.segment.path, entry.offset, str(error)) from error
+        self._loaded = (entry, part)
+        return part
+
+    def _descriptor(self, segment: Segment) -> int:
+        if self._reader is None or self._reader[0] is not segment:
+            if self._reader is not None:
+                os.close(self._reader[1])
+                self._reader = None
+            self._reader = (segment, os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC))
+        return self._reader[1]
+
+    # -- freeing ------------------------------------------------------------------------------------------------------
+
+    def released(self, sequence: int) -> None:
+        """Released moved to `sequence`."""
+        if sequence <= self._released_sequence:
+            return
+        self._released_sequence = sequence
+        if self._loaded is not None and self._loaded[0].last <= sequence:
+            self._loaded = None
+        if self.live_bytes:
+            self.live_bytes = self._count_live()
+        self._remove(self._take_until(sequence))
+
+    def _count_live(self) -> int:
+        return sum(one.size_bytes for one in self.segments if one.last > self._released_sequence)
+
+    def _take_until(self, sequence: int) -> list[Segment]:
+        """Take out the segments that end at `sequence` or before; one that is written to only where it is worth it."""
+        gone = []
+        while self.segments and self.segments[0].last <= sequence:
+            oldest = self.segments[0]
+            if not oldest.is_sealed and oldest.size_bytes < min(self._segment_bytes, _WORTH_REMOVING_BYTES):
+                break
+            gone.append(self._take_oldest())
+        return gone
+
+    def _take_oldest(self) -> Segment:
+        if not self.segments[0].is_sealed:
+            self._seal()
+        return self.segments.popleft()
+
+    def _remove(self, gone: list[Segment]) -> None:
+        for segment in gone:
+            if self._reader is not None and self._reader[0] is segment:
+                os.close(self._reader[1])
+                self._reader = None
+            segment.path.unlink(missing_ok=True)
+
+
+def _read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
+    """`length` bytes at `offset`, fewer where the file ends."""
+    raw = np.empty(length, dtype=np.uint8)
+    done = 0
+    while done < length:
+        count = os.preadv(descriptor, [raw[done:]], offset + done)  # type: ignore[list-item]
+        if count == 0:
+            break
+        done += count
+    return raw[:done]
+
+
+def damaged(path: Path, offset: int, reason: str) -> StoreDamagedError:
+    """The error that names a file and an offset in it."""
+    return StoreDamagedError(
+        f"the store's file {path.name} is damaged",
+        offset=offset,
+        expected=f"the entry that was written there, in {path}",
+        got=reason,
+        next_step="run again: the store starts empty, and the run reads again from the cursor",
+    )
+
+
+def _write_all(descriptor: int, buffers: list[Any]) -> None:
+    """Write every byte of the buffers, in as few calls as the system takes."""
+    views = [memoryview(buffer).cast("B") for buffer in buffers]
+    first = 0
+    while first < len(views):
+        count = os.writev(descriptor, views[first : first + _WRITE_BUFFERS_MAX])
+        while first < len(views) and count >= len(views[first]):
+            count -= len(views[first])
+            first += 1
+        if first < len(views) and count:
+            views[first] = views[first][count:]
