@@ -200,7 +200,7 @@ class FileCursorStore:
             if len(whole) < len(tail):
                 stream.truncate(size_bytes - len(tail) + len(whole))
                 os.fsync(stream.fileno())
-            return whole.decode("utf-8", errors="replace").splitlines()[-1:]
+            return whole.decode("utf-8", errors="replace").split("\n")[-2:-1]
 
     def _newer_half(self) -> list[str]:
         kept: list[str] = []
