@@ -43,17 +43,17 @@ torture: setup ## every type and event at its edges, on both real servers
 .PHONY: torture-sink
 torture-sink: setup ## random workloads with random DDL into lakes, every cut compared: PACKS=200 SEED=1
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.torture_sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-values
 torture-values: setup ## MODIFY of every pair of types at its edges, on both real servers, against what is decided: SEED=1
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.torture_values --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.values --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-disk
 torture-disk: setup ## each call of a run fails once (full disk, broken disk, kill), the power goes at each joint: TORTURE_ARGS="--spark --seed 2"
 	@command -v cc gcc >/dev/null || { echo "a C compiler is needed: run  apt-get install gcc libc6-dev  and try again" >&2; exit 2; }
-	@$(BIN)/python -m tests.torture_disk --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.disk --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: mutations
 mutations: setup ## take something out of each rule that keeps the data right, and see a test fail: MUTATIONS_ARGS="--no-spark", or "--spark", or "--rule K17"
@@ -63,22 +63,22 @@ mutations: setup ## take something out of each rule that keeps the data right, a
 .PHONY: torture-load
 torture-load: setup ## loads under constant writes and DDL, killed at random: TORTURE_ARGS="--rounds 10 --seed 1 --rows 4000"
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.load.torture $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.load $(TORTURE_ARGS)
 
 .PHONY: torture-secrets
 torture-secrets: setup ## passwords, salts, masked values and literals through every command and failure, then searched for: SEED=1
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.torture_secrets --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.secrets --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-names
 torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.torture_names --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.names --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: readers
 readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT
 	@$(BIN)/python -m tests.servers.install mysql
-	@$(BIN)/python -m tests.readers
+	@$(BIN)/python -m tests.campaigns.readers
 
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
@@ -86,11 +86,11 @@ docs: setup ## write docs/types.md again from the conversion table
 
 .PHONY: fuzz
 fuzz: setup ## 20,000 damaged journals through the whole decode: an error or rows, nothing else
-	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+	@$(BIN)/python -m tests.campaigns.fuzz $(FUZZ_ARGS)
 
 .PHONY: fuzz-bounds
 fuzz-bounds: setup ## the same on fewer, with bounds checks compiled into the kernels
-	@$(BIN)/python -m tests.fuzz --bounds --count 4000 $(FUZZ_ARGS)
+	@$(BIN)/python -m tests.campaigns.fuzz --bounds --count 4000 $(FUZZ_ARGS)
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import fence

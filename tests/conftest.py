@@ -11,6 +11,8 @@ import pytest
 from tests.servers import Flavor, Server, crashes
 from tests.servers.crashes import watched
 
+pytest_plugins = ("tests.support.captures", "tests.support.project")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(crashes)

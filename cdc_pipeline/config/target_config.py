@@ -28,7 +28,7 @@ Keyless = Literal["changelog", "row_hash", "stop"]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _BOTH_NAMES: Final = "{schema}.{table}"
-SALT_CHARACTERS_MIN: Final = 16
+_SALT_CHARACTERS_MIN: Final = 16
 _MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
 _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
 
@@ -81,9 +81,9 @@ class Mask(Section):
             if not isinstance(setting, dict) or setting.keys() != {"salt"}:
                 raise ValueError("expected {hash: {salt: ${SALT}}}")
             salt = str(setting["salt"])
-            if len(salt) < SALT_CHARACTERS_MIN:
+            if len(salt) < _SALT_CHARACTERS_MIN:
                 raise ValueError(
-                    f"the salt is shorter than {SALT_CHARACTERS_MIN} characters: whoever guesses it can guess the "
+                    f"the salt is shorter than {_SALT_CHARACTERS_MIN} characters: whoever guesses it can guess the "
                     "values; make one with `openssl rand -hex 32`"
                 )
             return {"kind": "hash", "salt": salt}
@@ -124,7 +124,7 @@ class Computed(Section):
     @field_validator("type")
     @classmethod
     def _type(cls, value: str) -> str:
-        return checked_type(value)
+        return _checked_type(value)
 
 
 class TargetRule(RowPolicies):
@@ -204,13 +204,13 @@ class TargetRule(RowPolicies):
     @field_validator("shard_column")
     @classmethod
     def _shard_column(cls, value: str | None) -> str | None:
-        return value if value is None else checked_column(value)
+        return value if value is None else _checked_column(value)
 
     @field_validator("computed")
     @classmethod
     def _computed(cls, value: dict[str, Computed]) -> dict[str, Computed]:
         for name in value:
-            checked_column(name)
+            _checked_column(name)
         return value
 
     @field_validator("filter")
@@ -221,7 +221,7 @@ class TargetRule(RowPolicies):
     @field_validator("types")
     @classmethod
     def _types(cls, value: dict[str, str]) -> dict[str, str]:
-        return {name: checked_type(text) for name, text in value.items()}
+        return {name: _checked_type(text) for name, text in value.items()}
 
     @field_validator("cluster_by")
     @classmethod
@@ -303,7 +303,7 @@ def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def checked_column(name: str) -> str:
+def _checked_column(name: str) -> str:
     """`name`, if a new column may have it. Raises ValueError."""
     if not name or _NAME_REFUSED.search(name):
         raise ValueError(f"{name!r} is not a column name: no blanks and none of ,;{{}}()=")
@@ -312,7 +312,7 @@ def checked_column(name: str) -> str:
     return name
 
 
-def checked_type(text: str) -> str:
+def _checked_type(text: str) -> str:
     """A Spark type as DDL text in lower case without blanks, such as ``decimal(10,2)``. Raises ValueError."""
     found = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
     if not _TYPE.fullmatch(found):

@@ -28,7 +28,7 @@ from cdc_pipeline.private_folder import make_private
 from cdc_pipeline.text.server_messages import said_by
 
 FORM_VERSION: Final = 1
-HISTORY_BYTES_MAX: Final = 8 << 20
+_HISTORY_BYTES_MAX: Final = 8 << 20
 
 _NEXT_STEP = "restore the file from a backup, or remove it: the next run rebuilds the cursor from the lake's last cut"
 
@@ -52,7 +52,7 @@ class FileCursorStore:
         folder: Path,
         *,
         source: str,
-        history_bytes_max: int = HISTORY_BYTES_MAX,
+        history_bytes_max: int = _HISTORY_BYTES_MAX,
         on_step: Callable[[str], None] = _no_step,
     ) -> None:
         self.file = folder / "cursor.json"

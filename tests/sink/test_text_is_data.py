@@ -26,8 +26,18 @@ from cdc_pipeline.sink.read.read import read
 from cdc_pipeline.sink.spark import merge_settings
 from cdc_pipeline.sink.spark.session import SparkProvider, new_session, session_settings
 from cdc_pipeline.text.spark_sql import quoted, text_literal
-from tests.sink.build import Change, column, cursor_at, decoded, delete, insert, interval_of, table_schema, update
-from tests.torture_sink.delta_reader import newest_rows
+from tests.support.delta_reader import newest_rows
+from tests.support.sink_values import (
+    Change,
+    column,
+    cursor_at,
+    decoded,
+    delete,
+    insert,
+    interval_of,
+    table_schema,
+    update,
+)
 
 HOME = "${env:HOME}"
 ODD = [

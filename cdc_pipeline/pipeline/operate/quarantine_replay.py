@@ -37,8 +37,8 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.text.table_names import split_table_name
 
-REPLAYED_NOTE = "quarantine_replayed"
-DISCARDED_NOTE = "quarantine_discarded"
+_REPLAYED_NOTE = "quarantine_replayed"
+_DISCARDED_NOTE = "quarantine_discarded"
 
 
 @dataclass
@@ -154,7 +154,7 @@ def settle(
 
 
 def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tuple[Note, ...]:
-    kind = REPLAYED_NOTE if what == "replayed" else DISCARDED_NOTE
+    kind = _REPLAYED_NOTE if what == "replayed" else _DISCARDED_NOTE
     reason = f": {why}" if why else ""
     tables = dict.fromkeys(mark.table for mark in marks)
     return tuple(

@@ -48,7 +48,7 @@ from cdc_pipeline.source.rows.marks import Mark, exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.text.table_names import split_table_name
 
-EXACT_TIMEOUT_S: Final = 5.0  # on a MySQL that is never idle an exact view cannot be had
+_EXACT_TIMEOUT_S: Final = 5.0  # on a MySQL that is never idle an exact view cannot be had
 _ALWAYS_TIMEOUT_S: Final = 15.0
 
 Exact = Literal["no", "if possible", "always"]
@@ -278,7 +278,7 @@ class TableReading:
         try:
             return exact_view(
                 reader,
-                timeout_s=_ALWAYS_TIMEOUT_S if what.exact == "always" else EXACT_TIMEOUT_S,
+                timeout_s=_ALWAYS_TIMEOUT_S if what.exact == "always" else _EXACT_TIMEOUT_S,
                 tables=[(database, table)],
                 since=since,
             )

@@ -49,7 +49,7 @@ from cdc_pipeline.source.rows.marks import end_mark
 from cdc_pipeline.source.rows.table_reader import TableReader
 
 ROUNDS_MAX: Final = 5
-KEYS_AT_A_TIME: Final = 500
+_KEYS_AT_A_TIME: Final = 500
 REPAIRED_NOTE: Final = "repaired"
 
 
@@ -187,8 +187,8 @@ class _Repair:
         assert keys is not None
         types = arrow_schema(self._schema)
         wanted = keys.select(list(self._key)).cast(pa.schema([types.field(name) for name in self._key]))
-        for first in range(0, wanted.num_rows, KEYS_AT_A_TIME):
-            some = wanted.slice(first, KEYS_AT_A_TIME)
+        for first in range(0, wanted.num_rows, _KEYS_AT_A_TIME):
+            some = wanted.slice(first, _KEYS_AT_A_TIME)
             yield _Part(key_condition(self._schema, some), None, some)
 
     def _read_schema(self) -> TableSchema:

@@ -59,7 +59,7 @@ from cdc_pipeline.sink.verify.changes import UntoldChangesError
 from cdc_pipeline.sink.verify.compare import DIFFERENCES, Found, count_strays, read_found
 from cdc_pipeline.sink.verify.scratch import Scratch, verify_lock
 
-REPAIRS_MAX: Final = 5
+_REPAIRS_MAX: Final = 5
 
 # What keeps one table from being compared, and not the others.
 _OF_ONE_TABLE: Final = (
@@ -285,7 +285,7 @@ class _Verification:
         first = settled
         for piece in settled.different:
             repaired.keys += self._shown(piece, len(repaired.keys))
-        for _ in range(REPAIRS_MAX):
+        for _ in range(_REPAIRS_MAX):
             if repairable(table.mode, [kind for kind in DIFFERENCES if settled.counts.get(kind)]):
                 break
             self._repair(comparison, settled.different, by_key, repaired)
@@ -299,7 +299,7 @@ class _Verification:
         """What is proved of these keys is applied where the source stands there still; else they are read again."""
         for piece in pieces[-1:] if not by_key else pieces:
             reading, found = piece.reading, piece.found
-            for _ in range(REPAIRS_MAX):
+            for _ in range(_REPAIRS_MAX):
                 if not any(found.counts.get(kind) for kind in reading.proved):
                     break
                 done = self._applied(reading, found)

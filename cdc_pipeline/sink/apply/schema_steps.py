@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-CHECKED_PROPERTY: Final = "cdc.checked_batch"
+_CHECKED_PROPERTY: Final = "cdc.checked_batch"
 _DML: Final = (FillColumns, RemoveRows)
 _Columns = tuple[TargetColumn, ...]
 
@@ -64,7 +64,7 @@ def are_done(there: TableLog, record: BatchRecord, target: RecordedTarget) -> bo
     if not _dml_done(there, record, steps):
         return False
     only_checks = len(path) == 1 and not any(isinstance(step, _DML) for step in steps)
-    return not only_checks or there.properties.get(CHECKED_PROPERTY) == str(record.batch_number)
+    return not only_checks or there.properties.get(_CHECKED_PROPERTY) == str(record.batch_number)
 
 
 def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: RecordedTarget, there: TableLog) -> None:
@@ -107,7 +107,7 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
                 last = states[structure - 1][-1:]
                 _change(session, path, step, present, place=f" AFTER {quoted(last[0].name)}" if last else " FIRST")
     if not structure and not dml:
-        checked = properties_sql({CHECKED_PROPERTY: str(record.batch_number)})
+        checked = properties_sql({_CHECKED_PROPERTY: str(record.batch_number)})
         session.sql(f"ALTER TABLE {table_at(path)} SET TBLPROPERTIES ({checked})")
 
 

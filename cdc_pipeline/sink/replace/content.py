@@ -28,7 +28,7 @@ from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.read.cuts import files_of
 
 LOADED_NOTE: Final = "loaded"
-DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that are not in the new one
+_DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that are not in the new one
 GAP_NOTE: Final = "load_gap"  # of a changelog or history: changes that it will never tell
 
 
@@ -124,12 +124,12 @@ def replacement(
     keeps = alike and spec.keeps_past and not is_whole
     if not alike and MODES[before.mode].keeps_past:
         text = f"the target was a {before.mode} by {', '.join(before.key) or 'no key'}: none of its rows stays"
-        notes.append(Note(kind=DROPPED_NOTE, text=text, table=plan.table))
+        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=plan.table))
     kept = _kept_columns(plan, before)
     carries = keeps or (alike and not is_keyless_mirror(plan.mode, plan.key))
     if kept and not carries:
         text = f"columns that the source has dropped are gone: {', '.join(column.name for column in kept)}"
-        notes.append(Note(kind=DROPPED_NOTE, text=text, table=plan.table))
+        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=plan.table))
         kept = ()
     if kept:
         sources = dict(plan.sources) or {plan.table: RecordedSource(columns=plan.columns, key=plan.key)}

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Kind = Literal["missing", "extra", "different", "duplicate", "ambiguous", "left_out"]
 
 DIFFERENCES: Final[tuple[Kind, ...]] = ("missing", "extra", "different", "duplicate", "ambiguous")
-ROWS_PER_BUCKET: Final = 50_000
+_ROWS_PER_BUCKET: Final = 50_000
 _BUCKETS_MAX: Final = 4096
 
 
@@ -129,7 +129,7 @@ def compare(
     MergeSettings(session, fixed or {}).large_batch(source_bytes)
     # What is found is read without Spark: its own form of a timestamp holds no year before 1678 there.
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    buckets = min(_BUCKETS_MAX, max(1, source_rows // ROWS_PER_BUCKET))
+    buckets = min(_BUCKETS_MAX, max(1, source_rows // _ROWS_PER_BUCKET))
     try:
         make_sides(session, sides, source_files, buckets=buckets)
         stale = _without_unread(session, sides, unread) if unread else 0
