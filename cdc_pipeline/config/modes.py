@@ -1,8 +1,10 @@
-"""The modes: how a Delta table follows its source table, and what the rest of the program must know of each.
+"""The modes: how a Delta table follows its source table, and what must be known of each.
 
 Rules:
-- One row of `MODES` per mode. Whoever depends on a mode asks it for a fact, and never compares its name.
-- What Spark does with the rows of a mode is one object per mode in `sink/modes/`; docs/extending.md adds a mode.
+- One row of `MODES` per mode. Whoever depends on a mode asks it for a fact, and never compares its
+  name.
+- What Spark does with the rows of a mode is one object per mode in `sink/modes/`; docs/extending.md
+  adds a mode.
 """
 
 from __future__ import annotations
@@ -27,12 +29,13 @@ class ModeSpec:
         proves: what a comparison without differences proves.
         proves_keyless: the same for a target whose table has no key; "" if there is no such target.
         has_key: rows are found by a key; else changes are only added.
-        can_find_by_values: rows can be found by all of their values if there is no key (``keyless: row_hash``).
+        can_find_by_values: without a key rows can be found by all of their values.
         keeps_past: something stays of rows that the source deletes or changes.
         marks_deleted_rows: a deleted row stays with a mark, one row per key.
         keeps_versions: every version of a row is a row, with the places where it begins and ends.
         rows_are_changes: a row is a change, with the row before it and the name of its transaction.
-        reserved_columns: names in lower case, besides ``_cdc_...``, that a source table must not use.
+        reserved_columns: names that a source table must not use, in lower case and besides
+            ``_cdc_...``.
     """
 
     label: str
@@ -49,7 +52,7 @@ class ModeSpec:
 
     @property
     def keeps_every_change(self) -> bool:
-        """Whether each change leaves something of its own, so that their order matters and none may come twice."""
+        """Whether each change leaves something of its own: their order matters, none may come twice."""
         return self.keeps_versions or self.rows_are_changes
 
 
@@ -93,7 +96,10 @@ def is_keyless_mirror(mode: Mode, key: tuple[str, ...]) -> bool:
 
 
 def keeps_every_change(mode: Mode, key: tuple[str, ...]) -> bool:
-    """Return whether a change that is applied twice leaves a mark: no key and seq show that it was applied (K7)."""
+    """Return whether a change that is applied twice leaves a mark.
+
+    No key and seq show that it was applied (K7).
+    """
     return MODES[mode].keeps_every_change or not key
 
 

@@ -203,7 +203,8 @@ class _Replay:
         following = self._targets.following(database, table)
         modes = {target.mode for target in following}
         ordered = {mode for mode in modes if MODES[mode].keeps_every_change}
-        is_forgotten = any(not MODES[mode].keeps_past for mode in modes)  # what is gone left nothing newer behind
+        # What is gone from such a target left nothing newer behind.
+        is_forgotten = any(not MODES[mode].keeps_past for mode in modes)
         if self._targets.is_suspended(database, table):
             return "the table is suspended: it is caught up first"
         if not following:

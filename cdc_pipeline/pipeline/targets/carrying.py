@@ -4,8 +4,9 @@ Rules:
 - The two are kept by the same rule, names aside, and the rows were made by it: so they are what the new name's target
   would hold if it had followed the table from the begin.
 - A target that several tables share takes over nothing, and gives nothing away: its rows are known by their names.
-- A history or a changelog of another table never becomes that of this one. It goes to a name that has none; else the
-  name needs a load, which ends the one and begins the other by the rules of the mode (`sink/replace/replaced_rows.py`).
+- A history or a changelog of another table never becomes that of this one. It goes to a name that
+  has none; else the name needs a load, which ends the one and begins the other by the rules of the
+  mode (`SinkMode.replaced_sql`).
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 Rules:
 - Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, those of a DDL follow
-  (`sink/apply/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for a target, never
-  both.
-- Each mode has one statement that applies a batch (`sink/modes/`).
-- Small batches of whole images of a mirror do the same without it (`upsert`); inserts that meet no row are appended
-  (`append`).
+  (`sink/apply/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for
+  a target, never both.
+- Each mode has one statement that applies a batch (`sink/modes/`). It changes a row only if its
+  change is newer than the row: a batch that comes again must not move a row back.
+- Small batches of whole images of a mirror do the same without it (`upsert`); inserts that meet no
+  row are appended (`append`).
 - A batch that brings the content of a side table does nothing else to the target (`replace`); one that brings that of a
   renamed table may change its columns after that, if one statement did both (K28).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id

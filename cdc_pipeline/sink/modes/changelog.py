@@ -13,9 +13,10 @@ Rules:
   from there. What neither has is NULL, and named in ``_cdc_absent``.
 - Staged columns: ``_op``, ``_seq``, ``_ts``, ``_tx``, ``_ordinal``, ``c0 ... cN`` the plain columns, ``b0 ... bN`` the
   before image, ``_absent`` and ``_before_absent``.
-- After a load what was there stays, and changes that it has not (by `seq`) are added. If it does not hold every change
-  up to the load's place (`RecordedContent.restarts`), a ``truncate`` stands there, and after it the rows that were
-  read: who applies the changes in their order has the source's rows from there on, and a note tells of the gap.
+- After a load what was there stays, and changes that it has not (by `seq`) are added. If it does
+  not hold every change up to the load's place (`RecordedContent.restarts`), a ``truncate`` stands
+  there, and after it the rows that were read: who applies the changes in their order has the
+  source's rows from there on, and a note tells of the gap.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements

@@ -11,9 +11,10 @@ Rules:
 - A key update ends the version of the old key and begins one of the new key.
 - A change of a key without a current version begins one; a delete of it does nothing.
 - One MERGE per batch. Of the target only current versions of changed keys are read.
-- After a load what was there holds up to the load's place, and what is loaded from there on. A version that is open
-  there goes on if the loaded one that begins there equals it in its tracked columns, and else ends; one that began
-  later is told by the loaded ones. So the intervals of a key never overlap, and closed versions stay.
+- After a load what was there holds up to the load's place, and what is loaded from there on. A
+  version that is open there goes on if the loaded one that begins there equals it in its tracked
+  columns, and else ends; one that began later is told by the loaded ones. So the intervals of a key
+  never overlap, and closed versions stay.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements

@@ -1,4 +1,4 @@
-"""One object per mode: what the sink does with its targets. What else is known of a mode is in `config/modes.py`."""
+"""One object per mode: what the sink does with its targets. Its facts are in `config/modes.py`."""
 
 from __future__ import annotations
 

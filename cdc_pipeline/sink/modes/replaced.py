@@ -1,11 +1,12 @@
-"""The two tables of a load that keeps rows or values of the old one, as views for the modes' queries (K17, K18).
+"""The two tables of a load that keeps rows or values of the old one, as views (K17, K18).
 
-*Loaded* is the side table, *there* the target's old one: the views ``loaded`` and ``there`` have all columns of the
-target. The load's place is the `seq` that rows which were read carry, but for their row ordinals: `[place, next)`. In
-the modes that keep every change they were read in one view at exactly that place, and what the side table tells from
-`next` on is the log.
+*Loaded* is the side table, *there* the target's old one: the views ``loaded`` and ``there`` have
+all columns of the target. The load's place is the `seq` that rows which were read carry, but for
+their row ordinals: `[place, next)`. In the modes that keep every change they were read in one view
+at exactly that place, and what the side table tells from `next` on is the log.
 
-A value that was there and that its column's new type cannot hold is NULL, and its text in ``_cdc_rescued``.
+A value that was there and that its column's new type cannot hold is NULL, and its text in
+``_cdc_rescued``.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements

@@ -78,7 +78,11 @@ def shaped_view(
     *,
     shape: Callable[[RecordedTarget, str, list[str]], str] = shaped_sql,
 ) -> None:
-    """Make the view of a target's staged rows, shaped by its mode's query; `frame` holds them as they are staged."""
+    """Make the view of a target's staged rows, shaped by its mode's query.
+
+    Args:
+        frame: holds them as they are staged.
+    """
     if not needs_shaping(target):
         frame.createOrReplaceTempView(view)
         return

@@ -1,7 +1,7 @@
 """What the sink does with the targets of one mode: the class that each mode's own file fills in.
 
-A method makes SQL text or staged rows and commits nothing; who calls it commits each statement once, under the batch's
-id (K2). `sink/modes/registry.py` has one object per mode.
+A method makes SQL text or staged rows and commits nothing; who calls it commits each statement
+once, under the batch's id (K2). `sink/modes/registry.py` has one object per mode.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -37,12 +37,12 @@ class SinkMode(ABC):
     """One mode in the sink. What is not abstract holds for a mode whose rows are found by a key.
 
     Attributes:
-        live_rows: SQL predicate of the rows that stand for a row that the source has now; "" for all of them, None if
-            rows are changes.
+        live_rows: SQL predicate of the rows that stand for a row that the source has now; "" for
+            all of them, None if rows are changes.
         seq_columns: the columns that hold places in the order of all changes (K1).
         staged_images: first letters of the staged columns that hold images, one for each image.
-        is_last_image: a row is the last image of its key and nothing else, so that a batch may be applied without
-            `apply_sql` (`sink/apply/append.py`, `sink/apply/upsert.py`).
+        is_last_image: a row is the last image of its key and nothing else, so that a batch may be
+            applied without `apply_sql` (`sink/apply/append.py`, `sink/apply/upsert.py`).
     """
 
     live_rows: str | None
@@ -58,7 +58,8 @@ class SinkMode(ABC):
         """Make staged rows of n changes of one table.
 
         Args:
-            transactions: strings (n,), the transaction of each change; None if the mode does not name them.
+            transactions: strings (n,), the transaction of each change; None if the mode does not
+            name them.
 
         Raises:
             StagingError: the rows do not fit the target.
@@ -70,7 +71,7 @@ class SinkMode(ABC):
         return Layout(target).read_schema()
 
     def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
-        """Return a query for the staged rows of a view with computed columns and filter (`sink/modes/shape.py`)."""
+        """Return a query for the staged rows of a view, shaped (`sink/modes/shape.py`)."""
         return shaped_sql(target, view, staged_columns)
 
     def apply_sql(
@@ -94,8 +95,8 @@ class SinkMode(ABC):
     def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
         """Return the UPDATE of a DDL that gives columns new values.
 
-        A default is what the rows have that the source has now; rows that tell of the past keep what they have. What
-        is made of other columns holds for all rows.
+        A default is what the rows have that the source has now; rows that tell of the past keep
+        what they have. What is made of other columns holds for all rows.
         """
         live = self.live_rows
         settings = filled_columns(step, live=live)
@@ -114,11 +115,14 @@ class SinkMode(ABC):
 
     @abstractmethod
     def replaced_sql(self, rows: ReplacedRows) -> str:
-        """Return the query for all rows of the target after a load, if rows or values of the old table stay."""
+        """Return the query for all rows of the target after a load.
+
+        It is asked for if rows or values of the old table stay.
+        """
 
 
 def filled_columns(step: FillColumns, *, live: str | None) -> Sequence[str]:
-    """Return the assignments of a fill; defaults go only to the rows that `live` picks, if it picks any."""
+    """Return the assignments of a fill; defaults go to the rows that `live` picks, if it is given."""
     settings = []
     for name, kind, value in step.values:
         made = f"CAST({value} AS {kind})"

@@ -5,8 +5,8 @@ Rules:
   the same key makes it a living row again. A key update is a delete of the old key and an insert of the new one.
 - A row whose key the target does not know is there afterwards, deleted, with the values that the log tells: what the
   table holds does not depend on where batches end.
-- After a load the target has the loaded rows; of the others those that were marked stay as they are, and living ones
-  are marked as deleted at the place where the load ends.
+- After a load the target has the loaded rows; of the others those that were marked stay as they
+  are, and living ones are marked as deleted at the place where the load ends.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements

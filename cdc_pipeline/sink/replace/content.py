@@ -3,7 +3,8 @@
 Rules:
 - The plan is that of the side table: its mode, key, columns and sources are what the target is afterwards; it is whole,
   follows the source again and is not exact (K12). Its application id is new.
-- Rows of the old table stay where its mode keeps what is gone (`sink/replace/replaced_rows.py`), and only if mode and
+- Rows of the old table stay where its mode keeps what is gone (`SinkMode.replaced_sql`), and only
+  if mode and
   key are as they were: else nothing tells which rows belong together.
 - A column that the source has dropped and the target has kept goes on: by key, or with the rows that stay. One that the
   rules leave out goes, with all of its values: whoever excludes a column wants it gone.

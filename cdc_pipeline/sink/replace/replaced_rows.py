@@ -1,4 +1,4 @@
-"""Rows of a target after a load, if rows or values of the old table stay: a frame that Spark writes (K10, K17, K18).
+"""Rows of a target after a load, if rows or values of the old table stay (K10, K17, K18).
 
 What stays is decided by the target's mode (`replaced_sql` in its file in `sink/modes/`).
 """
