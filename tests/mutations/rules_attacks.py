@@ -398,7 +398,7 @@ _K25: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K25", "a run's lists of decisions have an end", "pipeline/capture/summary.py",
         "entries[: ENTRIES_KEPT_MAX - len(kept)]", "entries",
-        "lake/test_table_facts.py::test_k25_a_run_keeps_its_latest_cut_alone",
+        "pipeline/capture/test_summary.py::test_k25_a_run_keeps_its_latest_cut_alone",
     ),
 )  # fmt: skip
 

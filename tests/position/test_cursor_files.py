@@ -216,7 +216,7 @@ def _after_kill(kind: str, place: Path, *, least: int, most: int) -> CursorState
 
 
 @both
-@pytest.mark.slow
+@pytest.mark.whole
 def test_p10_killed_anywhere_the_older_or_the_newer_cursor_is_there(kind: str, tmp_path: Path) -> None:
     chance = random.Random(5)
     for round_number in range(6):

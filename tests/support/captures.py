@@ -31,9 +31,14 @@ SPARK = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Any:
-    """The session that captures in this process use too; it ends with the process."""
-    return SparkProvider(SparkConfig(**SPARK)).session()
+def provider() -> SparkProvider:
+    """The Spark that captures in this process use too; it ends with the process."""
+    return SparkProvider(SparkConfig(**SPARK))
+
+
+@pytest.fixture(scope="session")
+def spark(provider: SparkProvider) -> Any:
+    return provider.session()
 
 
 @pytest.fixture

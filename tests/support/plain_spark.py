@@ -21,7 +21,6 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink import delta_sink
@@ -39,6 +38,7 @@ from cdc_pipeline.sink.delta.transactions import transaction_version
 from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import with_rescued_column
 from cdc_pipeline.sink.spark.session import SparkProvider
+from tests.support.kills import Killed, KilledAt
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 ROWS = "changes.json"
@@ -59,19 +59,6 @@ def _fault(step: str, error: Callable[[], Exception]) -> Callable[[str], None]:
             raise error()
 
     return check
-
-
-class _Killed(BaseException):
-    """Ends a run as a kill would, inside this process."""
-
-
-class _KilledAt(SilentObserver):
-    def __init__(self, joint: str) -> None:
-        self._joint = joint
-
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            raise _Killed
 
 
 @dataclass
@@ -106,8 +93,8 @@ class PlainShop:
 
     def stop_at(self, joint: str) -> None:
         """A run that a kill ends at a joint."""
-        with pytest.raises(_Killed):
-            self.run(observer=_KilledAt(joint))
+        with pytest.raises(Killed):
+            self.run(observer=KilledAt(joint))
 
     def fails_at(self, step: str, table: str, error: Callable[[], Exception]) -> None:
         """From now on, this step of this table raises."""

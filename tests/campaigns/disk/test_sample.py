@@ -28,6 +28,7 @@ def test_k21_a_power_cut_at_any_joint_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_k21_of_what_spark_writes_a_power_cut_takes_nothing_that_a_cut_names(tmp_path: Path) -> None:
     """The shim sees the JVM's calls: log files, data files, deletion vectors, Hadoop's checksum files, folders."""
     _nothing_found(tmp_path, "power", cases=2, stride=16, spark=True)

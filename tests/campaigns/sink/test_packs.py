@@ -16,7 +16,7 @@ from tests.campaigns.sink.verify import Lake
 from tests.campaigns.sink.workload import Size
 from tests.servers import Server
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.whole]
 
 # Few merges: each costs seconds.
 SIZE = Size(tables_max=1, steps=1, transactions_max=4, changes_max=1)

@@ -22,7 +22,7 @@ from tests.support.crash_children import run_child
 from tests.support.object_store import Store
 from tests.support.object_store_server import ACCESS_KEY, SECRET
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 
 @pytest.mark.timeout(1800)

@@ -14,31 +14,15 @@ from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.pipeline.backfill.backfill import backfill
 from cdc_pipeline.pipeline.backfill.lake import SideLake
 from cdc_pipeline.pipeline.backfill.range import end_of, start_of
-from cdc_pipeline.pipeline.report import SilentObserver
 from tests.pipeline.backfill.conftest import DATABASE, History
 from tests.support.comparison import lake_rows
+from tests.support.kills import Killed, KilledAt
 from tests.support.workload import COLUMNS
 
 pytestmark = pytest.mark.mysql
 
 MakeConfig = Callable[..., PipelineConfig]
 ACCOUNT, LABEL = f"{DATABASE}.account", f"{DATABASE}.label"
-
-
-class Killed(BaseException):
-    """Ends a run as a kill would, inside this process."""
-
-
-class KilledAt(SilentObserver):
-    """Raises at the n-th time that a joint is reached."""
-
-    def __init__(self, joint: str, occurrence: int = 1) -> None:
-        self._joint, self._left = joint, occurrence
-
-    def reached(self, joint: str) -> None:
-        self._left -= joint == self._joint
-        if self._left == 0:
-            raise Killed
 
 
 @pytest.mark.spark

@@ -24,7 +24,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("flavor", ["mysql", pytest.param("mariadb", marks=pytest.mark.whole)])
 def test_lake_follows_a_server_that_compresses(
     start_server: Callable[..., Server], flavor: str, make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:

@@ -22,7 +22,7 @@ from tests.pipeline.capture.test_modes import COLUMNS, Lake, as_text, shown, tar
 from tests.servers import Server
 from tests.support.captures import SPARK
 
-pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.whole]
 
 ROOT = Path(__file__).resolve().parents[3]
 

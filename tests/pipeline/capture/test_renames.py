@@ -136,6 +136,7 @@ def test_k28_f26_a_name_shows_its_table_whatever_was_renamed_and_whenever_a_run_
 
 
 @pytest.mark.mariadb
+@pytest.mark.whole
 def test_k28_f26_on_mariadb_too(
     mariadb_server: Server, mariadb_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
@@ -167,6 +168,7 @@ INSERT INTO {0}.p VALUES (3, 'newer')
 
 
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:

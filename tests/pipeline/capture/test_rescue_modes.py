@@ -17,6 +17,7 @@ from tests.support.captures import SPARK
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 
+@pytest.mark.whole
 def test_k10_each_mode_keeps_rescued_texts_as_it_keeps_values(
     mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
 ) -> None:

@@ -76,7 +76,14 @@ def _xa(server: Server, database: str, first: int, count: int) -> None:
     session.prepare().commit()
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "mariadb-compressed"])
+@pytest.mark.parametrize(
+    "flavor",
+    [
+        "mariadb",
+        pytest.param("mysql", marks=pytest.mark.whole),
+        pytest.param("mariadb-compressed", marks=pytest.mark.whole),
+    ],
+)
 def test_k8_rows_that_rollback_to_undid_never_count(
     start_server: Any, make_config: MakeConfig, spark: Any, flavor: str
 ) -> None:

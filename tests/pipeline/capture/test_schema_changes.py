@@ -172,6 +172,7 @@ POLICIES = {
 
 
 @pytest.mark.mariadb
+@pytest.mark.whole
 def test_k13_values_are_converted_where_it_is_certain_and_else_the_table_stops(
     mariadb_server: Server, mariadb_database: str, make_config: MakeConfig, spark: Any
 ) -> None:

@@ -18,7 +18,7 @@ from tests.servers import Server
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.workload import COLUMNS, Workload, create_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 
 def _run_tables(project: Project, *tables: str) -> Result:

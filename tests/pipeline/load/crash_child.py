@@ -16,10 +16,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
-
-
-class Killed(BaseException):
-    """Ends a load as a kill would, inside a process that goes on."""
+from tests.support.kills import Killed
 
 
 def sigkill() -> None:

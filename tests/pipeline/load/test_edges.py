@@ -23,7 +23,7 @@ from tests.servers import Server
 from tests.support.captures import SPARK
 from tests.support.comparison import lake_rows, server_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.mysql]
+pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.mysql]
 
 SALT = "a salt of many characters"
 HIDDEN = ("mail-of-", "hidden-", "tel:")  # of the columns that are masked: none may stand in any file

@@ -31,7 +31,7 @@ from tests.support.comparison import server_rows
 from tests.support.crash_children import run_child
 from tests.support.delta_reader import newest_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark]
 
 # Each run goes on where the one before was killed: in the view of the tables that need one, among chunks, in a chunk's
 # own batch, while what came meanwhile is captured, and among the tables that take their places.
@@ -99,6 +99,7 @@ def is_open(row: Row) -> bool:
 
 @pytest.mark.mysql
 @pytest.mark.timeout(1800)
+@pytest.mark.whole
 def test_k17_killed_five_times_under_constant_writes(
     mysql_server: Server, mysql_database: str, spark: Any, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from tests.servers import Server
 from tests.support.captures import SPARK
 from tests.support.comparison import lake_rows, server_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 # In the order in which a load meets them: a mirror's files are adopted, then a history's rows are written anew.
 JOINTS = [

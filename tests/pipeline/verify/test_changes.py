@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.mark.mariadb
+@pytest.mark.whole
 def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_images(
     mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:

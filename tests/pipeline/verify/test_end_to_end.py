@@ -108,6 +108,7 @@ def writing(server: Server, database: str) -> Iterator[None]:
 
 
 @pytest.mark.mariadb
+@pytest.mark.whole
 def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mode(
     mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:

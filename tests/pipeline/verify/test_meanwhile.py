@@ -86,6 +86,7 @@ def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
 
 
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k17_mysql_without_gtids_is_proved_by_its_locks(
     start_server: Callable[..., Server], make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:

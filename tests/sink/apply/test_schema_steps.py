@@ -77,6 +77,7 @@ def one(sink: DeltaSink, target: RecordedTarget) -> Any:
     return log
 
 
+@pytest.mark.whole
 def test_k13_steps_go_on_where_a_run_was_killed(tmp_path: Path) -> None:
     config = SinkConfig(lake_path=tmp_path / "lake", spark=SparkConfig(**SPARK))
     sink = DeltaSink(source="shop", config=config)

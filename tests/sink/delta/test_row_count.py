@@ -45,9 +45,10 @@ STATEMENTS = (
 
 
 @pytest.mark.spark
-def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, spark: SparkProvider) -> None:
+@pytest.mark.whole
+def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, sink_provider: SparkProvider) -> None:
     """Merges, deletes and updates with deletion vectors; versions before, at and after checkpoints; a RESTORE."""
-    session = quick_session(spark)
+    session = quick_session(sink_provider)
     table = written(session, tmp_path / "t", STATEMENTS, {})
     log = table / "_delta_log"
     assert [file.name[18:20] for file in sorted(log.glob("*.checkpoint.parquet"))] == ["03", "06"]
@@ -74,9 +75,13 @@ def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, spark
     ids=["multi-part, struct statistics", "v2 in JSON", "v2 in Parquet"],
 )
 def test_every_form_of_checkpoint_gives_the_rows(
-    tmp_path: Path, spark: SparkProvider, properties: Mapping[str, str], settings: Mapping[str, str], checkpoint: str
+    tmp_path: Path,
+    sink_provider: SparkProvider,
+    properties: Mapping[str, str],
+    settings: Mapping[str, str],
+    checkpoint: str,
 ) -> None:
-    session = quick_session(spark)
+    session = quick_session(sink_provider)
     for name, value in settings.items():
         session.conf.set(f"spark.databricks.delta.{name}", value)
     table = written(session, tmp_path / "t", (*STATEMENTS[:3], STATEMENTS[4]), properties)
@@ -90,8 +95,8 @@ def test_every_form_of_checkpoint_gives_the_rows(
     assert row_count(table) == rows
 
 
-def quick_session(spark: SparkProvider) -> SparkSession:
-    session = spark.session().newSession()
+def quick_session(sink_provider: SparkProvider) -> SparkSession:
+    session = sink_provider.session().newSession()
     for name, value in QUICK.items():
         session.conf.set(f"spark.{name}", value)
     return session

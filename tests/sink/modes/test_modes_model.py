@@ -109,6 +109,7 @@ def bag_changes(rng: random.Random, bag: Bag, *, partial: bool) -> list[Change]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.whole
 def test_k10_k11_every_mode_equals_its_twin(open_sink: Callable[[str], DeltaSink]) -> None:
     rng = random.Random(20)
     sink = open_sink("lake")

@@ -1,34 +1,19 @@
-"""One Spark session with the cheap settings of the whole way's tests, and cuts made by hand."""
+"""Cuts made by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cdc_pipeline.config.pipeline_config import SparkConfig
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.sink.spark.session import SparkProvider
-from tests.support.captures import SPARK
 from tests.support.sink_values import cursor_at, interval_of
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-
-
-@pytest.fixture(scope="session")
-def provider() -> SparkProvider:
-    """The session that captures in this process use too; it ends with the process."""
-    return SparkProvider(SparkConfig(**SPARK))
-
-
-@pytest.fixture(scope="session")
-def spark(provider: SparkProvider) -> Any:
-    return provider.session()
 
 
 @pytest.fixture

@@ -75,6 +75,7 @@ def dropped(batch: StagedBatch, made: TargetPlan, name: str) -> None:
     batch.change(kept, made.columns, ())
 
 
+@pytest.mark.whole
 def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(open_sink: Callable[[str], DeltaSink]) -> None:
     lakes = Lakes(open_sink)
     hist, log, torn = items("hist"), items("log"), items("torn")

@@ -28,6 +28,7 @@ COLUMNS = [column("id", Kind.INT32), column("region", Kind.TEXT), column("v", Ki
 NAMES = ("part", "clus", "old_mapped", "side_mapped", "rescue", "constrained")
 
 
+@pytest.mark.whole
 def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], spark: Any) -> None:
     lakes = Lakes(open_sink)
     schemas = {name: table_schema(f"shop.{name}", COLUMNS, "id") for name in NAMES}
