@@ -331,6 +331,12 @@ class LakeFullError(MergeError):
     """A disk has no room, or takes no writes."""
 
 
+class LakeDiskError(SinkError):
+    """A disk fails at one file; it may not the next time."""
+
+    retryable = True
+
+
 class TargetRefusedError(MergeError):
     """Spark or Delta refuses what a batch does to one table; it would again."""
 

@@ -271,7 +271,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K18", "a quarantined row that was deleted since is not raised", "pipeline/operate/quarantine_replay.py",
-        '        if gone and "mirror" in modes and not even_if_deleted:\n', "        if False:\n",
+        '        if gone and is_forgotten and not even_if_deleted:\n', "        if False:\n",
         "pipeline/operate/test_quarantine_way.py::test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is", spark=True,
     ),
     # -- K19: partial --------------------------------------------------------------------------------------------------

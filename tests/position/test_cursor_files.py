@@ -137,6 +137,14 @@ def test_p2_the_history_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
     assert len(kept) > 5
 
 
+def test_p2_a_cursor_that_names_an_odd_table_is_one_line_of_the_history(tmp_path: Path) -> None:
+    """U+2028 in a table's name ends no line: each cursor was written twice."""
+    store = FileCursorStore(tmp_path, source="shop")
+    for batch in (1, 2, 3):
+        store.write(state(batch), {"table": "shop.a\u2028b\x85c"})
+    assert [entry.cursor.batch_number for entry in store.history(9)] == [3, 2, 1]
+
+
 # -- the table --------------------------------------------------------------------------------------------------------
 
 

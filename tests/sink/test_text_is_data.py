@@ -42,7 +42,8 @@ from tests.support.sink_values import (
 HOME = "${env:HOME}"
 ODD = [
     HOME, "${spark.app.name}", "${system:user.name}", "$", "{c}", "'", '"', "`x`", "\\", "\\'", "\\u0041", "\\%", "%",
-    "_", "a\nb", "a\0b", "\x1b[31m", "\u202eb", "-- x", "/* x */", "😀", "größe", "\xa0", ":v", "?", "''", "r'x'",
+    "_", "a\nb", "a\0b", "a\u2028b\x85c",
+    "\x1b[31m", "\u202eb", "-- x", "/* x */", "😀", "größe", "\xa0", ":v", "?", "''", "r'x'",
 ]  # fmt: skip
 
 

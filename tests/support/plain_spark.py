@@ -35,7 +35,7 @@ from cdc_pipeline.sink.delta.log import (
     read_table_log,
 )
 from cdc_pipeline.sink.delta.transactions import transaction_version
-from cdc_pipeline.sink.modes.mode_columns import cdc_columns
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import with_rescued_column
 from cdc_pipeline.sink.spark.session import SparkProvider
 from tests.support.kills import Killed, KilledAt
@@ -216,7 +216,7 @@ def _commit(
 
 def _metadata(record: BatchRecord, target: RecordedTarget) -> dict[str, object]:
     columns: list[TargetColumn] = [*with_rescued_column(target).columns]
-    columns += cdc_columns(target.mode, target.columns, target.key)
+    columns += SINK_MODES[target.mode].own_columns(target.columns, target.key)
     fields = [
         {
             "name": column.name,

@@ -39,7 +39,8 @@ from cdc_pipeline.sink.delta.log import (
 from cdc_pipeline.sink.delta.transactions import MERGE_STEP, transaction_version
 from cdc_pipeline.sink.durable.durability import LAST_CHECKPOINT
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, TS_TYPE
-from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from tests.support.delta_reader import newest_rows, newest_version
 
 CHECKPOINT_EVERY = 3
@@ -187,7 +188,7 @@ def _schema(target: RecordedTarget) -> pa.Schema:
 
 
 def _created(target: RecordedTarget, configuration: Mapping[str, str]) -> list[dict[str, Any]]:
-    columns = [*target.columns, *cdc_columns(target.mode, target.columns, target.key)]
+    columns = [*target.columns, *SINK_MODES[target.mode].own_columns(target.columns, target.key)]
     fields = [
         {"name": c.name, "type": _DELTA.get(c.delta_type, c.delta_type), "nullable": True, "metadata": {}}
         for c in columns
