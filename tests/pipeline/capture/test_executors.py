@@ -28,9 +28,8 @@ from cdc_pipeline.sink.apply.executors import lack_of_executors
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.kills import Killed, KilledAt
 from tests.support.rows_events import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column

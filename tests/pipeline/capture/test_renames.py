@@ -16,9 +16,9 @@ from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.pipeline.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.crash_child import Killed
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.spark]
