@@ -262,7 +262,14 @@ def test_k16_set_waits_for_no_writer_but_says_who_holds_the_lock(archive: Projec
 # -- set: kills -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("joint", ["before_record", "after_record", "before_cursor"])
+@pytest.mark.parametrize(
+    "joint",
+    [
+        pytest.param("before_record", marks=pytest.mark.whole),
+        "after_record",
+        pytest.param("before_cursor", marks=pytest.mark.whole),
+    ],
+)
 def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
     archive: Project, middle: dict[str, Any], joint: str
 ) -> None:

@@ -16,7 +16,10 @@ def _nothing_found(folder: Path, part: Part, *, cases: int, stride: int = 1, spa
     assert report.cases >= cases
 
 
-@pytest.mark.parametrize("part", ["full", "broken", "exit"])
+@pytest.mark.parametrize(
+    "part",
+    ["full", pytest.param("broken", marks=pytest.mark.whole), pytest.param("exit", marks=pytest.mark.whole)],
+)
 def test_k21_a_run_in_which_one_call_fails_is_gone_on_with(tmp_path: Path, part: Part) -> None:
     """The error is one of ours, with a next step; the run after it leaves what a run without faults leaves."""
     _nothing_found(tmp_path, part, cases=3, stride=70)
