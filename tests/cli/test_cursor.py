@@ -20,8 +20,8 @@ from cdc_pipeline.cli.app import cli
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
-from tests.pipeline.capture.test_end_to_end import live
 from tests.servers import Server
+from tests.support.captures import live
 from tests.support.cursor_stores import log, state
 from tests.support.fake_capture import cut, write_cut
 from tests.support.project import ROOT, Project

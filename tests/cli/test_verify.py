@@ -16,9 +16,8 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline.verify import checks
 from cdc_pipeline.pipeline.wiring import build_sink
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.project import Project
 
 SALT = "a salt of the tests, long enough"

@@ -26,9 +26,9 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.pipeline.backfill.conftest import ALL_COLUMNS, DATABASE, MASKED, History
-from tests.pipeline.backfill.test_into import Killed, KilledAt
 from tests.servers import Server
 from tests.support.comparison import lake_rows
+from tests.support.kills import Killed, KilledAt
 
 pytestmark = pytest.mark.mysql
 
@@ -39,6 +39,7 @@ EVERYTHING = Parallel(stretch_bytes_min=0)
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
     history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:

@@ -20,11 +20,10 @@ from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.backfill.test_into import Killed
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.kills import Killed
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = pytest.mark.mysql

@@ -24,10 +24,9 @@ import pytest
 import yaml
 
 from cdc_pipeline.lake.records import Cut
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
 from tests.support import crash_child
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.crash_children import run_child
 from tests.support.workload import COLUMNS, Workload, create_tables

@@ -28,9 +28,8 @@ from cdc_pipeline.sink.apply.executors import lack_of_executors
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.kills import Killed, KilledAt
 from tests.support.rows_events import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column
@@ -92,6 +91,7 @@ def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
         assert rows[0] == rows[1], table
 
 
+@pytest.mark.whole
 def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
     make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
@@ -118,6 +118,7 @@ def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
     assert "not valid" in held.what
 
 
+@pytest.mark.whole
 def test_executors_are_asked_before_auto_trusts_them(
     make_config: MakeConfig, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,8 +14,8 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.report import CaptureReport, SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.mysql]

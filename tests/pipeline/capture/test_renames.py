@@ -16,9 +16,9 @@ from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.pipeline.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.crash_child import Killed
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.spark]
@@ -215,6 +215,7 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
 
 
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k28_a_lake_whose_targets_followed_renamed_tables_shows_names_after_a_load(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:

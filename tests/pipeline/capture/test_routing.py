@@ -25,8 +25,8 @@ from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.modes.shape import check_expressions
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.xa_session import XaSession
 

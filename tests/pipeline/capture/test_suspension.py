@@ -23,8 +23,8 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
 from tests.pipeline.capture.test_crash import Project
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.workload import COLUMNS, Workload, create_tables
 

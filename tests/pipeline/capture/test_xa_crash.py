@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.pipeline.capture.test_crash import Project
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.xa_session import XaSession
 

@@ -17,10 +17,9 @@ from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.crash_child import Killed, Killer, end
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.mysql]

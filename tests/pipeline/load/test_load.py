@@ -23,10 +23,9 @@ from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.verify.reread import repair
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.writer import KEYS, Writer
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import server_rows
 from tests.support.crash_children import run_child
 from tests.support.delta_reader import newest_rows
@@ -179,6 +178,7 @@ class Looking(SilentLoadObserver):
 
 @pytest.mark.mariadb
 @pytest.mark.timeout(1800)
+@pytest.mark.whole
 def test_k17_k19_partial_and_suspended_tables_become_whole(
     mariadb_server: Server, mariadb_database: str, spark: Any, tmp_path: Path
 ) -> None:

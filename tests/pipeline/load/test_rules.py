@@ -30,9 +30,9 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.rows import marks
 from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
 from cdc_pipeline.source.rows.table_reader import TableReader
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, control, selected, table_reader
+from tests.support.captures import here, live
 from tests.support.xa_session import XaSession
 
 

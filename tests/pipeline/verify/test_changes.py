@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.verify.test_end_to_end import Verified, keys
 from tests.servers import Server
+from tests.support.captures import here, live
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -16,8 +16,8 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.verify.report import Difference, TableVerified, VerifyReport
 from cdc_pipeline.pipeline.verify.verify import Asked, verify
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import server_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
