@@ -52,7 +52,7 @@ READING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K5", "an unfinished transaction is dropped", "transaction/buffer.py",
-        "        self._held = []\n        self._open_events = 0\n        if not is_announced:\n",
+        "        self._pending = []\n        self._open_events = 0\n        if not is_announced:\n",
         "        self._open_events = 0\n        if not is_announced:\n",
         _BUFFER + "test_k5_an_unfinished_transaction_of_which_nothing_left_is_dropped_and_counted",
     ),
