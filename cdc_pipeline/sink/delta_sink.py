@@ -375,7 +375,7 @@ class DeltaSink:
         for name, log in logs.items():
             every = int(log.properties.get("delta.checkpointInterval", _CHECKPOINT_EVERY))
             there = previous.tables.get(name) if previous is not None else None
-            if self.spark.started and there is not None and log.version // every > there.delta_version // every:
+            if self.spark.started and there is not None and log.version // every > there.table_version // every:
                 remove_old_log_files(self.spark.session(), self.paths.table(name))
 
     def _check_suspendable(self, failures: Mapping[str, CdcError], *, merged: bool, recovered: bool) -> None:
@@ -460,7 +460,7 @@ def _named(previous: Cut | None, target: RecordedTarget, version: int) -> int:
     there = previous.cursor.targets.get(target.table) if previous is not None else None
     if previous is None or there is None or target.table not in previous.tables:
         return -1
-    named = previous.tables[target.table].delta_version
+    named = previous.tables[target.table].table_version
     goes_on = there.app_id in (target.app_id, target.replaces)
     return named if goes_on and (named < version or target.content is None) else -1
 
@@ -469,7 +469,7 @@ def _stays_exact(
     record: BatchRecord, target: RecordedTarget, before: TargetState | None, planned: TargetState | None
 ) -> bool:
     """Whether a target is exact after a batch that it has (K12); catching up may bring rows that it has already."""
-    was = target.exact if before is None or before.delta_version < 0 else target.exact and before.exact
+    was = target.exact if before is None or before.table_version < 0 else target.exact and before.exact
     follows = planned is None or planned.suspended is None
     return was and follows and record.kind == "batch"
 
@@ -525,7 +525,7 @@ def _cut_of(
             state_of = there or TargetState(
                 table=target.table,
                 app_id=target.app_id,
-                delta_version=-1,
+                table_version=-1,
                 applied_batch=-1,
                 partial=target.partial,
                 sources=tuple(target.sources),
@@ -535,7 +535,7 @@ def _cut_of(
         log, content = logs[target.table], target.content
         ever = tables[target.table].rescued_ever if target.table in tables else {}
         tables[target.table] = CutTable(
-            delta_version=log.version,
+            table_version=log.version,
             transaction_version=log.transaction_version,
             rows_inserted=target.rows_inserted,
             rows_updated=target.rows_updated,
@@ -555,11 +555,11 @@ def _cut_of(
         states[target.table] = TargetState(
             table=target.table,
             app_id=target.app_id,
-            delta_version=log.version,
+            table_version=log.version,
             applied_batch=record.batch_number,
             # A shard that joins later may make a whole target partial (K19).
             partial=target.partial
-            or (content is None and before is not None and before.delta_version >= 0 and before.partial),
+            or (content is None and before is not None and before.table_version >= 0 and before.partial),
             suspended=planned.suspended if planned is not None and content is None else None,
             sources=tuple(target.sources),
             exact=_stays_exact(record, target, before, planned),

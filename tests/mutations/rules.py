@@ -106,7 +106,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a table that was set back is noticed", "sink/delta/table_checks.py",
-        "    if there.version < table.delta_version:\n", "    if False:\n",
+        "    if there.version < table.table_version:\n", "    if False:\n",
         "sink/test_state_checks.py::test_k3_a_table_that_is_older_than_the_cut_is_noticed",
     ),
     Mutation(

@@ -44,7 +44,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     cut = lakes.main.finish(record)
     assert differences(lakes, ORDERS) == []
     state = cut.cursor.targets["shop.orders"]
-    assert (state.app_id, state.partial, state.exact, state.delta_version) == (loading.app_id, False, False, 3)
+    assert (state.app_id, state.partial, state.exact, state.table_version) == (loading.app_id, False, False, 3)
     lakes.main.check_targets(cut)
     made = lakes.actions(ORDERS, 3)
     assert [mark["version"] for mark in made["txn"]] == [32]
@@ -109,7 +109,7 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
     monkeypatch.setattr(ContentCommit, "commit", commit)
     assert lakes.main.last_cut() is None
     cut = lakes.main.finish(record)
-    assert (cut.kind, cut.tables["shop.orders"].delta_version, cut.tables["shop.orders"].rows_inserted) == (
+    assert (cut.kind, cut.tables["shop.orders"].table_version, cut.tables["shop.orders"].rows_inserted) == (
         "load",
         0,
         4,

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.spark
 
 
 def version_of(cut: Cut, name: str) -> int:
-    return cut.tables[f"shop.{name}"].delta_version
+    return cut.tables[f"shop.{name}"].table_version
 
 
 COLUMNS = [column("id", Kind.INT32), column("region", Kind.TEXT), column("v", Kind.INT64)]

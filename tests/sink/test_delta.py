@@ -101,11 +101,11 @@ def test_k2_every_step_again_changes_nothing(open_sink: Callable[..., DeltaSink]
         assert transactions(sink, table) == [transaction_version(1, 0), transaction_version(2, 0)]
         log = read_table_log(sink.paths.table(table))
         assert log is not None
-        assert (log.version, log.transaction_version) == (again.tables[table].delta_version, 32)
+        assert (log.version, log.transaction_version) == (again.tables[table].table_version, 32)
 
     # A batch that touches one table keeps the other in the cut, at its version.
     third = applied(sink, 3, (ORDERS, [insert(id=50, total=None)], 50))
-    assert third.tables["shop.people"].delta_version == cut.tables["shop.people"].delta_version
+    assert third.tables["shop.people"].table_version == cut.tables["shop.people"].table_version
     assert third.tables["shop.people"].rows_updated == 0
     assert third.cursor.targets["shop.people"].applied_batch == 2
     sink.cleanup(third)
@@ -129,7 +129,7 @@ def test_k3_what_others_did_to_a_table_is_noticed(sink: DeltaSink) -> None:
     sink.check_targets(cut)
     log = read_table_log(path)
     assert log is not None
-    assert log.version > cut.tables["shop.orders"].delta_version
+    assert log.version > cut.tables["shop.orders"].table_version
 
     run_sql(sink, f"RESTORE TABLE {table_at(path)} TO VERSION AS OF 1")
     restored = read_table_log(path)
@@ -186,9 +186,9 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
     sink.check_targets(cut_before)
 
     cut = sink.finish(record)
-    version = cut.tables["shop.orders"].delta_version
+    version = cut.tables["shop.orders"].table_version
     sink.paths.cut(2).unlink()
-    assert sink.finish(record).tables["shop.orders"].delta_version == version
+    assert sink.finish(record).tables["shop.orders"].table_version == version
     assert transactions(sink, "shop.orders") == [transaction_version(1, 0), transaction_version(2, 1)]
 
     table = sink.read_rows("shop.orders")
@@ -301,7 +301,7 @@ def test_k4_k22_what_spark_refuses_suspends_at_once(sink: DeltaSink) -> None:
     assert held.error == TargetRefusedError.__name__
     assert "violat" in held.what.lower()
     assert "id : 2" not in held.what
-    assert cut.tables["shop.orders"].delta_version == sink.read_cut(1).tables["shop.orders"].delta_version
+    assert cut.tables["shop.orders"].table_version == sink.read_cut(1).tables["shop.orders"].table_version
 
 
 def test_k11_keys_swap_through_a_third(sink: DeltaSink) -> None:

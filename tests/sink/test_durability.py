@@ -182,7 +182,7 @@ def test_k21_a_target_whose_disk_goes_on_failing_stands_still(lake: Path, disk: 
     held = cut.cursor.targets["shop.orders"].suspended
     assert held is not None
     assert "disk" in held.what
-    assert cut.tables["shop.orders"].delta_version == 1
+    assert cut.tables["shop.orders"].table_version == 1
 
 
 def test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has(lake: Path, disk: Disk) -> None:
@@ -195,7 +195,7 @@ def test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has(lake: Path, disk: 
     disk.refused = lambda path: path.name == add["path"]
     assert over_maintenance(sink.paths, cut) == cut
     disk.refused = lambda _path: False
-    assert over_maintenance(sink.paths, cut).tables["shop.orders"].delta_version == version
+    assert over_maintenance(sink.paths, cut).tables["shop.orders"].table_version == version
     assert not disk.lacks(lake / "shop")
 
 

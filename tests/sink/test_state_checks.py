@@ -46,14 +46,14 @@ def write(paths: LakePaths, *, app_id: str = APP_ID, note: dict[str, object] | N
 
 
 def cut_at(version: int) -> Cut:
-    state = TargetState(table=NAME, app_id=APP_ID, delta_version=version, applied_batch=1)
+    state = TargetState(table=NAME, app_id=APP_ID, table_version=version, applied_batch=1)
     return Cut(
         source="shop",
         batch_number=1,
         interval=interval_of(1),
         cursor=cursor_at(1, targets={NAME: state}),
         published_at_us=0,
-        tables={NAME: CutTable(delta_version=version)},
+        tables={NAME: CutTable(table_version=version)},
     )
 
 

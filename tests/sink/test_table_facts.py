@@ -40,7 +40,7 @@ def _cut(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] = 
             journal="b.1",
             offset=4 + number,
             targets={
-                name: TargetState(table=name, app_id=f"a/{name}", delta_version=number, applied_batch=number)
+                name: TargetState(table=name, app_id=f"a/{name}", table_version=number, applied_batch=number)
                 for name in tables
             },
         ),
@@ -51,7 +51,7 @@ def _cut(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] = 
 
 def _many() -> dict[str, CutTable]:
     return {
-        f"shop.t{n}": CutTable(delta_version=1, columns=_columns(n), key=(f"t{n}_c0",), rows_inserted=n)
+        f"shop.t{n}": CutTable(table_version=1, columns=_columns(n), key=(f"t{n}_c0",), rows_inserted=n)
         for n in range(TABLES)
     }
 
@@ -76,7 +76,7 @@ def test_k25_a_cut_grows_by_its_tables_and_not_by_their_columns(paths: LakePaths
     back = state.read_cut(paths, 1)
     assert written == back
     assert _without_references(back) == first
-    second = _cut(2, {name: table.model_copy(update={"delta_version": 2}) for name, table in back.tables.items()})
+    second = _cut(2, {name: table.model_copy(update={"table_version": 2}) for name, table in back.tables.items()})
     assert put_cut(paths, second, back) == state.read_cut(paths, 2)
     assert _without_references(state.read_cut(paths, 2)) == _without_references(second)
     assert len(_facts_files(paths)) == 1, "nothing of the second cut is new"
@@ -90,8 +90,8 @@ def test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_i
     before = state.read_cut(paths, 1)
     tables = dict(before.tables)
     # The sink builds tables of a batch from its record: they come without a reference.
-    tables["shop.t1"] = CutTable(delta_version=2, columns=_columns(1), key=("t1_c0",))
-    tables["shop.t2"] = CutTable(delta_version=2, columns=_columns(2)[:-1], key=("t2_c0",))
+    tables["shop.t1"] = CutTable(table_version=2, columns=_columns(1), key=("t1_c0",))
+    tables["shop.t2"] = CutTable(table_version=2, columns=_columns(2)[:-1], key=("t2_c0",))
     put_cut(paths, _cut(2, tables), before)
     after = state.read_cut(paths, 2)
     assert after.tables["shop.t1"].facts == before.tables["shop.t1"].facts
@@ -127,7 +127,7 @@ def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
     previous = None
     for number in range(1, 5):
         wide = 1 if number < 3 else number
-        tables = {"shop.t0": CutTable(delta_version=number, columns=_columns(0)[:wide])}
+        tables = {"shop.t0": CutTable(table_version=number, columns=_columns(0)[:wide])}
         put_cut(paths, _cut(number, tables), previous)
         previous = state.read_cut(paths, number)
     assert [name[:20].lstrip("0") for name in _facts_files(paths)] == ["1", "3", "4"]
@@ -138,7 +138,7 @@ def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
 
 
 def test_k25_a_reference_to_nothing_is_told(paths: LakePaths) -> None:
-    put_cut(paths, _cut(9, {"shop.t0": CutTable(delta_version=1, columns=_columns(99))}))
+    put_cut(paths, _cut(9, {"shop.t0": CutTable(table_version=1, columns=_columns(99))}))
     for file in paths.tables.iterdir():
         file.unlink()
     with pytest.raises(LakeStateError, match="records"):
@@ -148,9 +148,9 @@ def test_k25_a_reference_to_nothing_is_told(paths: LakePaths) -> None:
 def test_k25_a_run_keeps_its_latest_cut_alone() -> None:
     done, cuts = RunSummary(), []
     for number in range(1, 51):
-        table = CutTable(delta_version=number, rows_updated=3, rescued={"c": 1}, rescued_rows=1)
+        table = CutTable(table_version=number, rows_updated=3, rescued={"c": 1}, rescued_rows=1)
         note = Note(kind="k", text=str(number))
-        cut = _cut(number, {"shop.a": table, "shop.b": CutTable(delta_version=7)}, notes=(note,) * 30)
+        cut = _cut(number, {"shop.a": table, "shop.b": CutTable(table_version=7)}, notes=(note,) * 30)
         cuts.append(weakref.ref(cut))
         done.add(cut)
         del cut
@@ -172,8 +172,8 @@ def test_k25_a_run_keeps_its_latest_cut_alone() -> None:
 
 def test_k25_parts_of_a_run_are_joined_and_tables_stand_as_the_later_part_left_them() -> None:
     early, late = RunSummary(), RunSummary()
-    early.add(_cut(1, {"shop.a": CutTable(delta_version=1, rows_inserted=2), "shop.gone": CutTable(delta_version=5)}))
-    late.add(_cut(2, {"shop.a": CutTable(delta_version=2, rows_deleted=1)}))
+    early.add(_cut(1, {"shop.a": CutTable(table_version=1, rows_inserted=2), "shop.gone": CutTable(table_version=5)}))
+    late.add(_cut(2, {"shop.a": CutTable(table_version=2, rows_deleted=1)}))
     for first, second in ((early, late), (late, early)):
         done = RunSummary()
         done.join(first)

@@ -469,7 +469,7 @@ def cursor_metadata(
         metadata["cut"] = cut.batch_number
         metadata["source_time_us"] = cut.source_time_us
         metadata["published_at_us"] = cut.published_at_us
-        metadata["tables"] = {name: table.delta_version for name, table in cut.tables.items()}
+        metadata["tables"] = {name: table.table_version for name, table in cut.tables.items()}
         metadata["rows"] = sum(table.row_changes for table in cut.tables.values())
         metadata["ddl"] = [decision.model_dump() for decision in cut.ddl]
     return metadata

@@ -69,7 +69,7 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
         states[name] = TargetState(
             table=name,
             app_id=app_id,
-            delta_version=-1 if before is None else before.delta_version,
+            table_version=-1 if before is None else before.table_version,
             applied_batch=-1 if before is None else before.applied_batch,
             sources=there.cursor.targets[name].sources,
         )

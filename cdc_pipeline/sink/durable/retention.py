@@ -53,7 +53,7 @@ def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
 
     def newest(name: str) -> int:
-        path, version = paths.table(name), cut.tables[name].delta_version
+        path, version = paths.table(name), cut.tables[name].table_version
         with suppress(LakeStateError):  # the next run looks at the table, and suspends it
             named, version = version, _after_maintenance(path, targets[name].app_id, version)
             if version != named and make_durable({name: Commits(path, named, version)}, lake=paths.lake):
@@ -64,9 +64,9 @@ def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
         versions = dict(zip(cut.tables, threads.map(newest, cut.tables), strict=True))
     for name, version in versions.items():
         table = cut.tables[name]
-        if version != table.delta_version:
-            tables[name] = table.model_copy(update={"delta_version": version})
-            targets[name] = targets[name].model_copy(update={"delta_version": version})
+        if version != table.table_version:
+            tables[name] = table.model_copy(update={"table_version": version})
+            targets[name] = targets[name].model_copy(update={"table_version": version})
     if tables == cut.tables:
         return cut
     return cut.model_copy(

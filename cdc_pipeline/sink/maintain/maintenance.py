@@ -209,7 +209,7 @@ def _due(
         raise LakeStateError("a table of the last cut is gone", table=name, expected=f"a Delta table in {path}")
     check_owner(log, name, target.app_id, path=path)
     shape = table_shape(path, small_file_bytes=thresholds.small_file_bytes)
-    durable = cut.tables[name].delta_version
+    durable = cut.tables[name].table_version
     due = _Due(name, target.app_id, shape, durable, differing_properties(config, log.properties))
     due.optimize = shape.small_files >= thresholds.small_files or shape.deleted_share >= thresholds.deleted_rows
     now_us = time.time_ns() // 1000

@@ -59,13 +59,13 @@ def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: 
 
     folder, there = side.table(table), cut.tables[table]
     try:
-        files = pa.table(open_delta(folder, version=there.delta_version).get_add_actions())
+        files = pa.table(open_delta(folder, version=there.table_version).get_add_actions())
     except (DeltaError, OSError, ValueError) as error:
         raise unreadable_log(folder, error) from None
-    rows = row_count(folder, version=there.delta_version)
+    rows = row_count(folder, version=there.table_version)
     return RecordedContent(
         path=folder.relative_to(paths.lake).as_posix(),
-        version=there.delta_version,
+        version=there.table_version,
         app_id=cut.cursor.targets[table].app_id,
         rows=-1 if rows is None else rows,
         files=len(files),
@@ -87,7 +87,7 @@ def carried_content(
         app_id, version: of its Delta table.
         keeps_rows: as in `RecordedContent`, of the target that gets them.
     """
-    there = cut.tables[name] if cut is not None else CutTable(delta_version=version)
+    there = cut.tables[name] if cut is not None else CutTable(table_version=version)
     return RecordedContent(
         path=paths.table(name).relative_to(paths.lake).as_posix(),
         version=version,
@@ -118,7 +118,7 @@ def replacement(
     """
     whole = replace(plan, partial=False, exact=False)
     notes = [Note(kind=LOADED_NOTE, text=f"{max(content.rows, 0)} rows were loaded", table=plan.table)]
-    if before is None or state is None or state.delta_version < 0:
+    if before is None or state is None or state.table_version < 0:
         return Replacement(whole, content, tuple(notes))
     whole = replace(whole, replaces=state.app_id)
     alike = (before.mode, before.key) == (plan.mode, plan.key)
