@@ -161,7 +161,9 @@ class PositionError(SourceError):
 
 
 class ReplicaIdError(SourceError):
-    """Another reader of the server has this pipeline's replica server id (pitfall 13)."""
+    """Another reader of the server has this pipeline's replica server id; the server would end one
+    of the two.
+    """
 
 
 class SourceIdentityError(SourceError):
@@ -234,10 +236,6 @@ class EventListTooLargeError(StoreError):
 
 class AckPositionError(StoreError):
     """No event that was got and not acked is at the given position (SPEC S9)."""
-
-
-class BatchIdError(StoreError):
-    """An unknown or repeated batch id (SPEC P9)."""
 
 
 class StoreDamagedError(StoreError):

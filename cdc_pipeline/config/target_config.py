@@ -130,7 +130,7 @@ class Computed(Section):
     @field_validator("type")
     @classmethod
     def _type(cls, value: str) -> str:
-        return checked_type(value)
+        return _checked_type(value)
 
 
 class TargetRule(RowPolicies):
@@ -208,13 +208,13 @@ class TargetRule(RowPolicies):
     @field_validator("shard_column")
     @classmethod
     def _shard_column(cls, value: str | None) -> str | None:
-        return value if value is None else checked_column(value)
+        return value if value is None else _checked_column(value)
 
     @field_validator("computed")
     @classmethod
     def _computed(cls, value: dict[str, Computed]) -> dict[str, Computed]:
         for name in value:
-            checked_column(name)
+            _checked_column(name)
         return value
 
     @field_validator("filter")
@@ -225,7 +225,7 @@ class TargetRule(RowPolicies):
     @field_validator("types")
     @classmethod
     def _types(cls, value: dict[str, str]) -> dict[str, str]:
-        return {name: checked_type(text) for name, text in value.items()}
+        return {name: _checked_type(text) for name, text in value.items()}
 
     @field_validator("cluster_by")
     @classmethod
@@ -307,7 +307,7 @@ def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def checked_column(name: str) -> str:
+def _checked_column(name: str) -> str:
     """`name`, if a new column may have it. Raises ValueError."""
     if not name or _NAME_REFUSED.search(name):
         raise ValueError(f"{name!r} is not a column name: no blanks and none of ,;{{}}()=")
@@ -316,7 +316,7 @@ def checked_column(name: str) -> str:
     return name
 
 
-def checked_type(text: str) -> str:
+def _checked_type(text: str) -> str:
     """A Spark type as DDL text in lower case without blanks, such as ``decimal(10,2)``. Raises ValueError."""
     found = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
     if not _TYPE.fullmatch(found):

@@ -65,7 +65,7 @@ def step_name(source: str) -> str:
     return f"capture_{source}"
 
 
-def step_description(config: PipelineConfig) -> str:
+def _step_description(config: PipelineConfig) -> str:
     """What the step does, and how the launchpad sets its bound; shown as Markdown."""
     return (
         f"Captures {config.name} up to its bound and merges it into the lake.\n\n"
@@ -101,7 +101,7 @@ def build_assets(
 
     @dg.op(
         name=step_name(pipeline.name),
-        description=step_description(pipeline),
+        description=_step_description(pipeline),
         ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
         out={f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))},
         pool=pool_name(pipeline.name),
@@ -125,7 +125,7 @@ def build_assets(
             observer=Observers(observers),
             capture=capture,
             retry_wait_s=retry_wait_s,
-            tables=chosen_tables(asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}),
+            tables=_chosen_tables(asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}),
         )
         yield from ()
 
@@ -139,7 +139,7 @@ def build_assets(
     return assets, sources
 
 
-def chosen_tables(
+def _chosen_tables(
     selected: AbstractSet[dg.AssetKey], table_of: Mapping[dg.AssetKey, str], everything: AbstractSet[dg.AssetKey]
 ) -> list[str] | None:
     """The tables of a run of some alone; None for a capture of the source.

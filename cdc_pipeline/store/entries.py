@@ -98,9 +98,6 @@ class Keeper(Protocol):
     def released(self, sequence: int, /) -> None:
         """Released moved here; every entry up to it was forgotten."""
 
-    def acked(self, sequence: int, position: Position, /) -> None:
-        """Ack moved here."""
-
 
 def is_at(candidate: Position, wanted: Position) -> bool:
     """S9: timestamps are equal, and journal and offset where given."""

@@ -82,13 +82,13 @@ def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Positi
     return Position(chunk.journal, event[_OFFSET], event[_TIMESTAMP], event[_SERVER_ID], gtid_set, False)
 
 
-def resume_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
+def _resume_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
     """Where reading goes on after the event at `row` of the slice; for a transaction's begin, at the begin itself."""
     return resume_after(event_position(part, row, open_gtid=open_gtid), part, row)
 
 
 def resume_after(position: Position, part: EventSlice, row: int) -> Position:
-    """As `resume_position`, from the position of the event."""
+    """As `_resume_position`, from the position of the event."""
     event = part.chunk.events[part.first + row].item()
     offset = event[_OFFSET] if event[_ROLE] == _BEGIN else event[_NEXT_OFFSET]
     return Position(position.journal, offset, position.timestamp_s, position.server_id, position.gtid_set, True)

@@ -31,6 +31,7 @@ from cdc_pipeline.store.held import STATEMENT, HeldEvents
 from cdc_pipeline.store.ranges import BatchRange, Taken
 
 DEFAULT_RING_EVENTS: Final = 16384
+UNBOUNDED_EVENTS: Final = 1 << 40
 DEFAULT_MEMORY_UNIT_BYTES: Final = 1024
 EMPTY_BATCH: Final = Batch(batch_id=-1, slices=(), range=None, last_sequence=-1)
 
@@ -132,8 +133,6 @@ class RingStore(HeldEvents):
             self._ack_sequence = sequence
             while retained and retained[0].last <= sequence:
                 retained.popleft()
-            if self._keeper is not None:
-                self._keeper.acked(sequence, acked)
             if self._waiting_puts:
                 self._not_full.notify_all()
 

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import OP_NAMES, DecodedRows
+from cdc_pipeline.binlog.rows.json_values import ValueBuffer, write_values
 from cdc_pipeline.binlog.rows.text_jsonl import iso_time
 from cdc_pipeline.binlog.table_schema import Column, Kind
 
@@ -110,3 +111,12 @@ def _images(rows: DecodedRows, image: str) -> list[str]:
 
 def _object(cells: dict[str, str]) -> str:
     return "{" + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{text}" for name, text in cells.items()) + "}"
+
+
+def text_values(column: Column, values: pa.Array) -> list[Any]:
+    """Values of one column as a reader of the lines sees them; None for null."""
+    buffer = ValueBuffer()
+    starts, ends = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
+    write_values(column, values, buffer, starts, ends)
+    texts = buffer.data.tobytes()
+    return [json.loads(texts[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]

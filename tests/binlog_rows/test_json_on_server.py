@@ -26,14 +26,14 @@ DOCUMENTS = 20
 UPDATES = 150
 
 
-def test_a15_json_null_is_not_sql_null(mysql_server: Server, mysql_database: str) -> None:
+def test_json_null_is_not_sql_null(mysql_server: Server, mysql_database: str) -> None:
     values = ["'null'", "NULL", "JSON_ARRAY(NULL)", "'{\"a\": null}'", "JSON_OBJECT('a', NULL)", "CAST('null' AS JSON)"]
     expected, got, invalid = decode_type(mysql_server, mysql_database, "JSON", "c", values)
     assert got == expected == ["null", None, "[null]", '{"a": null}', '{"a": null}', "null"]
     assert invalid == []
 
 
-def test_a16_opaque_values_as_the_server_prints_them(mysql_server: Server, mysql_database: str) -> None:
+def test_opaque_values_as_the_server_prints_them(mysql_server: Server, mysql_database: str) -> None:
     fractions = ["", "(1)", "(3)", "(6)"]
     times = ["-838:59:59", "838:59:59", "24:00:00", "-24:00:00.5", "-00:00:00.1", "00:00:00", "-12:34:56.987654"]
     values = [f"CAST('{time}' AS TIME{digits})" for time in times for digits in fractions]
@@ -67,7 +67,7 @@ def test_a16_opaque_values_as_the_server_prints_them(mysql_server: Server, mysql
     assert decode_last(mysql_server, f"{mysql_database}.j").after.column("c").to_pylist() == [text]
 
 
-def test_a17_strings_and_keys_are_text(mysql_server: Server, mysql_database: str) -> None:
+def test_strings_and_keys_are_text(mysql_server: Server, mysql_database: str) -> None:
     characters = [chr(code) for code in (*range(1, 0x80), 0x80, 0x7FF, 0x800, 0xD7FF, 0xE000, 0xFFFD, 0xFFFF, 0x10FFFF)]
     values = [f"JSON_OBJECT({quoted(one)}, {quoted(one * 3)})" for one in characters if one != "%"]
     values += ["CAST(" + quoted('"\\ud83d\\ude00\\u0000\\u001f\\u2028"') + " AS JSON)", "'\"😀\"'"]
@@ -156,7 +156,7 @@ def updated(rows: DecodedRows) -> list[tuple[Any, ...]]:
     [("binlog_row_image = 'FULL'",), ("binlog_row_image = 'NOBLOB'",), ("binlog_transaction_compression = ON",)],
     ids=["full", "noblob", "compressed"],
 )
-def test_a24_differences_equal_the_servers_documents(
+def test_differences_equal_the_servers_documents(
     mysql_server: Server, mysql_database: str, settings: tuple[str, ...]
 ) -> None:
     expected = run_updates(mysql_server, mysql_database, *settings)
@@ -173,7 +173,7 @@ def test_a24_differences_equal_the_servers_documents(
     assert np.count_nonzero(types == 39) == len(expected)
 
 
-def test_a24_minimal_rows_are_refused_by_name(mysql_server: Server, mysql_database: str) -> None:
+def test_minimal_rows_are_refused_by_name(mysql_server: Server, mysql_database: str) -> None:
     """MINIMAL images hold no document before the change: the table stops, with the setting that mends it."""
     with closing(mysql_server.root_connection(database=mysql_database)) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, a JSON, n INT, b JSON)")

@@ -17,14 +17,7 @@ from hypothesis import strategies as st
 from cdc_pipeline.binlog.arrow_types import arrow_schema, arrow_type
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.json_values import ValueBuffer, write_values
-from cdc_pipeline.binlog.rows.text_jsonl import (
-    EventTexts,
-    GtidTexts,
-    LineBuffer,
-    jsonl_blocks,
-    jsonl_lines,
-    text_values,
-)
+from cdc_pipeline.binlog.rows.text_jsonl import EventTexts, GtidTexts, LineBuffer, jsonl_blocks, jsonl_lines
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from tests.binlog_rows import jsonl_twin as twin
 
@@ -113,7 +106,7 @@ def test_values_at_their_edges_agree_with_the_twin(of: Column, values: list[Any]
     # Slices begin anywhere in their buffers.
     part = pa.concat_arrays([array, array, array]).slice(len(array) - 1, len(array) + 1)
     assert compiled(of, part) == twin.texts(of, part)
-    assert text_values(of, array) == [json.loads(text) for text in twin.texts(of, array)]
+    assert twin.text_values(of, array) == [json.loads(text) for text in twin.texts(of, array)]
 
 
 @settings(max_examples=300, deadline=None)

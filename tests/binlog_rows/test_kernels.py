@@ -186,7 +186,7 @@ def test_timestamps(digits: int, moments: list[tuple[int, int]]) -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.integers(0, 6), st.lists(st.integers(-3_020_399_999_999, 3_020_399_999_999), min_size=1))
 def test_times_below_zero_keep_their_fraction(digits: int, moments: list[int]) -> None:
-    """binlog-facts A1: the fraction of a negative TIME is part of one signed number."""
+    """The fraction of a negative TIME is part of one signed number."""
     size = (digits + 1) // 2
     raw, wanted = [], []
     for moment in moments:

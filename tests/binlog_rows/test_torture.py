@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines, text_values
+from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
 from tests.binlog_rows.journals import decode_last
+from tests.binlog_rows.jsonl_twin import text_values
 from tests.conftest import temporary_database
 from tests.servers import Server
 

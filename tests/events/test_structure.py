@@ -1,4 +1,4 @@
-"""How servers put rows, maps and ends together: what binlog-facts B tells of their structure, seen and decoded."""
+"""How servers put rows, maps and ends together: as real logs show it, seen and decoded."""
 
 from __future__ import annotations
 

@@ -294,7 +294,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K14", "the next start removes what a crash left of it", "store/segments/folder.py",
-        "            if name not in kept and _OWN_NAME.fullmatch(name):\n", "            if False:\n",
+        "            if name != _LOCK_NAME and _OWN_NAME.fullmatch(name):\n", "            if False:\n",
         "store/test_file.py::test_k14_the_next_start_removes_what_a_crash_left",
     ),
     # -- K15: retention ------------------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "rows that are read after a capture of the side lake are merged", "pipeline/load/side.py",
-        "exact=self._side.stands_at_begin and comes_once(target)", "exact=comes_once(target)",
+        "exact=self._side.stands_at_begin and _comes_once(target)", "exact=_comes_once(target)",
         _RULES + "test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_begin",
     ),
     Mutation(

@@ -217,17 +217,6 @@ READING: Final[tuple[Mutation, ...]] = (
         _RING,
     ),
     Mutation(
-        "K9", "recovery ends with the last whole transaction", "store/segments/file.py",
-        "dropped = 0 if keep_open else drop_open_tail(found)", "dropped = 0",
-        "store/test_file_crash.py::test_k9_recovery_ends_with_the_last_whole_transaction",
-    ),
-    Mutation(
-        "K9", "recovery cuts off the pieces of a transaction that has no end", "store/segments/recovery.py",
-        "    while found.entries and found.entries[-1].kind is SliceKind.OPEN_PIECE:\n",
-        "    if found.entries and found.entries[-1].kind is SliceKind.OPEN_PIECE:\n",
-        "store/test_file_crash.py::test_k9_recovery_ends_with_the_last_whole_transaction",
-    ),
-    Mutation(
         "K9", "a merge batch ends by what it has staged", "pipeline/capture/commit.py",
         "return batch.staged_bytes >= self._limits.merge_staged_bytes or", "return",
         "pipeline/test_merge_batches.py::test_k9_merge_batches_are_bounded_by_staged_bytes_and_not_by_gets",

@@ -1,4 +1,4 @@
-"""The cursor in Dagster's events, on an instance on disk (K3; facts.md, "Dagster")."""
+"""The cursor in Dagster's events, on an instance on disk (K3)."""
 
 # No postponed annotations: Dagster refuses a step's own as text.
 

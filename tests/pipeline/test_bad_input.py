@@ -84,7 +84,7 @@ def test_stops_by_name_and_keeps_what_came_before(
 def test_k4_what_fails_for_one_table_suspends_it_by_name(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
-    """Pitfall 6: each of these stops its table; what came before is applied, and everything of the others."""
+    """Each of these stops its table; what came before is applied, and everything of the others."""
     failures = {
         "value": (["SET sql_mode = ''", "INSERT INTO value VALUES (3, '0000-00-00')"], UnrepresentableValueError),
         "emptied": (["ALTER TABLE emptied ENGINE = MEMORY"], UnsupportedDdlError),
@@ -129,7 +129,7 @@ def test_k4_what_fails_for_one_table_suspends_it_by_name(
 
 
 @pytest.mark.torture
-def test_a22_less_row_metadata_is_captured_with_catalog_and_history(
+def test_less_row_metadata_is_captured_with_catalog_and_history(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
     """Over three runs: the first one has nothing to read and keeps the catalog of its start."""

@@ -1,4 +1,4 @@
-"""Bounds on real servers: a GTID, a time, and logs that only others write to (issue: Bounds). No table of these tests
+"""Bounds on real servers: a GTID, a time, and logs that only others write to. No table of these tests
 is captured, so that no JVM starts; the cursor tells where each run ended."""
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def test_an_offset_inside_a_transaction_ends_a_run_before_it(
         assert (cursors.cursor.journal, cursors.cursor.offset) == after
 
 
-# -- pitfall 12: a log that is quiet, or that only others write to ----------------------------------------------------
+# -- a log that is quiet, or that only others write to ----------------------------------------------------------------
 
 
 @contextmanager
@@ -242,7 +242,7 @@ def busy_writer(server: Server, database: str) -> Iterator[None]:
         assert not failed
 
 
-def test_p12_a_log_that_only_others_write_to_ends_by_position(
+def test_a_log_that_only_others_write_to_ends_by_position(
     server: Server, fresh_database: str, config: PipelineConfig
 ) -> None:
     """Every run ends at the place that was planned, while the log goes on; the runs join."""
@@ -272,7 +272,7 @@ def test_p12_a_log_that_only_others_write_to_ends_by_position(
 
 
 @pytest.mark.mysql
-def test_p12_without_gtids_a_log_that_only_others_write_to_ends_by_position(
+def test_without_gtids_a_log_that_only_others_write_to_ends_by_position(
     start_server: Callable[..., Server], make_config: MakeConfig
 ) -> None:
     server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
@@ -291,7 +291,7 @@ def test_p12_without_gtids_a_log_that_only_others_write_to_ends_by_position(
         capture(config, cursors=cursors, bound=GtidBoundConfig(gtid="3e11fa47-71ca-11e1-9e33-c80aa9429562:1"))
 
 
-def test_p12_a_quiet_log_ends_by_position(server: Server, fresh_database: str, config: PipelineConfig) -> None:
+def test_a_quiet_log_ends_by_position(server: Server, fresh_database: str, config: PipelineConfig) -> None:
     """Nothing at all, and nothing but the journals' own marks. MariaDB writes one more of them, a checkpoint, in
     its own time after each new journal."""
     cursors = MemoryCursorStore()

@@ -1,5 +1,5 @@
 """A run that is killed with SIGKILL at every joint of K2, and before them after a put and in the spill of the store,
-loses nothing and doubles nothing (promises 1 and 2).
+loses nothing and doubles nothing.
 
 Each run is a real Dagster run, those that are killed in a process of their own. After a kill the next run has other
 batch limits, so that what it would cut today differs from what was recorded.
@@ -152,7 +152,7 @@ def _assert_exact(project: Project, server: Server, database: str, spark: Any) -
 
 @pytest.mark.timeout(900)
 def test_k2_killed_at_every_joint(project: Project, mysql_server: Server, mysql_database: str, spark: Any) -> None:
-    """SPEC P10: whatever the joint, the rerun resumes at the right transaction."""
+    """SPEC P9, P10: whatever the joint, also between cursor and ack, the rerun resumes at the right transaction."""
     for number, (joint, occurrence) in enumerate(JOINTS):
         done = project.run(LIMITS[number % len(LIMITS)], joint, str(occurrence))
         if done.returncode == 0:

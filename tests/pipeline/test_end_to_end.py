@@ -149,7 +149,9 @@ def test_archive_gives_the_same_lake(
 def test_foreign_transactions_move_the_cursor_alone(
     server: Server, fresh_database: str, make_config: MakeConfig
 ) -> None:
-    """A zero is proved (promise 4): the position moves under the same batch number, and no JVM starts for it."""
+    """A zero is proved: the position moves under the same batch number, and no JVM starts for
+    it.
+    """
     config = make_config(live(server), include=["nowhere.*"], start=here(server))
     create_tables(server, fresh_database)
     cursors = MemoryCursorStore()
@@ -228,7 +230,7 @@ def test_start_latest_holds_its_place(server: Server, fresh_database: str, make_
 def test_decisions_of_a_run_without_rows_are_shown(
     server: Server, fresh_database: str, make_config: MakeConfig
 ) -> None:
-    """A DDL that changes no target is a recorded decision, also where the run applies nothing (pitfall 19)."""
+    """A DDL that changes no target is a recorded decision, also where the run applies nothing."""
     create_tables(server, fresh_database)
     config = make_config(live(server), include=[f"{fresh_database}.label"], start=here(server))
     server.execute(f"CREATE INDEX by_kind ON `{fresh_database}`.label (kind)")

@@ -1,4 +1,4 @@
-"""Bounds of a run: where each stops, that no transaction is torn, and that bounded runs join (issue: Bounds)."""
+"""Bounds of a run: where each stops, that no transaction is torn, and that bounded runs join."""
 
 from __future__ import annotations
 

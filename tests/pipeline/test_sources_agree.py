@@ -1,4 +1,4 @@
-"""Live dump and archived journals give the same rows once artificial events are dropped (issue: Sources)."""
+"""Live dump and archived journals give the same rows once artificial events are dropped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run starts: each row of the decision table, and every refusal (SPEC P3-P8, K1, pitfalls 1 and 4)."""
+"""Where a run starts: each row of the decision table, and every refusal (SPEC P3-P8, K1)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_pitfall_1_a_cursor_whose_gtids_the_server_never_executed_is_refused() -
 
 
 def test_p3_a_server_that_has_begun_to_use_gtids_goes_on_by_offset_with_the_whole_set() -> None:
-    """Pitfall 4: without the GTIDs before it, the next dump by GTID would send them all again."""
+    """Without the GTIDs before it, the next dump by GTID would send them all again."""
     log = source()
     at = offset_of(log, 1, 14)
     decision = resolve_start(cursor=cursor(gtid_set="", offset=at), start="earliest", source=log)

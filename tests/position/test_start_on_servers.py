@@ -94,7 +94,9 @@ def set_mode(server: Server, to: str) -> None:
 
 @pytest.mark.mysql
 def test_p3_gtids_are_switched_on_and_off_and_on_and_nothing_is_lost_or_doubled(start_server: StartServer) -> None:
-    """Pitfall 4, and what a dump by GTID set would pass over: transactions without a GTID between those with one."""
+    """The set stays whole, and no transaction without a GTID is passed over between those with
+    one.
+    """
     server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="ON")
     insert(server)
     consumer = Consumer(live_source(server))

@@ -21,7 +21,7 @@ from cdc_pipeline.pipeline.targets.route_checks import (
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.shape import recorded_shape, shape_table
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
+from cdc_pipeline.schema.types import TargetColumn, target_columns
 from tests.routing.build import HASH, PERSON, SALT, config_of, routes_of
 from tests.sink.build import cursor_at, interval_of
 
@@ -139,7 +139,7 @@ def test_rules_against_the_catalog() -> None:
         {"tables": ["shop.*"], "name": "crm.{table}", "masks": {"mail": "drop"}},
     )
     with pytest.raises(ConfigError) as found:
-        check_columns(config, {"shop.person": (COLUMNS, key_of(PERSON))})
+        check_columns(config, {"shop.person": (COLUMNS, PERSON.key_names)})
     assert "targets.0.masks.id" in str(found.value)
     assert "targets.0.masks.mail: no table of the rule has a column mail" in str(found.value)
     assert "targets.1.masks.mail" not in str(found.value), "a pattern may match tables without the column"

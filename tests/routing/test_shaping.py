@@ -20,7 +20,7 @@ from cdc_pipeline.pipeline.targets.shape import (
     shape_rows,
     shape_table,
 )
-from cdc_pipeline.schema.types import delta_type, key_of, target_columns
+from cdc_pipeline.schema.types import delta_type, target_columns
 from cdc_pipeline.sink.modes.expand import expand
 from tests.routing.build import HASH, PERSON, routes_of
 from tests.routing.test_masking import ROWS, digest, person
@@ -39,7 +39,7 @@ RULE: dict[str, Any] = {
 
 def shaped(rule: dict[str, Any]) -> ShapedTable:
     (route,) = routes_of(rule).of("shop", "person")
-    return shape_table(route, target_columns(PERSON), key_of(PERSON))
+    return shape_table(route, target_columns(PERSON), PERSON.key_names)
 
 
 def test_columns_and_key_of_a_target() -> None:

@@ -217,7 +217,9 @@ def test_any_text_behind_alter_table_ends_in_actions(text: str) -> None:
 
 
 def test_sqlglot_agrees_on_names_where_it_parses() -> None:
-    """A second source for the names of added columns; it is not the truth (facts.md)."""
+    """A second source for the names of added columns; it is not the truth, for it reads some
+    statements wrongly.
+    """
     compared = 0
     for line in CORPUS:
         kinds, _, text = line.partition("|")

@@ -1,4 +1,4 @@
-"""The classifier names kind and tables of every statement that a binlog may hold as text (facts.md, "DDL parsing")."""
+"""The classifier names kind and tables of every statement that a binlog may hold as text."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ ORDERS = [
 @pytest.mark.torture
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a22_the_order_of_columns_is_the_servers(server: Server, fresh_database: str) -> None:
+def test_the_order_of_columns_is_the_servers(server: Server, fresh_database: str) -> None:
     server.execute(f"USE `{fresh_database}`")
     create = "CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL, b INT, c INT NOT NULL)"
     is_mariadb = server.flavor == "mariadb"

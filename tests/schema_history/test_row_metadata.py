@@ -1,4 +1,4 @@
-"""Rows that were logged below full row metadata (binlog-facts A 21-23): what SELECT shows is what is decoded."""
+"""Rows that were logged below full row metadata: what SELECT shows is what is decoded."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a22_every_value_is_what_select_shows(below: tuple[Server, str], tmp_path: Path) -> None:
+def test_every_value_is_what_select_shows(below: tuple[Server, str], tmp_path: Path) -> None:
     server, database = below
     server.execute_all("SET NAMES utf8mb4", TABLE)
     reading = Reading(server, database, tmp_path)
@@ -84,7 +84,7 @@ def test_a22_every_value_is_what_select_shows(below: tuple[Server, str], tmp_pat
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a22_columns_of_a_ddl_are_those_of_full_metadata(below: tuple[Server, str], tmp_path: Path) -> None:
+def test_columns_of_a_ddl_are_those_of_full_metadata(below: tuple[Server, str], tmp_path: Path) -> None:
     """The same table: by its CREATE TABLE under the lower level, and by its map under FULL."""
     server, database = below
     server.execute("SET NAMES utf8mb4")
@@ -103,7 +103,7 @@ def test_a22_columns_of_a_ddl_are_those_of_full_metadata(below: tuple[Server, st
 @pytest.mark.mysql
 @pytest.mark.mariadb
 @pytest.mark.parametrize("runs", [1, 2])
-def test_a22_ddl_in_mid_stream(below: tuple[Server, str], tmp_path: Path, runs: int) -> None:
+def test_ddl_in_mid_stream(below: tuple[Server, str], tmp_path: Path, runs: int) -> None:
     server, database = below
     server.execute("CREATE TABLE m (id INT PRIMARY KEY, a INT, b INT UNSIGNED, c VARCHAR(9) CHARACTER SET latin1)")
     reading = Reading(server, database, tmp_path)
@@ -138,7 +138,7 @@ def test_a22_ddl_in_mid_stream(below: tuple[Server, str], tmp_path: Path, runs: 
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a22_a_start_in_the_past_with_ddl_in_between(below: tuple[Server, str], tmp_path: Path) -> None:
+def test_a_start_in_the_past_with_ddl_in_between(below: tuple[Server, str], tmp_path: Path) -> None:
     """The catalog of now is wrong for what came before the rename: that table stops, the other one is decoded."""
     server, database = below
     server.execute_all(
@@ -168,7 +168,7 @@ def test_a22_a_start_in_the_past_with_ddl_in_between(below: tuple[Server, str], 
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a22_a_change_that_was_not_logged_is_a_contradiction(below: tuple[Server, str], tmp_path: Path) -> None:
+def test_a_change_that_was_not_logged_is_a_contradiction(below: tuple[Server, str], tmp_path: Path) -> None:
     server, database = below
     server.execute("CREATE TABLE k (id INT PRIMARY KEY, a INT)")
     reading = Reading(server, database, tmp_path)
@@ -195,7 +195,7 @@ def test_a22_a_change_that_was_not_logged_is_a_contradiction(below: tuple[Server
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a23_the_event_decides_not_the_variable(below: tuple[Server, str], tmp_path: Path) -> None:
+def test_the_event_decides_not_the_variable(below: tuple[Server, str], tmp_path: Path) -> None:
     server, database = below
     server.execute_all("SET GLOBAL binlog_row_metadata = 'FULL'", "CREATE TABLE v (id INT PRIMARY KEY, a INT UNSIGNED)")
     reading = Reading(server, database, tmp_path, asks=False)
@@ -210,7 +210,7 @@ def test_a23_the_event_decides_not_the_variable(below: tuple[Server, str], tmp_p
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-def test_a22_journals_alone_know_what_their_statements_create(below: tuple[Server, str], tmp_path: Path) -> None:
+def test_journals_alone_know_what_their_statements_create(below: tuple[Server, str], tmp_path: Path) -> None:
     server, database = below
     server.execute("CREATE TABLE before_all (id INT PRIMARY KEY)")
     server.flush_journal()
@@ -231,7 +231,7 @@ def test_a22_journals_alone_know_what_their_statements_create(below: tuple[Serve
 
 @pytest.mark.mariadb
 @pytest.mark.parametrize("level", ["NO_LOG", "MINIMAL", "FULL"])
-def test_a21_uuid_and_addresses_are_told_by_the_catalog(
+def test_uuid_and_addresses_are_told_by_the_catalog(
     mariadb_server: Server, mariadb_database: str, tmp_path: Path, level: str
 ) -> None:
     server, database = mariadb_server, mariadb_database
@@ -261,7 +261,7 @@ def test_a21_uuid_and_addresses_are_told_by_the_catalog(
 
 
 @pytest.mark.mysql
-def test_a22_a_generated_invisible_key_is_in_the_logged_text(
+def test_a_generated_invisible_key_is_in_the_logged_text(
     mysql_server: Server, mysql_database: str, tmp_path: Path
 ) -> None:
     server = mysql_server
@@ -287,7 +287,7 @@ def test_a22_a_generated_invisible_key_is_in_the_logged_text(
 
 @pytest.mark.mariadb
 @pytest.mark.torture
-def test_a21_texts_of_the_same_width_are_told_by_their_charset(mariadb_server: Server, mariadb_database: str) -> None:
+def test_texts_of_the_same_width_are_told_by_their_charset(mariadb_server: Server, mariadb_database: str) -> None:
     """A full table map is asked beyond for bytes of 4 or 16 alone: each question reads the log once more."""
     server = mariadb_server
     server.flush_journal()

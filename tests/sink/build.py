@@ -22,7 +22,7 @@ from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.lake.records import AddedColumn, BatchRecord, Cut, Interval
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns, Step, columns_after
-from cdc_pipeline.schema.types import TargetColumn, key_of, target_columns
+from cdc_pipeline.schema.types import TargetColumn, target_columns
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
@@ -98,7 +98,7 @@ def plan_of(schema: TableSchema, *, app_id: str | None = None, partial: bool = F
         table=schema.full_name,
         app_id=app_id or f"cdc_pipeline/test/{schema.full_name}",
         columns=target_columns(schema),
-        key=key_of(schema),
+        key=schema.key_names,
         partial=partial,
     )
 

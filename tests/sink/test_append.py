@@ -1,4 +1,5 @@
-"""Batches that reach a target without MERGE: appended (K12), or marked and added (K10, K11, pitfall 14)."""
+"""Batches that reach a target without MERGE: appended (K12), or marked and added (K10, K11)
+if they are newer than their rows."""
 
 from __future__ import annotations
 

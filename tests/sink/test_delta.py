@@ -111,7 +111,7 @@ def test_k2_every_step_again_changes_nothing(open_sink: Callable[..., DeltaSink]
     sink.cleanup(third)
     assert not list(sink.paths.staging_root.iterdir())
 
-    # Pitfall 14: changes that are older than their rows are not applied.
+    # Changes that are older than their rows are not applied.
     applied(
         sink,
         4,

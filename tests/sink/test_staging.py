@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.binlog.decoded import DecodedRows, InvalidValue
-from cdc_pipeline.binlog.seq import seq_array
 from cdc_pipeline.binlog.table_schema import Kind
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, LockError, StagingError
@@ -21,6 +20,7 @@ from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.schema.evolution.steps import AddColumn
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE, expand, with_after_bit
+from tests.seqs import seq_array
 from tests.sink.build import (
     Change,
     column,

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.binlog.seq import event_ordinals, pack_seq, seq_array
+from cdc_pipeline.binlog.seq import event_ordinals, pack_seq
 from cdc_pipeline.binlog.table_schema import Kind, TableSchema
 from cdc_pipeline.errors import SinkError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.prepared import Effect, XaParking, remove_unreferenced
 from cdc_pipeline.position.cursor import CursorState, OpenXa
+from tests.seqs import seq_array
 from tests.sink.build import column, cursor_at, decoded, delete, insert, table_schema, update
 
 T = table_schema(

@@ -1,4 +1,6 @@
-"""A log that was reset: journals and GTIDs are numbered anew, and must never read as nothing new (pitfall 1)."""
+"""A log that was reset: journals and GTIDs are numbered anew, and must never read as nothing
+new.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `check` and the connection refuse, by name and with the statement that mends it (design.md, "Bad input")."""
+"""What `check` and the connection refuse, by name and with the statement that mends it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_partial_row_images_are_no_obstacle(start_server: Callable[..., Server])
 @pytest.mark.mysql
 @pytest.mark.mariadb
 @pytest.mark.parametrize(("flavor", "level"), [("mysql", "MINIMAL"), ("mariadb", "NO_LOG")])
-def test_a22_less_row_metadata_is_a_warning(request: pytest.FixtureRequest, flavor: Flavor, level: str) -> None:
+def test_less_row_metadata_is_a_warning(request: pytest.FixtureRequest, flavor: Flavor, level: str) -> None:
     server: Server = request.getfixturevalue(f"{flavor}_server")
     source = live_source(server)
     assert source.warnings([]) == ()

@@ -1,4 +1,4 @@
-"""Dumps: the live source gives the same rows as the journals' files (design.md, binlog-facts C)."""
+"""Dumps: the live source gives the same rows as the journals' files."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def test_chunks_have_the_format_of_their_own_journal(server: Server, log: list[P
         assert chunk.journal_format.is_mariadb == (server.flavor == "mariadb")
 
 
-def test_p12_an_end_that_other_writers_pass_is_still_the_end(server: Server, fresh_database: str) -> None:
-    """Pitfall 12: the end is fixed before; what is written meanwhile is not delivered."""
+def test_an_end_that_other_writers_pass_is_still_the_end(server: Server, fresh_database: str) -> None:
+    """The end is fixed before; what is written meanwhile is not delivered."""
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY)")
     source = live_source(server)
     start = source.end_position()
@@ -231,8 +231,8 @@ def test_close_from_another_thread_stops_a_reader(server: Server, fresh_database
     assert "closed" in str(errors[0])
 
 
-def test_p13_a_clash_of_replica_ids_names_both(server: Server, fresh_database: str) -> None:
-    """Pitfall 13: a reader with our server id that is not ours stops us before we throw it out."""
+def test_a_clash_of_replica_ids_names_both(server: Server, fresh_database: str) -> None:
+    """A reader with our server id that is not ours stops us before we throw it out."""
     server.execute(f"CREATE TABLE {fresh_database}.t (a INT PRIMARY KEY, b LONGBLOB)")
     user, password = server.create_replication_user("cdc_all", grants=("ALL",))
     first, second = (
@@ -256,7 +256,7 @@ def test_p13_a_clash_of_replica_ids_names_both(server: Server, fresh_database: s
         held.close()
 
 
-def test_p13_the_servers_own_id_is_refused(server: Server) -> None:
+def test_the_servers_own_id_is_refused(server: Server) -> None:
     with pytest.raises(ReplicaIdError, match=str(server.server_id)) as caught:
         live_source(server, name="stock", replica_server_id=server.server_id).check()
     assert "stock" in str(caught.value.got)

@@ -52,8 +52,8 @@ def delivered_before(chunks: list[Chunk], server: Server, start: Position) -> in
 
 
 @FLAVORS
-def test_p24_a_killed_server_ends_the_dump_after_what_came(start_server: Callable[..., Server], flavor: Flavor) -> None:
-    """Pitfall 24: no reconnect, no event twice; the error is retryable and tells how far it came."""
+def test_a_killed_server_ends_the_dump_after_what_came(start_server: Callable[..., Server], flavor: Flavor) -> None:
+    """No reconnect, no event twice; the error is retryable and tells how far it came."""
     server = start_server(flavor)
     source = live_source(server)
     start, end = big_log(server)
@@ -124,11 +124,12 @@ CLASHES = [
 
 
 @pytest.mark.parametrize(("flavor", "name", "may_see", "other_text"), CLASHES)
-def test_p13_a_second_reader_with_our_id_ends_the_first(
+def test_a_second_reader_with_our_id_ends_the_first(
     start_server: Callable[..., Server], flavor: Flavor, name: str, may_see: bool, other_text: str
 ) -> None:
-    """Pitfall 13: the one that came first is thrown out by the server, and says by whom; it does not throw it out in
-    turn."""
+    """The one that came first is thrown out by the server, and says by whom; it does not throw it
+    out in turn.
+    """
     server = start_server(flavor)
     seeing = dict(zip(("user", "password"), server.create_replication_user("cdc_all", grants=("ALL",)), strict=True))
     source = live_source(server, replica_server_id=4_000_000_001, **(seeing if may_see else {}))
@@ -172,7 +173,7 @@ def test_p13_a_second_reader_with_our_id_ends_the_first(
 
 
 @pytest.mark.mysql
-def test_p13_mysql_lets_two_names_with_one_id_read(start_server: Callable[..., Server]) -> None:
+def test_mysql_lets_two_names_with_one_id_read(start_server: Callable[..., Server]) -> None:
     """Both got past their checks: nobody is thrown out, since their uuids differ."""
     server = start_server("mysql")
     source = live_source(server, replica_server_id=4_000_000_001)

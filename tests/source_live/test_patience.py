@@ -1,4 +1,4 @@
-"""A reader that waits while a batch is merged is not thrown out by the server (pitfall 11)."""
+"""A reader that waits while a batch is merged is not thrown out by the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start positions on a live server: which are refused, and as what (binlog-facts C, pitfalls 1 and 3)."""
+"""Start positions on a live server: which are refused, and as what."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ def test_the_end_of_a_closed_journal_is_a_boundary(server: Server) -> None:
 
 @FLAVORS
 def test_a_purged_journal_is_named_with_the_oldest(start_server: Callable[..., Server], flavor: Flavor) -> None:
-    """Pitfall 3: found before reading, by offset and by GTID set; a dump that is started anyway says the same."""
+    """Found before reading, by offset and by GTID set; a dump that is started anyway says the
+    same.
+    """
     server = start_server(flavor)
     source = live_source(server)
     fill(server, 1)
@@ -145,7 +147,7 @@ def test_a_journal_that_never_was(server: Server) -> None:
 
 @FLAVORS
 def test_a_reset_log_is_another_log(start_server: Callable[..., Server], flavor: Flavor) -> None:
-    """Pitfall 1: numbering restarts, the names are there again, and nothing may look like "nothing new"."""
+    """Numbering restarts, the names are there again, and nothing may look like "nothing new"."""
     server = start_server(flavor)
     fill(server)
     for _ in range(3):

@@ -401,7 +401,7 @@ class StoreContract:
         assert store.sequences[0] == 2
 
     @pytest.mark.parametrize("wrong", ["timestamp", "journal", "offset", "not got", "acked"])
-    def test_s9_no_match_is_an_error_that_names_the_position_and_changes_nothing(self, wrong: str) -> None:
+    def test_s9_p9_no_match_is_an_error_that_names_the_position_and_changes_nothing(self, wrong: str) -> None:
         store, feed = self.started(16), Feed()
         part = feed.transaction(10)
         store.put([part])

@@ -1,4 +1,6 @@
-"""A row that is selected and the same row of the log are the same Arrow values, for every type of types.md."""
+"""A row that is selected and the same row of the log are the same Arrow values, for every type of
+docs/types.md.
+"""
 
 from __future__ import annotations
 

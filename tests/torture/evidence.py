@@ -12,8 +12,8 @@ from typing import Any
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.rows.rows import RowsSelection, decode_rows
-from cdc_pipeline.binlog.rows.text_jsonl import text_values
 from tests.binlog_rows.journals import read_chunk, select_tables
+from tests.binlog_rows.jsonl_twin import text_values
 from tests.conftest import temporary_database
 from tests.servers import Server
 

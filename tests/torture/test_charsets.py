@@ -61,7 +61,7 @@ def all_codes(name: str, *, is_mariadb: bool) -> list[bytes]:
     return found
 
 
-def test_a14_every_charset_with_a_table(server: Server, fresh_database: str) -> None:
+def test_every_charset_with_a_table(server: Server, fresh_database: str) -> None:
     is_mariadb = server.flavor == "mariadb"
     expected: dict[str, list[str]] = {}
     with closing(server.root_connection(database=fresh_database)) as connection, connection.cursor() as cursor:
@@ -96,7 +96,7 @@ def test_a14_every_charset_with_a_table(server: Server, fresh_database: str) -> 
 
 
 @pytest.mark.parametrize("charset", ["ucs2", "utf16", "utf16le", "utf32", "utf8mb3", "utf8mb4"])
-def test_a11_to_a13_code_points_of_unicode(server: Server, fresh_database: str, charset: str) -> None:
+def test_code_points_of_unicode(server: Server, fresh_database: str, charset: str) -> None:
     if charset in ("ucs2", "utf8mb3"):
         points = [point for point in range(0x10000) if point & 0xF800 != 0xD800]
     else:

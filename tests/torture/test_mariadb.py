@@ -43,7 +43,7 @@ def values_of_length(length: int) -> list[str]:
     return [f"REPEAT('ab', {length // 2})", f"'{noise}'"]
 
 
-def test_a19_compressed_columns(mariadb_server: Server, mariadb_database: str) -> None:
+def test_compressed_columns(mariadb_server: Server, mariadb_database: str) -> None:
     columns = ", ".join(f"c{index} {declared} NULL" for index, (declared, _) in enumerate(COMPRESSED))
     statements = [f"USE `{mariadb_database}`", f"CREATE TABLE t (id INT PRIMARY KEY AUTO_INCREMENT, {columns})"]
     names = ", ".join(f"c{index}" for index in range(len(COMPRESSED)))
@@ -130,7 +130,7 @@ def old_temporal(mariadb_server: Server) -> Iterator[tuple[Journal, list[list[st
 
 
 @pytest.mark.parametrize("digits", range(7))
-def test_a20_old_temporal_format_by_the_catalogs_digits(
+def test_old_temporal_format_by_the_catalogs_digits(
     old_temporal: tuple[Journal, list[list[str | None]]], digits: int
 ) -> None:
     journal, selected = old_temporal
@@ -143,7 +143,7 @@ def test_a20_old_temporal_format_by_the_catalogs_digits(
         assert bool(invalid) == (index % 3 != 2)
 
 
-def test_a20_old_temporal_format_without_digits_stops_by_name(
+def test_old_temporal_format_without_digits_stops_by_name(
     old_temporal: tuple[Journal, list[list[str | None]]],
 ) -> None:
     journal, _ = old_temporal
@@ -157,7 +157,7 @@ def test_a20_old_temporal_format_without_digits_stops_by_name(
     assert "ALTER TABLE ... FORCE" in str(error.next_step)
 
 
-def test_a20_the_way_out_makes_the_table_readable(mariadb_server: Server, mariadb_database: str) -> None:
+def test_the_way_out_makes_the_table_readable(mariadb_server: Server, mariadb_database: str) -> None:
     server = mariadb_server
     server.execute(f"USE `{mariadb_database}`")
     with old_format(server):
@@ -180,7 +180,7 @@ INET6 = [
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
-def test_a21_uuid_and_addresses(mariadb_server: Server, mariadb_database: str) -> None:
+def test_uuid_and_addresses(mariadb_server: Server, mariadb_database: str) -> None:
     """With the catalog's kinds the server's own text; by the table map alone padded bytes (and a06)."""
     source = random.Random(21)
     rows = [(NIL, "::", "0.0.0.0"), ("ffffffff-ffff-ffff-ffff-ffffffffffff", "ffff::", "255.255.255.255")]

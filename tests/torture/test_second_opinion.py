@@ -1,4 +1,4 @@
-"""pymysqlreplication's decoder on the same journal, for the types that it reads rightly (binlog-facts A)."""
+"""pymysqlreplication's decoder on the same journal, for the types that it reads rightly."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Every type at its edges: what the journal gives is what SELECT prints (types.md); and binlog-facts A, row by row.
+"""Every type at its edges: what the journal gives is what SELECT prints (docs/types.md); and the
+values that other decoders get wrong, one by one.
 
-test_a01 to test_a18 are the rows of binlog-facts A, the values that other decoders get wrong. Rows 14 and 19 to 21 are
-in the files beside this one; rows 15 to 17 and 24 are JSON's, rows 22 and 23 those of journals with less than full row
-metadata.
+Characters of East Asian charsets and MariaDB's own types are in the files beside this
+one; JSON and journals with less than full row metadata have tests of their own.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def agreed(evidence: Evidence, name: str) -> Told:
     return told
 
 
-def test_a01_negative_fractional_time(evidence: Evidence) -> None:
+def test_negative_fractional_time(evidence: Evidence) -> None:
     told = agreed(evidence, "TIME(6)")
     assert told.got[: len(TIMES)] == [
         "-00:00:00.100000", "-12:34:56.987654", "-838:59:59.000000", "838:59:59.000000", "00:00:00.000000",
@@ -100,7 +100,7 @@ def test_a01_negative_fractional_time(evidence: Evidence) -> None:
 
 
 @pytest.mark.parametrize("digits", range(7))
-def test_a02_zero_timestamp(evidence: Evidence, digits: int) -> None:
+def test_zero_timestamp(evidence: Evidence, digits: int) -> None:
     told = agreed(evidence, f"TIMESTAMP({digits}) NULL")
     assert told.got[0] == "0000-00-00 00:00:00" + ("." + "0" * digits if digits else "")
     assert told.invalid == [0]
@@ -108,17 +108,17 @@ def test_a02_zero_timestamp(evidence: Evidence, digits: int) -> None:
 
 @pytest.mark.mariadb
 @pytest.mark.parametrize("digits", range(1, 7))
-def test_a02_second_zero_with_a_fraction_is_an_instant(mariadb_evidence: Evidence, digits: int) -> None:
+def test_second_zero_with_a_fraction_is_an_instant(mariadb_evidence: Evidence, digits: int) -> None:
     told = agreed(mariadb_evidence, f"TIMESTAMP({digits}) NULL /* second 0 */")
     assert told.got[0] == "1970-01-01 00:00:00" + FRACTIONS[digits]
     assert told.invalid == []
 
 
-def test_a03_year_zero(evidence: Evidence) -> None:
+def test_year_zero(evidence: Evidence) -> None:
     assert agreed(evidence, "YEAR").got[:4] == ["0", "1901", "1970", "2155"]
 
 
-def test_a04_zero_and_partial_dates(evidence: Evidence) -> None:
+def test_zero_and_partial_dates(evidence: Evidence) -> None:
     told = agreed(evidence, "DATE")
     assert told.got[:4] == ["0000-00-00", "2024-00-00", "2024-02-00", "0000-01-01"]
     assert told.invalid[:4] == [0, 1, 2, 3]
@@ -127,7 +127,7 @@ def test_a04_zero_and_partial_dates(evidence: Evidence) -> None:
     assert {0, 1, 2, 3} <= set(told.invalid)
 
 
-def test_a05_impossible_dates(evidence: Evidence) -> None:
+def test_impossible_dates(evidence: Evidence) -> None:
     told = agreed(evidence, "DATE")
     assert told.got[6] == "2023-02-31"
     assert told.got[10] == "1900-02-29"
@@ -137,56 +137,56 @@ def test_a05_impossible_dates(evidence: Evidence) -> None:
     assert 9 in told.invalid
 
 
-def test_a06_binary_is_padded(evidence: Evidence) -> None:
+def test_binary_is_padded(evidence: Evidence) -> None:
     told = agreed(evidence, "BINARY(16)")
     assert told.got[:2] == ["61626300" + "00" * 12, "00" * 16]
     assert agreed(evidence, "BINARY(255)").got[0] == "01" + "00" * 254
 
 
 @pytest.mark.parametrize("declared", ["VARBINARY(16)", "BLOB", "TINYBLOB", "VARCHAR(9) CHARACTER SET binary"])
-def test_a07_empty_bytes_are_bytes(evidence: Evidence, declared: str) -> None:
+def test_empty_bytes_are_bytes(evidence: Evidence, declared: str) -> None:
     told = agreed(evidence, declared)
     assert "" in told.got
     assert evidence.values(declared)[told.got.index("")] == b""
 
 
-def test_a08_empty_set_is_not_null(evidence: Evidence) -> None:
+def test_empty_set_is_not_null(evidence: Evidence) -> None:
     told = agreed(evidence, "SET('a','b','cä')")
     assert told.got[0] == ""
     assert told.got[-1] is None
 
 
 @pytest.mark.parametrize("charset", LABEL_CHARSETS)
-def test_a09_labels_in_any_charset(evidence: Evidence, charset: str) -> None:
+def test_labels_in_any_charset(evidence: Evidence, charset: str) -> None:
     character = LABEL_CHARSETS[charset]
     assert agreed(evidence, f"ENUM in {charset}").got[:3] == ["x", character, f"{character}x"]
     assert agreed(evidence, f"SET in {charset}").got[:3] == ["", character, f"x,{character},{character}x"]
 
 
-def test_a10_codes_without_a_character(evidence: Evidence) -> None:
+def test_codes_without_a_character(evidence: Evidence) -> None:
     told = agreed(evidence, "latin1 81")
     assert told.got[:5] == ["\x81", "\x8d", "\x8f", "\x90", "\x9d"]
     assert agreed(evidence, "cp1251 98").got[0] == "?"
 
 
-def test_a11_utf16_is_big_endian(evidence: Evidence) -> None:
+def test_utf16_is_big_endian(evidence: Evidence) -> None:
     for declared in ("VARCHAR(20)", "CHAR(20)", "TEXT"):
         assert agreed(evidence, f"{declared} CHARACTER SET utf16").got[:4] == ["abc", "ä漢", "", "😀x"]
 
 
-def test_a12_utf32(evidence: Evidence) -> None:
+def test_utf32(evidence: Evidence) -> None:
     for declared in ("VARCHAR(20)", "CHAR(20)", "TEXT"):
         assert agreed(evidence, f"{declared} CHARACTER SET utf32").got[:4] == ["abc", "ä漢", "", "😀x"]
 
 
-def test_a13_ucs2_and_utf16le(evidence: Evidence) -> None:
-    """The other charsets of this row are in test_a14_every_charset_with_a_table."""
+def test_ucs2_and_utf16le(evidence: Evidence) -> None:
+    """The other charsets of this row are in test_every_charset_with_a_table."""
     assert agreed(evidence, "VARCHAR(20) CHARACTER SET ucs2").got[:3] == ["abc", "ä漢", ""]
     assert agreed(evidence, "VARCHAR(20) CHARACTER SET utf16le").got[:4] == ["abc", "ä漢", "", "😀x"]
 
 
 @pytest.mark.mysql
-def test_a18_vector(mysql_evidence: Evidence) -> None:
+def test_vector(mysql_evidence: Evidence) -> None:
     told = mysql_evidence.tell("VECTOR(3)")
     assert [value and json.loads(value) for value in told.got] == [
         value and json.loads(value) for value in told.expected

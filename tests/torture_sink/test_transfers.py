@@ -136,7 +136,7 @@ class Watcher(SilentObserver):
 def test_k3_cuts_hold_the_sum(
     server: Server, fresh_database: str, torture_config: Callable[..., PipelineConfig], tmp_path: Path, spark: Any
 ) -> None:
-    """The issue's reader: every look at the newest cut gives the same sum, also while the next one is being merged."""
+    """Every look at the newest cut gives the same sum, also while the next one is being merged."""
     journal, offset = server.end_position()
     server.execute(f"USE `{fresh_database}`")
     for table in TABLES:

@@ -36,7 +36,6 @@ BATCH_BYTES: Final = 32 << 20
 BATCH_ROWS: Final = 65_536
 _CELLS_MAX: Final = 4 << 20  # of the matrix of places
 
-_EOF: Final = 0xFE
 _ERROR: Final = 0xFF
 _NO_PLACES: Final = np.zeros(0, np.int64)
 

@@ -254,7 +254,7 @@ class LocalStorage:
         return name
 
 
-class ObjectFiles:
+class _ObjectFiles:
     """Any bucket, through the `ObjectStorage` of each path. Every object is whole and durable as it appears."""
 
     def read(self, path: Path) -> bytes:
@@ -326,7 +326,7 @@ class ObjectFiles:
 
 
 _LOCAL: Final = LocalStorage()
-_OBJECTS: Final = ObjectFiles()
+_OBJECTS: Final = _ObjectFiles()
 
 
 def storage_of(path: Path) -> Storage:

@@ -103,7 +103,7 @@ def backfill(
     record = begin(side, start=start, end=end, purpose="into")
     done = side.done()
     if done is not None:
-        return already_done(side, record, done)
+        return _already_done(side, record, done)
     filled = fill(side, record, parallel=parallel, observer=observer or SilentObserver(), run_id=run_id)
     return finish(side, record, filled)
 
@@ -131,7 +131,7 @@ def fill(
     Raises:
         CdcError: what a capture raises.
     """
-    run, cursors, in_parallel, counting = side.run_config(record), side.cursors(), None, CountingObserver(observer)
+    run, cursors, in_parallel, counting = side.run_config(record), side.cursors(), None, _CountingObserver(observer)
     if parallel is not None:
         in_parallel = fill_in_parallel(
             run, tables=side.tables, cursors=cursors, observer=counting, run_id=run_id, parallel=parallel
@@ -140,7 +140,7 @@ def fill(
     return Filled(last, counting.done, in_parallel)
 
 
-class CountingObserver:
+class _CountingObserver:
     """Pass on what it is told, and count the cuts."""
 
     def __init__(self, observer: CaptureObserver) -> None:
@@ -181,7 +181,7 @@ def begin(
     return record
 
 
-def already_done(side: SideLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
+def _already_done(side: SideLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
     """The report of a backfill that was done before."""
     return BackfillReport(
         source=side.main.name,

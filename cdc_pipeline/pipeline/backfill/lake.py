@@ -8,7 +8,7 @@ Rules:
 - ``backfill_done.json`` tells that the end was reached: a run that finds it reads no log and starts no JVM.
 - Target rules, masks and policies are the pipeline's (K14). Nothing of it is registered in a catalog: the names there
   belong to the main lake.
-- A live server sees it as a replica of its own (pitfall 13).
+- A live server sees it as a replica of its own: of two readers with one id it would end the first.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def file_stem(schema: TableSchema) -> str:
     return f"{stem[:_NAME_BYTES_MAX]}~{digest}"
 
 
-def file_schema(schema: TableSchema) -> pa.Schema:
+def _file_schema(schema: TableSchema) -> pa.Schema:
     """Arrow schema of a table's files."""
     image = pa.struct(list(arrow_schema(schema)))
     return pa.schema(
@@ -94,7 +94,7 @@ def change_table(rows: DecodedRows, *, journal: str, offsets: NDArray[np.int64],
         _absent(rows),
         _rescued(rows),
     ]
-    return pa.Table.from_arrays(columns, schema=file_schema(rows.schema))
+    return pa.Table.from_arrays(columns, schema=_file_schema(rows.schema))
 
 
 @dataclass(slots=True)
@@ -201,7 +201,7 @@ class ChangeFiles:
             self._close(min(open_now, key=lambda other: other.used))
         table.parts += 1
         table.path = self._directory / f"{table.name}-{table.parts:05d}.parquet.partial"
-        table.writer = pq.ParquetWriter(table.path, file_schema(table.schema), compression="zstd")
+        table.writer = pq.ParquetWriter(table.path, _file_schema(table.schema), compression="zstd")
 
     def _close(self, table: _Waiting) -> None:
         if table.writer is None or table.path is None:

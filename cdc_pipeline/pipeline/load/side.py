@@ -3,7 +3,8 @@
 Rules:
 - It is an ordinary lake: batches are staged, recorded, then act (K2), and what came meanwhile is captured by the code
   that captures everything else. It begins at the load's low mark, and its cursor stands there while rows are read.
-- Its source has a name of its own, so that its dumps never throw those of the main lake out (pitfall 13).
+- Its source has a name of its own, so that its dumps never end those of the main lake: the server
+  ends the first of two readers with one id.
 - Rows that are read carry the seq of the place where the side lake stands: every change from there on is newer. While
   nothing was captured since, each key comes once, and rows of a plain mirror are appended; later they are merged.
 - What a capture of the side lake cannot follow leaves the load: that table begins anew in another one. So does a table
@@ -303,10 +304,10 @@ class SideBatch:
         return cut
 
     def _plan(self, target: Target) -> TargetPlan:
-        return replace(plan_of(target), exact=self._side.stands_at_begin and comes_once(target))
+        return replace(plan_of(target), exact=self._side.stands_at_begin and _comes_once(target))
 
 
-def comes_once(target: Target) -> bool:
+def _comes_once(target: Target) -> bool:
     """Whether each row of a target's source table, read once, is one row of the target, by the source's own key."""
     if target.mode != "mirror" or len(target.sources) != 1:
         return False

@@ -2,10 +2,11 @@
 
 Rules:
 - A start is between two transactions. A place inside one goes back to the nearest begin at or before it, and says so.
-- A start has the full set of executed GTIDs wherever the source uses GTIDs, also when only a journal and an offset are
-  known: a partial set would make the next dump by GTID send all that came before (pitfall 4). It is the set at the head
-  of the journal and the GTIDs up to the place. A server with gtid_mode ON refuses to send a journal of transactions
-  without GTIDs; such a journal adds none, which the heads of it and of the next one prove.
+- A start has the full set of executed GTIDs wherever the source uses GTIDs, also when only a
+  journal and an offset are known: a partial set would make the next dump by GTID send all that came
+  before. It is the set at the head of the journal and the GTIDs up to the place. A server with
+  gtid_mode ON refuses to send a journal of transactions without GTIDs; such a journal adds none,
+  which the heads of it and of the next one prove.
 - Where the source does not use GTIDs now, the place has no set: see `history`.
 """
 

@@ -1,4 +1,5 @@
-"""Shadow tables of gh-ost and pt-online-schema-change, from their CREATE to the RENAME that swaps them in (pitfall 8).
+"""Shadow tables of gh-ost and pt-online-schema-change, from their CREATE to the RENAME that swaps
+them in.
 
 Rules:
 - A shadow's rows are never captured: they are those of its table, copied. What is kept of it is the statements that

@@ -7,7 +7,7 @@ Rules:
 - A file is left out only where its statistics prove that it has none of the keys; whole numbers and texts alone are
   compared with them.
 - What this module may not judge is `None`, and Spark looks: too many rows, files elsewhere, a file without statistics,
-  or one that may have a row that is newer than its change (pitfall 14).
+  or one that may have a row that is newer than its change.
 """
 
 from __future__ import annotations

@@ -2,10 +2,11 @@
 
 Rules:
 - Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, those of a DDL follow
-  (`sink/apply/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for a target, never
-  both.
-- The MERGE changes a row only if its change is newer than the row (pitfall 14). Targets that are no mirrors by key have
-  a statement of their own (`sink/modes/registry.py`).
+  (`sink/apply/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for
+  a target, never both.
+- The MERGE changes a row only if its change is newer than the row: a batch that comes again must
+  not move a row back. Targets that are no mirrors by key have a statement of their own
+  (`sink/modes/registry.py`).
 - Small batches of whole images do the same without MERGE (`upsert`); inserts that meet no row are appended (`append`).
 - A batch that brings the content of a side table does nothing else to the target (`replace`); one that brings that of a
   renamed table may change its columns after that, if one statement did both (K28).

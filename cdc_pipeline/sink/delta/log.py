@@ -82,7 +82,7 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
     if not (path / LOG_FOLDER).is_dir():
         return None
     try:
-        options = log_options(path)
+        options = _log_options(path)
         if not DeltaTable.is_deltatable(str(path), options):
             return None
         table = open_delta(path, version=version)
@@ -110,7 +110,7 @@ def open_delta(path: Path, *, version: int | None = None) -> DeltaTable:
     `unreadable_log`."""
     from deltalake import DeltaTable
 
-    return DeltaTable(str(path), version=version, storage_options=log_options(path))
+    return DeltaTable(str(path), version=version, storage_options=_log_options(path))
 
 
 def unreadable_log(path: Path, error: Exception) -> CdcError:
@@ -132,7 +132,7 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
     )
 
 
-def log_options(path: Path) -> dict[str, str] | None:
+def _log_options(path: Path) -> dict[str, str] | None:
     """What deltalake needs to open the log of the table in `path`; None on the local disk."""
     return delta_options(path) if is_object(path) else None
 

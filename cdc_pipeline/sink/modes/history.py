@@ -48,7 +48,7 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, *, equa
     layout = Layout(target)
     current = f"t.{END_COLUMN} IS NULL AND {within}"
     make_events(session, layout, target_table=table_at(path), where=current, extra={"_start": START_COLUMN})
-    session.sql(versions_sql(layout)).createOrReplaceTempView("versions")
+    session.sql(_versions_sql(layout)).createOrReplaceTempView("versions")
     values = {
         **{quoted(column.name): f"s.c{at}" for at, column in enumerate(target.columns)},
         START_COLUMN: "s._start_at",
@@ -67,7 +67,7 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, *, equa
             INSERT ({", ".join(values)}) VALUES ({", ".join(values.values())})"""
 
 
-def versions_sql(layout: Layout) -> str:
+def _versions_sql(layout: Layout) -> str:
     """A query over ``events`` for the versions that the batch begins, and the target's that it changes or ends
     (`_is_there`): one row each."""
     window = f"(PARTITION BY {', '.join(layout.keys)} ORDER BY _seq)"

@@ -65,13 +65,13 @@ def cdc_columns(mode: Mode, columns: tuple[TargetColumn, ...], key: tuple[str, .
             *CDC_COLUMNS,
             TargetColumn(name=TRANSACTION_COLUMN, delta_type="string"),
             TargetColumn(name=ORDINAL_COLUMN, delta_type="bigint"),
-            TargetColumn(name=BEFORE_COLUMN, delta_type=before_type(columns)),
+            TargetColumn(name=BEFORE_COLUMN, delta_type=_before_type(columns)),
             *(TargetColumn(name=name, delta_type="array<string>") for name in absent),
         )
     return CDC_COLUMNS + (_KEYLESS if is_keyless_mirror(mode, key) else ())
 
 
-def before_type(columns: tuple[TargetColumn, ...]) -> str:
+def _before_type(columns: tuple[TargetColumn, ...]) -> str:
     """Type of a changelog's ``_cdc_before``: the source's columns."""
     return f"struct<{', '.join(f'{quoted(column.name)}: {column.delta_type}' for column in columns)}>"
 

@@ -1,4 +1,5 @@
-"""Values that their Delta type cannot hold: NULL in their columns, their text in the row's ``_cdc_rescued`` (types.md).
+"""Values that their Delta type cannot hold (docs/rescue.md): NULL in their columns, their text in
+the row's ``_cdc_rescued``.
 
 Rules:
 - ``_cdc_rescued`` is a map from column name to the server's own text, or NULL where a row has no such value. It is a

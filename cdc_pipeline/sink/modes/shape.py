@@ -74,11 +74,11 @@ def shaped_view(session: SparkSession, target: RecordedTarget, frame: Any, view:
         frame.createOrReplaceTempView(view)
         return
     frame.createOrReplaceTempView(f"{view}_unshaped")
-    of_mode = changes_sql if target.mode == "changelog" else shaped_sql
+    of_mode = _changes_sql if target.mode == "changelog" else shaped_sql
     session.sql(of_mode(target, f"{view}_unshaped", frame.columns)).createOrReplaceTempView(view)
 
 
-def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
+def _changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
     """As `shaped_sql` for a changelog: columns ``c0 ... cN`` are the row after, or the deleted row, ``b0 ... bN`` the
     row before."""
     shape = target.shape

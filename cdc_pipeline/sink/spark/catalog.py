@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
+def _catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
     """Database and name of a target ``schema.table`` in the catalog, of characters that it takes."""
     schema, name = split_table_name(table)
 
@@ -41,7 +41,7 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
         CatalogError: the catalog refuses it.
         CatalogNameError: the catalog has a table of somebody else under its name.
     """
-    database, name = catalog_name(config, table)
+    database, name = _catalog_name(config, table)
     there = _registered(session, paths, table, database, name)
     if there != _place(str(paths.table(table))) and there.startswith(_place(str(paths.lake)) + "/"):
         name = f"{name}_{hashlib.sha256(table.encode()).hexdigest()[:8]}"

@@ -116,7 +116,7 @@ def fetch_jars(jar_set: str = DELTA) -> list[Path]:
         complete.mkdir()
         pinned, found = checksums(jar_set), set()
         for jar in sorted((work / "ivy" / "jars").glob("*.jar")):
-            if artifact(jar.name, ivy=True) in _spark_artifacts():
+            if _artifact(jar.name, ivy=True) in _spark_artifacts():
                 continue
             sha256 = _sha256(jar)
             if pinned.get(jar.name) != sha256:
@@ -164,7 +164,7 @@ def jar_folder(jar_set: str = DELTA) -> Path:
     return cache_folder() / "jars" / key
 
 
-def artifact(jar_name: str, *, ivy: bool) -> str:
+def _artifact(jar_name: str, *, ivy: bool) -> str:
     """Artifact name of a jar's file name: without version, and without the group that Ivy puts before it."""
     name = re.sub(r"-\d[^/]*\.jar$", "", jar_name)
     return name.split("_", 1)[-1] if ivy else name
@@ -285,7 +285,7 @@ def _refused(name: str, *, expected: str, got: str) -> RuntimeSetupError:
 def _spark_artifacts() -> set[str]:
     import pyspark
 
-    return {artifact(jar.name, ivy=False) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
+    return {_artifact(jar.name, ivy=False) for jar in (Path(pyspark.__file__).parent / "jars").glob("*.jar")}
 
 
 def _sha256(path: Path) -> str:

@@ -1,9 +1,10 @@
 """The catalog of a live server, and the place of the log at which it holds.
 
 Rules:
-- A catalog that is read now holds for a past place of the log only where no DDL of a table lies between (binlog-facts A
-  21-23). So the log from the asked place to its end behind the reading is looked through for DDL: only tables without
-  any keep their columns back to that place; others have them from their last DDL on.
+- A catalog that is read now holds for a past place of the log only where no DDL of a table lies
+  between: by a later shape earlier rows would be decoded wrongly. So the log from the asked place to its end
+  behind the reading is looked through for DDL: only tables without any keep their columns back to
+  that place; others have them from their last DDL on.
 - The catalog is read until no DDL came meanwhile. A table for which that never ends is left out, never guessed.
 - A DDL is in the log before its end in MySQL's catalog (K17), and in MariaDB's catalog before it is in the log: opening
   a table waits for the end of its DDL. MySQL's tables with DDL are opened before the reading, MariaDB's all behind it.

@@ -7,7 +7,7 @@ Rules:
 - All results are plain values; errors of the server become CdcErrors with a next step (`server_errors`).
 - One connection, guarded by a lock; it is opened at first use and once more if the server closed it meanwhile.
 
-Source: binlog-facts C (statements and their answers); MySQL manual "SHOW BINARY LOG STATUS", MariaDB "BINLOG_GTID_POS".
+Source: both servers' answers; MySQL manual "SHOW BINARY LOG STATUS", MariaDB "BINLOG_GTID_POS".
 """
 
 from __future__ import annotations

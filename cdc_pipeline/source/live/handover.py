@@ -44,7 +44,8 @@ OFFSET_MAX: Final = (1 << 32) - 1
 # Announced before the dump: without it the server refuses journals with checksums. The library announces the server's
 # setting of today, which says nothing about the journals of yesterday.
 _ANNOUNCE_CHECKSUMS: Final = "SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'"
-# A full store stops the reading while a batch is merged; the server's own patience is a minute (pitfall 11).
+# A full store stops the reading while a batch is merged; by default the server waits a minute, then
+# ends the dump.
 _WRITE_TIMEOUT_S: Final = 6 * 3600
 _INTRODUCTION: Final = f"{_ANNOUNCE_CHECKSUMS}, SESSION net_write_timeout = {_WRITE_TIMEOUT_S}"
 

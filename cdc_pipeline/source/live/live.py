@@ -1,10 +1,10 @@
-"""A running server as a source: checks by a control connection, events by a dump (binlog-facts C).
+"""A running server as a source: checks by a control connection, events by a dump.
 
 Rules:
 - The end is fixed before the dump starts; the dump is non-blocking and is cut there. An end of the stream before that
-  is an error, never "nothing new" (pitfalls 1, 12, 21).
+  is an error, never "nothing new": success is reaching the position.
 - A connection that breaks ends the iterator with a retryable error after everything before it was delivered;
-  reconnecting is a new run (pitfall 24).
+  reconnecting is a new run, which begins at its cursor and gives no event twice.
 - By offset, the journal is the one that the position was taken from: its creation time is compared before its first
   event is delivered. By GTID set, journals and offsets of the start are not compared: they may be another server's.
 - A dump by GTID set may deliver marks of the journal (format description, list of GTIDs) from before the start.
@@ -152,7 +152,7 @@ class LiveSource:
         Args:
             log: what the log is read from, given such a second source; that source itself by default.
         """
-        # Another name gives another replica server id: with ours the server would end our own dump (pitfall 13).
+        # Another name gives another replica server id: with ours the server would end our own dump.
         # A configured id tells two readers of one pipeline apart, so that their second readers are told apart too.
         own = "" if self.config.replica_server_id is None else f"/{self.config.replica_server_id}"
         config = self.config.model_copy(update={"replica_server_id": None})

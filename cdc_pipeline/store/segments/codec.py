@@ -2,7 +2,7 @@
 
 Rules:
 - An entry is self-contained: a header of fixed length, then context (JSON: journal, its format, source), detail (JSON:
-  statement, database, open GTID; absent where all are empty), rows of EVENT_DTYPE, and the raw bytes of its
+  statement, database; absent where both are empty), rows of EVENT_DTYPE, and the raw bytes of its
   events, one after the other, with what little stands between them. Rows begin at a multiple of 8, and so does the next
   entry.
 - One CRC32 covers the header, another all that follows it. Nothing is believed before its checksum was right.
@@ -93,20 +93,6 @@ def parse_header(raw: bytes) -> EntryHeader:
     return EntryHeader(sequence, SliceKind(kind), context, detail, rows, data, body_crc, end)
 
 
-def next_header_at(raw: bytes, sequence: int) -> int:
-    """Index of the first whole header in `raw`, at a multiple of 8, of an entry after `sequence`; -1 for none."""
-    words = np.frombuffer(raw[: len(raw) // ALIGNMENT_BYTES * ALIGNMENT_BYTES], dtype="<u4")[::2]
-    for word in np.flatnonzero(words == _MAGIC).tolist():
-        at = word * ALIGNMENT_BYTES
-        try:
-            header = parse_header(raw[at : at + HEADER_BYTES])
-        except EntryError:
-            continue
-        if header.sequence > sequence:
-            return int(at)
-    return -1
-
-
 class EntryEncoder:
     """Slices in, buffers out; remembers the context of the last slice, which is nearly always that of the next."""
 
@@ -123,8 +109,8 @@ class EntryEncoder:
         part = entry.part
         context = self._context_of(part)
         detail = b""
-        if part.sql or part.database or entry.open_gtid:
-            detail = json.dumps({"sql": part.sql, "database": part.database, "open_gtid": entry.open_gtid}).encode()
+        if part.sql or part.database:
+            detail = json.dumps({"sql": part.sql, "database": part.database}).encode()
         rows, data = _own_bytes(part)
         gap = bytes(-(HEADER_BYTES + len(context) + len(detail)) % ALIGNMENT_BYTES)
         data_bytes = sum(map(len, data))
@@ -155,8 +141,8 @@ class EntryDecoder:
         self._raw_context = b""
         self._context: tuple[str, str, JournalFormat] = ("", "", JournalFormat(0, "", False, 0, 0, 0, (), False))
 
-    def decode(self, header: EntryHeader, raw: NDArray[np.uint8]) -> tuple[EventSlice, str]:
-        """The slice, whose rows and bytes are views of `raw` (a whole entry with its header), and its open GTID.
+    def decode(self, header: EntryHeader, raw: NDArray[np.uint8]) -> EventSlice:
+        """The slice, whose rows and bytes are views of `raw` (a whole entry with its header).
 
         Raises:
             EntryError: the checksum is wrong.
@@ -167,13 +153,13 @@ class EntryDecoder:
             raise EntryError("the checksum of the entry's body is wrong")
         detail_at = HEADER_BYTES + header.context_bytes
         journal, source, journal_format = self._context_of(raw[HEADER_BYTES:detail_at].tobytes())
-        detail = {"sql": "", "database": "", "open_gtid": ""}
+        detail = {"sql": "", "database": ""}
         if header.detail_bytes:
             detail = json.loads(raw[detail_at : detail_at + header.detail_bytes].tobytes())
         rows = raw[header.rows_at : header.data_at].view(EVENT_DTYPE)
         data = raw[header.data_at : header.data_at + header.data_bytes]
         chunk = Chunk(journal, journal_format, data, rows, header.end_offset)
-        part = EventSlice(
+        return EventSlice(
             chunk=chunk,
             first=0,
             stop=header.row_count,
@@ -183,7 +169,6 @@ class EntryDecoder:
             source=source,
             event_bytes=int(rows["event_length"].sum(dtype=np.int64)),
         )
-        return part, detail["open_gtid"]
 
     def _context_of(self, raw: bytes) -> tuple[str, str, JournalFormat]:
         if raw != self._raw_context:

@@ -16,9 +16,9 @@ from typing import Final
 
 from cdc_pipeline.errors import LockError, StoreError
 from cdc_pipeline.private_folder import NotOursError, take_private
-from cdc_pipeline.store.segments.manifest import MANIFEST_NAME
 
 _LOCK_NAME: Final = "store.lock"
+# Earlier versions left a manifest beside the segments.
 _OWN_NAME: Final = re.compile(r"segment-\d{8,}\.events|manifest\.json(\.new)?|store\.lock")
 
 
@@ -89,11 +89,8 @@ class SegmentsFolder:
     def segment_path(self, number: int) -> Path:
         return self.path / f"segment-{number:08d}.events"
 
-    def remove_segments(self, *, keep: frozenset[int] = frozenset(), with_manifest: bool) -> None:
-        """Remove every segment whose number is not in `keep`; the manifest first, so that none names what is gone."""
-        if with_manifest:
-            (self.path / MANIFEST_NAME).unlink(missing_ok=True)
-        kept = {self.segment_path(number).name for number in keep} | {MANIFEST_NAME, _LOCK_NAME}
+    def remove_segments(self) -> None:
+        """Remove every file of the store but its lock."""
         for name in os.listdir(self.path):
-            if name not in kept and _OWN_NAME.fullmatch(name):
+            if name != _LOCK_NAME and _OWN_NAME.fullmatch(name):
                 (self.path / name).unlink(missing_ok=True)

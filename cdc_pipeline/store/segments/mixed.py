@@ -18,17 +18,21 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE
-from cdc_pipeline.position.position import Position
 from cdc_pipeline.store.entries import Entry, HeldEntry
-from cdc_pipeline.store.ring import DEFAULT_MEMORY_UNIT_BYTES, DEFAULT_RING_EVENTS, BatchMode, RingStore
-from cdc_pipeline.store.segments.file import UNBOUNDED_EVENTS
-from cdc_pipeline.store.segments.segments import DEFAULT_DISK_BYTES_MAX, DEFAULT_SEGMENT_BYTES, FsyncPolicy, SegmentLog
+from cdc_pipeline.store.ring import (
+    DEFAULT_MEMORY_UNIT_BYTES,
+    DEFAULT_RING_EVENTS,
+    UNBOUNDED_EVENTS,
+    BatchMode,
+    RingStore,
+)
+from cdc_pipeline.store.segments.segments import DEFAULT_DISK_BYTES_MAX, DEFAULT_SEGMENT_BYTES, SegmentLog
 
 DEFAULT_MEMORY_BYTES: Final = DEFAULT_RING_EVENTS * DEFAULT_MEMORY_UNIT_BYTES
 _ROW_BYTES: Final = EVENT_DTYPE.itemsize
 
 
-class MixedKeeper:
+class _MixedKeeper:
     """Keeps entries in memory up to a budget, the others in the segments of `log`."""
 
     def __init__(
@@ -103,9 +107,6 @@ class MixedKeeper:
     def released(self, sequence: int) -> None:
         self.log.released(sequence)
 
-    def acked(self, _sequence: int, _position: Position) -> None:
-        return
-
 
 class MixedEventStore(RingStore):
     """An `EventStore` whose events live in the process up to a budget, and in files beyond it.
@@ -115,8 +116,18 @@ class MixedEventStore(RingStore):
         memory_events, memory_bytes: budget of what is held in the process; an entry that does not fit goes to a file.
             The bytes are those of the events and of their rows; by default they alone are bounded.
         on_joint: told ``spill``, in the putting thread, whenever a list has gone to files and does not count yet.
-        segment_bytes, disk_bytes_max, fsync, ring_events, batch_mode, memory_unit_bytes, ddl_isolation: as those of
-            `FileEventStore`, with the same errors.
+        segment_bytes: length at which a file is finished and the next one begins; at most a quarter of the bound.
+        disk_bytes_max: puts wait while the files with events that are not released reach this length; the list that
+            reaches it is still stored.
+        ring_events: most events held, a power of two; by default no bound.
+        batch_mode, memory_unit_bytes, ddl_isolation: see `RingStore`; in MEMSIZE the bytes held are bounded by
+            `ring_events` units.
+
+    Raises:
+        RingSizeError: `ring_events` is not a power of two (S1).
+        StoreError: from `start`, the directory cannot be used; from a put, the disk refuses (nothing was stored).
+        LockError: from `start`, another store uses the directory.
+        StoreDamagedError: from a get, what is read back is not what was written; nothing has changed.
     """
 
     def __init__(
@@ -127,17 +138,16 @@ class MixedEventStore(RingStore):
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         disk_bytes_max: int = DEFAULT_DISK_BYTES_MAX,
-        fsync: FsyncPolicy = "never",
         ring_events: int = UNBOUNDED_EVENTS,
         batch_mode: BatchMode = "memsize",
         memory_unit_bytes: int = DEFAULT_MEMORY_UNIT_BYTES,
         ddl_isolation: bool = True,
         on_joint: Callable[[str], None] | None = None,
     ) -> None:
-        log = SegmentLog(
-            Path(directory), store="mixed", segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max, fsync=fsync
+        log = SegmentLog(Path(directory), segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max)
+        self._mixed_keeper = _MixedKeeper(
+            log, memory_events=memory_events, memory_bytes=memory_bytes, on_joint=on_joint
         )
-        self._mixed_keeper = MixedKeeper(log, memory_events=memory_events, memory_bytes=memory_bytes, on_joint=on_joint)
         super().__init__(
             self._mixed_keeper,
             ring_events=ring_events,

@@ -1,13 +1,13 @@
 """Entries in append-only files.
 
 Rules:
-- A segment begins with its own header (magic number, layout of the rows, checksum); entries follow, appended only. When
-  it has reached its length it is sealed and the next one begins; a list of entries is never spread over two.
+- A segment holds entries, appended only. When it has reached its length it is sealed and the next one begins; a list
+  of entries is never spread over two.
 - A list is written whole: what a failed write left is cut off again, and nothing was stored.
 - Live bytes are those of the segments with an event that is not released; they are what `disk_bytes_max` bounds. A list
   is admitted while they are below it, whatever its size, as in MEMSIZE (S3).
-- Released segments stay until they are acked, for recovery, as long as there is room; then the oldest go first. Where
-  nothing can be recovered (mixed store), they go when they are released.
+- A segment goes when its events are released. No file outlives its store: a run after a crash reads again from the
+  cursor, so files are never waited for (fsync) and what a dead process left is removed.
 - In memory are one `StoredEntry` per entry, and the entry that was loaded last.
 - Reading copies once, from the system's page cache; rows and bytes of a loaded slice are views of that copy. Files are
   not mapped: pages of a mapping count as resident as long as a slice lives, and a truncated file would kill.
@@ -15,41 +15,27 @@ Rules:
 
 from __future__ import annotations
 
-import json
 import os
-import struct
-import zlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.chunk import EVENT_DTYPE, EventSlice
+from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreDamagedError, StoreError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.store.entries import Entry, HeldEntry
-from cdc_pipeline.store.segments import manifest as segments_manifest
 from cdc_pipeline.store.segments.codec import HEADER_BYTES, EntryDecoder, EntryEncoder, EntryError, parse_header
 from cdc_pipeline.store.segments.folder import SegmentsFolder
-from cdc_pipeline.store.segments.manifest import Manifest, SegmentRecord
-
-FsyncPolicy = Literal["never", "segment", "put"]
 
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 DEFAULT_DISK_BYTES_MAX: Final = 16 << 30
-_SEGMENT_MAGIC: Final = b"CDCSEGM1"
-_PREFIX: Final = struct.Struct("<8sII")
 _WRITE_BUFFERS_MAX: Final = 512
 _WORTH_REMOVING_BYTES: Final = 1 << 20  # the segment that is written to is removed early from this length on
-
-_LAYOUT: Final = json.dumps({"rows": EVENT_DTYPE.descr, "row_bytes": EVENT_DTYPE.itemsize}).encode()
-SEGMENT_HEADER: Final = (_PREFIX.pack(_SEGMENT_MAGIC, len(_LAYOUT), zlib.crc32(_LAYOUT)) + _LAYOUT).ljust(
-    -(-(_PREFIX.size + len(_LAYOUT)) // 8) * 8, b" "
-)
 
 
 @dataclass(slots=True)
@@ -57,14 +43,12 @@ class Segment:
     """One file.
 
     Attributes:
-        number: part of its name.
         path: the file.
         size_bytes: length of what counts.
         last: sequence of its last event; -1 while it has none.
         is_sealed: nothing is appended any more.
     """
 
-    number: int
     path: Path
     size_bytes: int
     last: int
@@ -100,7 +84,7 @@ class StoredEntry(Entry):
         )
 
 
-def stored_entry(entry: HeldEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
+def _stored_entry(entry: HeldEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
     """What stands for `entry` once its `length` bytes are at `offset` of the segment."""
     rows = entry.part.events
     times, offsets = rows["timestamp_s"], rows["offset"]
@@ -116,27 +100,15 @@ class SegmentLog:
 
     Args:
         directory: of the store alone; made private (K14).
-        store: ``file`` keeps segments until they are acked and a manifest; ``mixed`` neither.
         segment_bytes: length at which a segment is sealed.
         disk_bytes_max: see the rules.
-        fsync: wait for the disk never, when a segment is sealed, or on every put.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        store: Literal["file", "mixed"],
-        segment_bytes: int,
-        disk_bytes_max: int,
-        fsync: FsyncPolicy,
-    ) -> None:
+    def __init__(self, directory: Path, *, segment_bytes: int, disk_bytes_max: int) -> None:
         self.folder = SegmentsFolder(directory)
-        self._store: Literal["file", "mixed"] = store
         # Segments much shorter than the bound: otherwise one held event would hold most of the room.
         self._segment_bytes = max(1, min(segment_bytes, disk_bytes_max // 4))
         self._disk_bytes_max = disk_bytes_max
-        self._fsync: FsyncPolicy = fsync
         self._writer: int | None = None  # descriptor of the last segment, where it is not sealed
         self._reader: tuple[Segment, int] | None = None
         self._reset()
@@ -149,8 +121,7 @@ class SegmentLog:
         self.segments: deque[Segment] = deque()
         self.live_bytes = 0
         self._next_number = 1
-        self._released_sequence = self._ack_sequence = self._put_sequence = -1
-        self._ack_position: Position | None = None
+        self._released_sequence = -1
         self._loaded: tuple[StoredEntry, EventSlice] | None = None
         self._encoder = EntryEncoder()
         self._decoder = EntryDecoder()
@@ -165,25 +136,13 @@ class SegmentLog:
     def close(self) -> None:
         """Remove the files and give the folder back."""
         self._reset()
-        self.folder.remove_segments(with_manifest=True)
+        self.folder.remove_segments()
         self.folder.give_back()
 
     def clean(self) -> None:
         """Remove the files; the folder stays taken."""
         self._reset()
-        self.folder.remove_segments(with_manifest=True)
-        self._write_manifest()
-
-    def adopt(self, segments: Sequence[Segment], manifest: Manifest, *, put_sequence: int, released: int) -> None:
-        """Go on with recovered segments, all sealed, in a folder that was taken."""
-        self._reset()
-        self.segments.extend(segments)
-        self._next_number = max((record.number for record in manifest.segments), default=0) + 1
-        self._ack_sequence, self._ack_position = manifest.ack_sequence, manifest.ack_position
-        self._released_sequence, self._put_sequence = released, put_sequence
-        self.live_bytes = self._count_live()
-        self._write_manifest()
-        self.folder.remove_segments(keep=frozenset(one.number for one in segments), with_manifest=False)
+        self.folder.remove_segments()
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
@@ -200,8 +159,6 @@ class SegmentLog:
             segment, writer = self._open_segment()
             try:
                 _write_all(writer, [buffer for buffers in encoded for buffer in buffers if len(buffer)])
-                if self._fsync == "put":
-                    os.fdatasync(writer)
             except OSError:
                 os.ftruncate(writer, segment.size_bytes)
                 raise
@@ -217,10 +174,10 @@ class SegmentLog:
             self.live_bytes += segment.size_bytes
         stored = []
         for entry, length in zip(entries, lengths, strict=True):
-            stored.append(stored_entry(entry, self, segment, segment.size_bytes, length))
+            stored.append(_stored_entry(entry, self, segment, segment.size_bytes, length))
             segment.size_bytes += length
         self.live_bytes += sum(lengths)
-        segment.last = self._put_sequence = entries[-1].last
+        segment.last = entries[-1].last
         return stored
 
     @property
@@ -250,26 +207,15 @@ class SegmentLog:
             self._seal()
         path = self.folder.segment_path(self._next_number)
         writer = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        segment = Segment(self._next_number, path, len(SEGMENT_HEADER), -1, False)
+        segment = Segment(path, 0, -1, False)
         self._writer = writer
         self.segments.append(segment)
         self._next_number += 1
-        try:
-            _write_all(writer, [SEGMENT_HEADER])
-            self._write_manifest()
-        except OSError:
-            self.segments.pop()
-            self._writer = None
-            os.close(writer)
-            path.unlink(missing_ok=True)
-            raise
         return segment, writer
 
     def _seal(self) -> None:
         if self._writer is None:
             return
-        if self._fsync != "never":
-            os.fdatasync(self._writer)
         os.close(self._writer)
         self._writer = None
         self.segments[-1].is_sealed = True
@@ -285,11 +231,11 @@ class SegmentLog:
         if self._loaded is not None and self._loaded[0] is entry:
             return self._loaded[1]
         try:
-            raw = read_at(self._descriptor(entry.segment), entry.offset, entry.length)
+            raw = _read_at(self._descriptor(entry.segment), entry.offset, entry.length)
             header = parse_header(raw[:HEADER_BYTES].tobytes())
             if header.sequence != entry.first:
                 raise EntryError(f"sequence {header.sequence} instead of {entry.first}")
-            part, _ = self._decoder.decode(header, raw)
+            part = self._decoder.decode(header, raw)
         except (EntryError, OSError) as error:
             raise damaged(entry.segment.path, entry.offset, str(error)) from error
         self._loaded = (entry, part)
@@ -314,17 +260,7 @@ class SegmentLog:
             self._loaded = None
         if self.live_bytes:
             self.live_bytes = self._count_live()
-        if self._store == "mixed":
-            self._remove(self._take_until(sequence))
-
-    def acked(self, sequence: int, position: Position) -> None:
-        """Ack moved to `sequence`, at `position`."""
-        self._ack_sequence, self._ack_position = sequence, position
-        gone = self._take_until(min(sequence, self._released_sequence))
-        if gone:
-            self._remove(gone)
-        else:
-            self._write_manifest()
+        self._remove(self._take_until(sequence))
 
     def _count_live(self) -> int:
         return sum(one.size_bytes for one in self.segments if one.last > self._released_sequence)
@@ -345,29 +281,14 @@ class SegmentLog:
         return self.segments.popleft()
 
     def _remove(self, gone: list[Segment]) -> None:
-        if not gone:
-            return
-        self._write_manifest()
         for segment in gone:
             if self._reader is not None and self._reader[0] is segment:
                 os.close(self._reader[1])
                 self._reader = None
             segment.path.unlink(missing_ok=True)
 
-    def _write_manifest(self) -> None:
-        if self._store == "mixed":  # nothing of it is ever recovered
-            return
-        records = tuple(
-            SegmentRecord(segment.number, segment.size_bytes if segment.is_sealed else None)
-            for segment in self.segments
-        )
-        manifest = Manifest(
-            self._store, records, self._ack_sequence, self._ack_position, self._released_sequence, self._put_sequence
-        )
-        segments_manifest.write(self.folder.path, manifest, durable=self._fsync != "never")
 
-
-def read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
+def _read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
     """`length` bytes at `offset`, fewer where the file ends."""
     raw = np.empty(length, dtype=np.uint8)
     done = 0
@@ -386,7 +307,7 @@ def damaged(path: Path, offset: int, reason: str) -> StoreDamagedError:
         offset=offset,
         expected=f"the entry that was written there, in {path}",
         got=reason,
-        next_step="start the store anew, which removes its files, and read again from the cursor",
+        next_step="run again: the store starts empty, and the run reads again from the cursor",
     )
 
 

@@ -266,7 +266,7 @@ def _put_no_number(out: NDArray[np.uint8], position: Integer, negative: bool, fr
 
 
 @helper
-def put_real(
+def _put_real(
     bits: Integer, single: bool, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer
 ) -> Integer:
     """Write a float or double from its bits."""
@@ -296,7 +296,7 @@ def put_reals(
             put_null(row, starts, ends)
             continue
         starts[row] = position
-        position = put_real(bits[row], single, powers, out, position)
+        position = _put_real(bits[row], single, powers, out, position)
         ends[row] = position
     return position
 
@@ -324,7 +324,7 @@ def put_vectors(
             if index > offsets[row]:
                 out[position] = 44
                 position += 1
-            position = put_real(np.uint64(bits[index]), True, powers, out, position)
+            position = _put_real(np.uint64(bits[index]), True, powers, out, position)
         out[position] = 93
         position += 1
         ends[row] = position
