@@ -270,8 +270,14 @@ class RecordedTarget(_Plain):
     rows_gone: int = 0
     # The batch replaces all of the target by it; there are no rows, and no steps unless a RENAME brought it.
     content: RecordedContent | None = None
-    # The batch puts the rows of this version of the table back (`sink/apply/external_writes.py`); it has no rows or steps.
+    # The batch puts the rows of this version of the table back (`sink/apply/external_writes.py`);
+    # it has no rows or steps.
     restores: int = -1
+
+    @property
+    def is_of_load(self) -> bool:
+        """Whether a batch brings loaded rows to a target: if that fails, the target is as it was, and goes on."""
+        return self.content is not None and not self.content.renamed_from
 
 
 class BatchRecord(_Plain):

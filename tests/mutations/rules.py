@@ -49,12 +49,12 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _STAGING + "test_k2_files_are_recorded_with_their_checksums",
     ),
     Mutation(
-        "K2", "staged files without a record are garbage", "sink/delta_sink.py",
+        "K2", "staged files without a record are garbage", "sink/lake_sink.py",
         "            if folder != keep:\n", "            if False:\n",
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
     Mutation(
-        "K2", "the files of the recorded batch stay", "sink/delta_sink.py",
+        "K2", "the files of the recorded batch stay", "sink/lake_sink.py",
         "keep = None if pending is None else self.paths.staging(pending.batch_number)", "keep = None",
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
@@ -126,7 +126,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "cuts/test_finding.py::test_k4_views_leave_suspended_tables_out_and_quote_every_name",
     ),
     Mutation(
-        "K4", "a target that was left behind is caught up by keys", "sink/delta_sink.py",
+        "K4", "a target that was left behind is caught up by keys", "sink/next_cut.py",
         'return was and follows and record.kind == "batch"', "return was",
         _EXACT + "test_k4_k12_standing_still_and_catching_up_end_it",
     ),
@@ -136,7 +136,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "pipeline/test_suspension.py::test_k4_a_value_and_a_statement_suspend_their_tables_alone", spark=True,
     ),
     Mutation(
-        "K4", "a target that fails in a batch is left where the batch begins", "sink/delta_sink.py",
+        "K4", "a target that fails in a batch is left where the batch begins", "sink/lake_sink.py",
         "                failing[name] = error\n", "                pass\n",
         "pipeline/test_wedge.py::test_k22_a_step_that_fails_suspends_its_target",
     ),
@@ -209,7 +209,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _EXACT + "test_k12_statements_that_may_change_rows_in_silence_end_it",
     ),
     Mutation(
-        "K12", "a cursor that a person set ends it", "sink/delta_sink.py",
+        "K12", "a cursor that a person set ends it", "sink/next_cut.py",
         "        if is_set:  # rows may come a second time, or never (K12)\n", "        if False:\n",
         _EXACT + "test_k3_k12_a_cursor_set_by_a_person_ends_it",
     ),

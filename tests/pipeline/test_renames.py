@@ -26,7 +26,7 @@ from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.delta_sink import _cut_of
+from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.sink.replace.content import carried_content
 from tests.pipeline.renames_model import Held, Names, names
 
@@ -338,13 +338,13 @@ def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> Non
         cursor=record.cursor_after.model_copy(update={"batch_number": 1, "targets": {"d.b": before}}),
         tables={"d.b": CutTable(table_version=3, columns=columns, key=("c1",))},
     )  # fmt: skip
-    cut = _cut_of(record, previous, {}, {"d.b": MergeError("it failed")})
+    cut = next_cut(record, previous, {}, {"d.b": MergeError("it failed")})
     state = cut.cursor.targets["d.b"]
     assert state.suspended is not None
     assert (state.app_id, state.table_version, state.suspended.needs_reload) == ("old", 3, True)
     assert state.suspended.offset == 400
     loaded = target.model_copy(update={"content": content.model_copy(update={"renamed_from": ""})})
-    cut = _cut_of(record.model_copy(update={"targets": (loaded,)}), previous, {}, {"d.b": MergeError("it failed")})
+    cut = next_cut(record.model_copy(update={"targets": (loaded,)}), previous, {}, {"d.b": MergeError("it failed")})
     assert cut.cursor.targets["d.b"] == before  # a load that fails leaves the target as it was
 
 

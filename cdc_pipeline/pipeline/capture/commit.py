@@ -33,9 +33,9 @@ from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.evolution.changes import TableChange
-from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.mode_columns import keeps_every_change
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.sink.replace.content import carried_content
 from cdc_pipeline.sink.staging.raw_files import RawRows
 from cdc_pipeline.sink.staging.staging import StagedBatch
@@ -66,7 +66,7 @@ class Committer:
         identity: ServerIdentity,
         cursor: CursorState | None,
         limits: BatchConfig,
-        sink: DeltaSink,
+        sink: Sink,
         cursors: CursorStore,
         store: EventStore,
         targets: Targets,

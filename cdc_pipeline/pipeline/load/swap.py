@@ -47,7 +47,7 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
 
     Raises:
         LoadError: a target could not take its new content; the rest of the batch is done.
-        CdcError: as `DeltaSink.finish`; the record stays, and the next run of the source finishes it.
+        CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
     """
     there, cursor, cut = side.cut, main.cursor, main.cut
     assert there is not None

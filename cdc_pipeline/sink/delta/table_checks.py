@@ -25,16 +25,6 @@ from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH
 _REQUESTS_AT_A_TIME: Final = 16
 
 
-def check_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> None:
-    """Compare every target of a cut with its Delta table.
-
-    Raises:
-        LakeStateError: a table is gone, is another one, was set back, or was written by others.
-    """
-    for name in sorted(cut.tables):
-        check_target(paths, cut, name, pending)
-
-
 def failing_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
     """The targets of a cut whose Delta tables are not as it says, suspended ones included, by name."""
 

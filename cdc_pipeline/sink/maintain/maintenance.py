@@ -28,6 +28,7 @@ from pydantic import BaseModel, Field, ValidationError
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.lake import state
+from cdc_pipeline.lake.cut_retention import prune_cuts
 from cdc_pipeline.lake.paths import LakePaths, read_json, replace_file
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
@@ -39,7 +40,7 @@ from cdc_pipeline.sink.delta.row_count import log_files
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced
-from cdc_pipeline.sink.durable.retention import differing_properties, prune_cuts
+from cdc_pipeline.sink.durable.retention import differing_properties
 from cdc_pipeline.sink.maintain.table_shape import TableShape, table_shape
 from cdc_pipeline.sink.maintain.vacuum_due import VacuumState
 from cdc_pipeline.sink.spark.catalog import register_all

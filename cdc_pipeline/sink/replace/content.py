@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent, RecordedSource, RecordedTarget
+from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent, RecordedSource
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.types import TargetColumn
@@ -172,11 +172,6 @@ def _rescued(plan: TargetPlan, before: CutTable) -> tuple[str, ...] | None:
     if plan.rescued is None and not before.rescues and not changed:
         return None
     return tuple(sorted({*(plan.rescued or ()), *before.rescued_ever, *changed}))
-
-
-def is_of_load(target: RecordedTarget) -> bool:
-    """Whether a batch brings loaded rows to a target: if that fails, the target is as it was, and goes on."""
-    return target.content is not None and not target.content.renamed_from
 
 
 def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:
