@@ -32,6 +32,7 @@ from cdc_pipeline.sink.durable.power_cut import distrust, undo_unsynced
 from cdc_pipeline.sink.durable.retention import over_maintenance, retention_properties
 from cdc_pipeline.sink.lake_sink import LakeSink
 from cdc_pipeline.sink.maintain.log_cleanup import remove_old_log_files
+from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.probe import probe_delta, probe_lake
 from cdc_pipeline.sink.protocol import Applied, RowsWithin, TableVersion
 from cdc_pipeline.sink.replace.content import forget
@@ -195,10 +196,13 @@ class DeltaTables:
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
         """Rows of a table whose seq (K1) is within [low, high]. Starts Spark."""
-        from cdc_pipeline.sink.read.seq_range import count_and_highest
+        from cdc_pipeline.sink.read.read import table_frame
+        from cdc_pipeline.sink.spark.sql import seq_literal
 
-        found = count_and_highest(self._spark.session(), self._paths.table(table), low=low, high=high)
-        return RowsWithin(*found)
+        within = f"{SEQ_COLUMN} BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
+        frame: Any = table_frame(self._spark.session(), self._paths.table(table)).where(within)
+        count, highest = frame.selectExpr("count(*)", f"max({SEQ_COLUMN})").collect()[0]
+        return RowsWithin(int(count), None if highest is None else int(highest))
 
     def forget(self, target: RecordedTarget) -> None:
         """Remove the names of a loaded table's files from the target's folder."""

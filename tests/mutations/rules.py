@@ -299,13 +299,13 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     # -- K15: retention ------------------------------------------------------------------------------------------------
     Mutation(
-        "K15", "a cut goes only when the next one is older than the retention", "sink/durable/retention.py",
+        "K15", "a cut goes only when the next one is older than the retention", "lake/cut_retention.py",
         "            if state.read_cut(paths, following).published_at_us >= oldest_us:\n",
         "            if state.read_cut(paths, number).published_at_us >= oldest_us:\n",
         "cuts/test_finding.py::test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention",
     ),
     Mutation(
-        "K15", "the last cut of a suspended table stays", "sink/durable/retention.py",
+        "K15", "the last cut of a suspended table stays", "lake/cut_retention.py",
         "            if number not in kept:\n", "            if True:\n",
         "cuts/test_finding.py::test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays",
     ),

@@ -24,7 +24,17 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.durable import power_cut
 from cdc_pipeline.sink.durable.durability import Commits, make_durable, new_files
 from cdc_pipeline.sink.durable.retention import over_maintenance
-from tests.sink.build import applied, column, cursor_at, delete, insert, record_batch, table_schema, update
+from tests.sink.build import (
+    applied,
+    check_targets,
+    column,
+    cursor_at,
+    delete,
+    insert,
+    record_batch,
+    table_schema,
+    update,
+)
 from tests.torture_disk import stand_in
 from tests.torture_disk.stand_in import NoSpark, commit, live, write_rows
 from tests.torture_sink.delta_reader import newest_rows, newest_version
@@ -282,7 +292,7 @@ def test_k21_a_batch_that_a_power_cut_tore_is_applied_again(
     assert (_rows(sink), _rows(sink, "shop.people")) == (EXPECTED, [(1, 1)])
     assert cut.cursor.suspended == {}
     with _locked(lake) as sink:
-        sink.check_targets(cut)
+        check_targets(sink, cut)
         applied(sink, 3, (ORDERS, [insert(id=50, total=50)], 50))
         assert _rows(sink) == [*EXPECTED, (50, 50)]
 
