@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CatalogError, CdcError, LakeStateError, MergeError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.sink.apply.executors import lack_of_executors
 from cdc_pipeline.sink.apply.failures import failure_of
 from cdc_pipeline.sink.apply.merge import apply_target, is_applied
@@ -35,7 +36,7 @@ from cdc_pipeline.sink.maintain.log_cleanup import remove_old_log_files
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.probe import probe_delta, probe_lake
 from cdc_pipeline.sink.protocol import Applied, RowsWithin, TableVersion
-from cdc_pipeline.sink.replace.content import forget
+from cdc_pipeline.sink.replace.content import content_of, forget
 from cdc_pipeline.sink.spark.catalog import check_answers, register
 from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.time_limit import time_limit
@@ -193,6 +194,10 @@ class DeltaTables:
             before = previous.tables.get(name) if previous is not None else None
             if self._spark.started and before is not None and log.version // every > before.table_version // every:
                 remove_old_log_files(self._spark.session(), self._paths.table(name))
+
+    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+        """What a batch records to get a table's content: a version, and the figures of its files."""
+        return content_of(self._paths, cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
         """Rows of a table whose seq (K1) is within [low, high]. Starts Spark."""

@@ -27,7 +27,7 @@ from cdc_pipeline.lake.cut_retention import prune_cuts
 from cdc_pipeline.lake.paths import TEMPORARY_PREFIX, LakePaths, list_numbers, remove_tree
 from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
 from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
-from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile
+from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.storage import check_reachable, refused
 from cdc_pipeline.lake.suspensions import UNREGISTERED_NOTE, cause_of
@@ -237,6 +237,10 @@ class LakeSink:
                 with suppress(CdcError, OSError):  # a vacuum takes what is left
                     self._tables.forget(target)
         return cut
+
+    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+        """What a batch in another lake records to get a table of this one (K17)."""
+        return self._tables.content_of(cut, table, lake=lake, seq=seq, ts_us=ts_us)
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
         """Rows of a target whose seq (K1) is within [low, high]."""

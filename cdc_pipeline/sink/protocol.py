@@ -40,12 +40,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.prepared import XaParking
-from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.position.cursor import CursorState, OpenXa
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
@@ -133,6 +134,19 @@ class Sink(Protocol):
             given_up: targets that are suspended without a try, each with its cause.
         """
 
+    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+        """What a batch of another source's state records to get a table of this one (K17).
+
+        Args:
+            cut, table: the table at a cut.
+            lake: that gets it; this sink's own lies in it.
+            seq: the place that rows which were read stand for (K1); `ts_us` its time at the
+                source, -1 unknown.
+
+        Raises:
+            LakeStateError: the table cannot be read.
+        """
+
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
         """Rows of a target whose seq (K1) is within [low, high]."""
 
@@ -169,7 +183,7 @@ class Tables(Protocol):
     """The tables of one source, as `LakeSink` has them changed.
 
     Called by the holder of the source's lock alone, but for what only looks: `check`, `failing`,
-    `rows_within`, `lack_of_executors`.
+    `content_of`, `rows_within`, `lack_of_executors`.
     """
 
     @property
@@ -210,6 +224,9 @@ class Tables(Protocol):
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """A cut names what is there: what only earlier states need may go."""
+
+    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+        """What a batch records to get a table's content; see `Sink.content_of`."""
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
         """Rows of a table whose seq (K1) is within [low, high]."""

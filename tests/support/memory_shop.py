@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -71,6 +72,11 @@ class MemoryShop:
         """A run that a kill ends at a joint."""
         with pytest.raises(_Killed):
             self.run(observer=_KilledAt(joint))
+
+    def may_stop_at(self, joint: str, transactions: int) -> None:
+        """A run of so many transactions that a kill ends at a joint, if it comes to it."""
+        with suppress(_Killed):
+            self.run(transactions, observer=_KilledAt(joint))
 
     def fails_at(self, step: str, table: str, error: Callable[[], Exception]) -> None:
         """From now on, this step (`memory_sink.STEPS`) of this table raises."""

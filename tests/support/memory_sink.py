@@ -23,7 +23,7 @@ from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError, UnsupportedDdlError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.schema.evolution.steps import (
     AddColumn,
@@ -124,10 +124,10 @@ class MemoryLake:
         table = self.tables[folder]
         return list(table.rows if version is None else table.commits[version].rows)
 
-    def write(self, folder: Path) -> None:
-        """Let somebody else write to a table."""
+    def write(self, folder: Path, *, rows: Sequence[Row] | None = None) -> None:
+        """Let somebody else write to a table: all that it holds then, or what it held."""
         table = self.tables[folder]
-        table.commits.append(Commit(table.app_id, None, "write", table.rows))
+        table.commits.append(Commit(table.app_id, None, "write", table.rows if rows is None else tuple(rows)))
 
     def undo(self, folder: Path) -> None:
         """Take the newest version of a table away."""
@@ -236,6 +236,20 @@ class MemoryTables:
 
     def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
         """Every version is kept."""
+
+    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+        there, state = cut.tables[table], cut.cursor.targets[table]
+        folder = self._paths.table(table)
+        return RecordedContent(
+            path=folder.relative_to(lake).as_posix(),
+            version=there.table_version,
+            app_id=state.app_id,
+            rows=len(self._lake.rows(folder, there.table_version)),
+            seq=str(seq),
+            ts_us=ts_us,
+            rescued_ever=there.rescued_ever,
+            given=there.given,
+        )
 
     def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
         there = self._table(table)

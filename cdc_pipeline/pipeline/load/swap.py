@@ -31,7 +31,7 @@ from cdc_pipeline.pipeline.load.side import SideLake
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
-from cdc_pipeline.sink.replace.content import content_of, replacement
+from cdc_pipeline.sink.replace.content import replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
 SUPERSEDED = "the table was loaded anew"
@@ -60,7 +60,7 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
     for name in names:
         plan = plan_of(targets.named(name))
         before = states.get(name)
-        content = content_of(main.sink.paths, side.sink.paths, there, name, seq=seq, ts_us=state.time_us)
+        content = side.sink.content_of(there, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us)
         there_before = cut.tables.get(name) if cut is not None else None
         found = replacement(plan, content, before=there_before, state=before, is_whole=is_whole)
         app_id = state.app_id(name)

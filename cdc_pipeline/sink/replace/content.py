@@ -13,6 +13,7 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.lake.paths import LakePaths
@@ -42,12 +43,12 @@ class Replacement:
     notes: tuple[Note, ...] = ()
 
 
-def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: int, ts_us: int) -> RecordedContent:
+def content_of(side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
     """The content of a side table at a cut.
 
     Args:
-        paths: of the lake that gets it.
-        side, cut: of the side lake, which lies in the same lake.
+        side, cut: of the side lake.
+        lake: that gets it; the side lake lies in it.
         seq: the place that the rows which were read stand for (K1); `ts_us` its time at the source, -1 unknown.
 
     Raises:
@@ -64,7 +65,7 @@ def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: 
         raise unreadable_log(folder, error) from None
     rows = row_count(folder, version=there.table_version)
     return RecordedContent(
-        path=folder.relative_to(paths.lake).as_posix(),
+        path=folder.relative_to(lake).as_posix(),
         version=there.table_version,
         app_id=cut.cursor.targets[table].app_id,
         rows=-1 if rows is None else rows,
