@@ -4,7 +4,7 @@ Rules:
 - The whole asset is a capture. Some of its tables are a run of those alone (K4): what of them is suspended is caught
   up, and the cursor stands still, whether it is selected or not.
 - Every output may be skipped: a run logs what it published, and no output is yielded, so that no event shows twice.
-- Only errors that the same run can survive unchanged (`CdcError.retryable`) are retried, at most `RETRIES_MAX` times.
+- Only errors that the same run can survive unchanged (`CdcError.retryable`) are retried, at most `_RETRIES_MAX` times.
 - Whoever else holds the source's lock (captures of a load, of a verification) is waited for, up to
   `snapshot.lock_wait_s`: the pool keeps apart only runs of this job.
 - Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may hold any character,
@@ -33,7 +33,7 @@ from cdc_pipeline.pipeline.lock_wait import patiently
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
-RETRIES_MAX = 2
+_RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
 
 
@@ -229,7 +229,7 @@ def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore
 
 def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:
     waited = isinstance(error, LockError)  # for as long as was asked for
-    if error.retryable and not waited and retry_number < RETRIES_MAX:
-        return dg.RetryRequested(max_retries=RETRIES_MAX, seconds_to_wait=wait_s)
+    if error.retryable and not waited and retry_number < _RETRIES_MAX:
+        return dg.RetryRequested(max_retries=_RETRIES_MAX, seconds_to_wait=wait_s)
     metadata = {name: value if isinstance(value, int | bool) else str(value) for name, value in error.as_dict().items()}
     return dg.Failure(description=str(error), metadata=metadata, allow_retries=False)

@@ -16,11 +16,12 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension, cursor_document
-from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
 
 Metadata = dict[str, dg.MetadataValue]
@@ -53,7 +54,7 @@ def column_schema(
                 description=descriptions.get(column.name),
                 constraints=dg.TableColumnConstraints(nullable=column.name not in key),
             )
-            for column in (*columns, *cdc_columns(mode, tuple(columns), tuple(key)))
+            for column in (*columns, *SINK_MODES[mode].own_columns(tuple(columns), tuple(key)))
         ]
     )
 

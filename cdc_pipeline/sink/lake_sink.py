@@ -38,7 +38,7 @@ from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.sink.protocol import RowsWithin, Tables
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
-RECORDS_KEPT: Final = 1000
+_RECORDS_KEPT: Final = 1000
 
 
 class LakeSink:
@@ -259,7 +259,7 @@ class LakeSink:
                 if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
                     remove_tree(folder)
         for number in list_numbers(self.paths.batches):
-            if number <= cut.batch_number - RECORDS_KEPT:
+            if number <= cut.batch_number - _RECORDS_KEPT:
                 self.paths.batch(number).unlink()
         prune_cuts(self.paths, retention=self._cut_retention)
 

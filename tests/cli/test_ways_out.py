@@ -25,8 +25,8 @@ from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.read.cuts import source_of
 from tests.cli.ways_out import check_usage, commands_of
-from tests.orchestration.conftest import Project
 from tests.support.memory_shop import MemoryShop, archive_at
+from tests.support.project import Project
 
 TABLES = ["shop.pair", "shop.plain", "shop.isam"]
 

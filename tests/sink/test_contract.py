@@ -15,7 +15,9 @@ from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import LakeStateError, LockError, MergeError
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.protocol import Sink
-from tests.sink.build import (
+from tests.support.delta_reader import read_delta
+from tests.support.memory_sink import MemoryLake, memory_sink
+from tests.support.sink_values import (
     applied,
     column,
     cursor_at,
@@ -27,8 +29,6 @@ from tests.sink.build import (
     table_schema,
     update,
 )
-from tests.support.memory_sink import MemoryLake, memory_sink
-from tests.torture_sink.delta_reader import read_delta
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT32)], "id")
 PEOPLE = table_schema("shop.people", [column("id", Kind.INT32), column("age", Kind.INT32)], "id")
@@ -83,7 +83,8 @@ def _memory(folder: Path, _request: pytest.FixtureRequest) -> Lake:
 
 
 def _delta(folder: Path, request: pytest.FixtureRequest) -> Lake:
-    spark, config = request.getfixturevalue("spark"), SinkConfig(lake_path=folder, merge_threads=1)
+    spark, settings = request.getfixturevalue("sink_provider"), request.getfixturevalue("sink_settings")
+    config = SinkConfig(lake_path=folder, merge_threads=1, spark=settings)
     return Lake(
         lambda told: DeltaSink(source="shop", config=config, on_joint=told, spark=spark),
         lambda sink, name, version: read_delta(sink.paths.table(name), version).rows,

@@ -11,9 +11,9 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
+from tests.support.delta_reader import read_delta
 from tests.support.memory_modes import Row, exact
 from tests.support.memory_shop import MemoryShop, memory_shop
-from tests.torture_sink.delta_reader import read_delta
 
 TABLES = ["shop.typed", "shop.pair", "shop.plain", "shop.isam", "shop.copied"]
 STEPS_MAX = 40
@@ -55,11 +55,13 @@ def shop_of(folder: Path, rules: str) -> MemoryShop:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("rules", RULES)
-def test_a_captured_journal_is_the_same_in_memory_as_in_delta(tmp_path: Path, spark: SparkProvider, rules: str) -> None:
+def test_a_captured_journal_is_the_same_in_memory_as_in_delta(
+    tmp_path: Path, sink_provider: SparkProvider, rules: str
+) -> None:
     """Rows, counts and suspensions, at the end of the journal."""
     memory, delta = shop_of(tmp_path / "memory", rules), shop_of(tmp_path / "delta", rules)
     of_memory = memory.run()
-    sink = DeltaSink(source="shop", config=delta.config.sink, spark=spark)
+    sink = DeltaSink(source="shop", config=delta.config.sink, spark=sink_provider)
     of_delta = capture(delta.config, cursors=delta.cursors, sink=sink)
     expected, got = delta.last_cut(), memory.last_cut()
     assert (of_memory.batches, of_memory.interval) == (of_delta.batches, of_delta.interval)

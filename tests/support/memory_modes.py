@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
+from cdc_pipeline.config.modes import is_keyless_mirror
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE
@@ -28,7 +29,6 @@ from cdc_pipeline.sink.modes.mode_columns import (
     START_COLUMN,
     TRANSACTION_COLUMN,
     TS_COLUMN,
-    is_keyless_mirror,
 )
 from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN
 from tests.support.spark_expressions import NotInMemoryError, evaluated

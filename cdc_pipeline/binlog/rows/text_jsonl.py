@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, UPDATE, DecodedRows, InvalidValue
-from cdc_pipeline.binlog.kernels.text import json_lines as kernel
-from cdc_pipeline.binlog.kernels.text.json_text import NULL_BYTES
+from cdc_pipeline.binlog.kernels.json import json_lines as kernel
+from cdc_pipeline.binlog.kernels.json.json_text import NULL_BYTES
 from cdc_pipeline.binlog.rows.json_values import ValueBuffer, write_values
 from cdc_pipeline.binlog.rows.partial_rows import DIFFERENCES
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema

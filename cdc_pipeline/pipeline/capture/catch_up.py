@@ -50,7 +50,7 @@ from cdc_pipeline.position.start.start import StartDecision, resolve_start
 from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.source.protocol import Source
 
-CAUGHT_UP_NOTE = "caught_up"
+_CAUGHT_UP_NOTE = "caught_up"
 
 # With these the log does not reach back to the target, or the table is not what the pipeline left.
 _NEEDS_RELOAD = (JournalMissingError, PositionError, SourceIdentityError, LakeStateError, UnknownXaError)
@@ -126,7 +126,7 @@ class CatchUp:
                 self._await_xa(name)
                 return
             if start.order == end.order:
-                note = Note(kind=CAUGHT_UP_NOTE, text="it stands where the source stands", table=name)
+                note = Note(kind=_CAUGHT_UP_NOTE, text="it stands where the source stands", table=name)
                 self._publish({name: None}, [note])
                 return
             self._observer.planned(
@@ -281,7 +281,7 @@ class CatchUpCommitter(Committer):
         ended = "; it follows the source again" if self._is_caught_up else ""
         self.note(
             Note(
-                kind=CAUGHT_UP_NOTE,
+                kind=_CAUGHT_UP_NOTE,
                 text=f"{own.start_journal}:{own.start_offset} to {own.end_journal}:{own.end_offset}, "
                 f"{own.transactions_applied} transactions with changes of it{ended}",
                 journal=own.start_journal,

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.config.modes import MODES, keeps_every_change
 from cdc_pipeline.config.pipeline_config import BatchConfig
 from cdc_pipeline.errors import OverlapUndecidedError, PositionError
 from cdc_pipeline.lake.prepared import XaParking, oldest_begin
@@ -33,7 +34,6 @@ from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.evolution.changes import TableChange
-from cdc_pipeline.sink.modes.mode_columns import keeps_every_change
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.sink.replace.content import carried_content
@@ -122,7 +122,7 @@ class Committer:
         for target in targets:
             if target.is_new and target.name not in self._created:
                 self.create(target)
-            named = self.names.of(rows.seq) if target.mode == "changelog" else None
+            named = self.names.of(rows.seq) if MODES[target.mode].rows_are_changes else None
             shaped = self._targets.shaped(rows, target)
             self._batch().add(shaped, plan_of(target), open_transaction=open_transaction, transactions=named)
         self._in_doubt = False

@@ -20,6 +20,7 @@ from dataclasses import replace
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig, TablesConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import (
@@ -309,7 +310,7 @@ class SideBatch:
 
 def _comes_once(target: Target) -> bool:
     """Whether each row of a target's source table, read once, is one row of the target, by the source's own key."""
-    if target.mode != "mirror" or len(target.sources) != 1:
+    if MODES[target.mode].keeps_past or len(target.sources) != 1:
         return False
     (source,) = target.sources.values()
     is_plain = target.shape is None or target.shape.is_exact_possible(target.key)
