@@ -45,7 +45,9 @@ def applied(target: RecordedTarget, rows: Iterable[Row], staged: list[Row]) -> l
     staged = sorted((_shaped(target, row) for row in staged), key=lambda row: row["_seq"])
     if is_keyless_mirror(target.mode, target.key):
         return _bag(target, list(rows), staged)
-    of_mode = {"mirror": _Mirror, "soft_delete": _SoftDelete, "history": _History}[target.mode]
+    of_mode = {"mirror": _Mirror, "soft_delete": _SoftDelete, "history": _History}.get(target.mode)
+    if of_mode is None:
+        raise NotInMemoryError(f"the mode {target.mode}")
     table = of_mode(target, rows)
     for row in staged:
         table.take(row)
