@@ -67,7 +67,7 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         "rows_inserted": dg.MetadataValue.int(of_table.rows_inserted),
         "rows_updated": dg.MetadataValue.int(of_table.rows_updated),
         "rows_deleted": dg.MetadataValue.int(of_table.rows_deleted),
-        "delta_version": dg.MetadataValue.int(of_table.delta_version),
+        "delta_version": dg.MetadataValue.int(of_table.table_version),
         "batch_number": dg.MetadataValue.int(cut.batch_number),
         "dagster/uri": dg.MetadataValue.url(path.as_uri()),
         "path": dg.MetadataValue.path(str(path)),
@@ -138,7 +138,7 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
             {table: suspended_entry(table, held) for table, held in sorted(cursor.suspended.items())}
         )
     metadata["delta_versions"] = dg.MetadataValue.json(
-        {table: target.delta_version for table, target in sorted(cursor.targets.items())}
+        {table: target.table_version for table, target in sorted(cursor.targets.items())}
     )
     metadata[CURSOR_ENTRY] = dg.MetadataValue.json(cursor_document(cursor))
     return metadata

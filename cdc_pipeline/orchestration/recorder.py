@@ -131,7 +131,7 @@ class MaterializationRecorder(SilentObserver):
             return None
 
     def _log_table(self, cut: Cut, table: str) -> None:
-        version = cut.tables[table].delta_version
+        version = cut.tables[table].table_version
         statements = "; ".join(f"{ddl.kind.replace('_', ' ')} {ddl.decision}" for ddl in ddl_of(cut, table))
         self._context.log_event(
             dg.AssetMaterialization(

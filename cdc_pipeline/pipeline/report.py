@@ -196,7 +196,7 @@ class CaptureObserver(Protocol):
         """From time to time while reading. `bytes_total` is what the run reads in all, as well as one can tell."""
 
     def reached(self, joint: str) -> None:
-        """A joint of K2, as `DeltaSink` names them, and before_cursor and before_ack.
+        """A joint of K2, as `LakeSink` names them, and before_cursor and before_ack.
 
         Two come before those, in the reader's thread, and must not raise: put (a list is in the store) and spill (the
         store has written a list to files).

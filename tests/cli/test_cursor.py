@@ -133,7 +133,7 @@ def test_p2_status_and_plan_tell_what_must_not_be_purged(archive: Project, middl
     at = Suspension(batch_number=1, error="MergeError", what="x", journal="binlog.000001", offset=157)
     made = _json("run", "shop")
     cursor = CursorState.model_validate(made["cursor"]).model_copy(update={"batch_number": 1})
-    state_of = TargetState(table="nowhere.t", app_id="a", delta_version=0, applied_batch=1, suspended=at)
+    state_of = TargetState(table="nowhere.t", app_id="a", table_version=0, applied_batch=1, suspended=at)
     value = cut(batch=1, tables={"nowhere.t": 1})
     write_cut(
         archive.lake,

@@ -37,7 +37,7 @@ def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] 
             journal="b.1",
             offset=4 + number,
             targets={
-                name: TargetState(table=name, app_id=f"a/{name}", delta_version=number, applied_batch=number)
+                name: TargetState(table=name, app_id=f"a/{name}", table_version=number, applied_batch=number)
                 for name in tables
             },
         ),
@@ -48,7 +48,7 @@ def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] 
 
 def _many() -> dict[str, CutTable]:
     return {
-        f"shop.t{n}": CutTable(delta_version=1, columns=_columns(n), key=(f"t{n}_c0",), rows_inserted=n)
+        f"shop.t{n}": CutTable(table_version=1, columns=_columns(n), key=(f"t{n}_c0",), rows_inserted=n)
         for n in range(TABLES)
     }
 
@@ -73,7 +73,7 @@ def test_k25_a_cut_grows_by_its_tables_and_not_by_their_columns(paths: LakePaths
     back = state.read_cut(paths, 1)
     assert written == back
     assert _without_references(back) == first
-    second = cut_of(2, {name: table.model_copy(update={"delta_version": 2}) for name, table in back.tables.items()})
+    second = cut_of(2, {name: table.model_copy(update={"table_version": 2}) for name, table in back.tables.items()})
     assert put_cut(paths, second, back) == state.read_cut(paths, 2)
     assert _without_references(state.read_cut(paths, 2)) == _without_references(second)
     assert len(_facts_files(paths)) == 1, "nothing of the second cut is new"
@@ -87,8 +87,8 @@ def test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_i
     before = state.read_cut(paths, 1)
     tables = dict(before.tables)
     # The sink builds tables of a batch from its record: they come without a reference.
-    tables["shop.t1"] = CutTable(delta_version=2, columns=_columns(1), key=("t1_c0",))
-    tables["shop.t2"] = CutTable(delta_version=2, columns=_columns(2)[:-1], key=("t2_c0",))
+    tables["shop.t1"] = CutTable(table_version=2, columns=_columns(1), key=("t1_c0",))
+    tables["shop.t2"] = CutTable(table_version=2, columns=_columns(2)[:-1], key=("t2_c0",))
     put_cut(paths, cut_of(2, tables), before)
     after = state.read_cut(paths, 2)
     assert after.tables["shop.t1"].facts == before.tables["shop.t1"].facts
@@ -124,7 +124,7 @@ def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
     previous = None
     for number in range(1, 5):
         wide = 1 if number < 3 else number
-        tables = {"shop.t0": CutTable(delta_version=number, columns=_columns(0)[:wide])}
+        tables = {"shop.t0": CutTable(table_version=number, columns=_columns(0)[:wide])}
         put_cut(paths, cut_of(number, tables), previous)
         previous = state.read_cut(paths, number)
     assert [name[:20].lstrip("0") for name in _facts_files(paths)] == ["1", "3", "4"]
@@ -134,8 +134,20 @@ def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
     assert state.read_cut(paths, 4).tables["shop.t0"].columns == _columns(0)[:4]
 
 
+def test_k3_state_that_named_delta_versions_is_read(paths: LakePaths) -> None:
+    """A cut of an earlier version, and the cursor in it; what is written now has the new name."""
+    first = cut_of(1, {"shop.a": CutTable(table_version=7)})
+    put_cut(paths, first)
+    text = paths.cut(1).read_text()
+    assert text.count('"table_version"') == 2
+    paths.cut(1).write_text(text.replace('"table_version"', '"delta_version"'))
+    read = state.read_cut(paths, 1)
+    assert (read.tables["shop.a"].table_version, read.cursor.targets["shop.a"].table_version) == (7, 1)
+    assert "delta_version" not in read.model_dump_json()
+
+
 def test_k25_a_reference_to_nothing_is_told(paths: LakePaths) -> None:
-    put_cut(paths, cut_of(9, {"shop.t0": CutTable(delta_version=1, columns=_columns(99))}))
+    put_cut(paths, cut_of(9, {"shop.t0": CutTable(table_version=1, columns=_columns(99))}))
     for file in paths.tables.iterdir():
         file.unlink()
     with pytest.raises(LakeStateError, match="records"):

@@ -100,7 +100,7 @@ def test_k20_a_lake_path_that_hadoop_would_read_is_refused(name: str) -> None:
 
 def test_k20_views_of_a_cut_hold_no_variable(sink: DeltaSink) -> None:
     """K20: `cuts sql` prints statements for sessions that are not ours: nothing in them can be substituted."""
-    tables = {f"shop.{name}": CutTable(delta_version=3) for name in (HOME, "it's", "a`b")}
+    tables = {f"shop.{name}": CutTable(table_version=3) for name in (HOME, "it's", "a`b")}
     cut = Cut(
         source="shop", batch_number=1, published_at_us=0, interval=interval_of(1), cursor=cursor_at(1), tables=tables
     )

@@ -47,7 +47,7 @@ def cursor(
         offset=offset,
         gtid_set="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9",
         targets={
-            table: TargetState(table=table, app_id=f"app-{table}", delta_version=10 + applied, applied_batch=applied)
+            table: TargetState(table=table, app_id=f"app-{table}", table_version=10 + applied, applied_batch=applied)
             for table, applied in (tables or {}).items()
         },
     )
@@ -85,7 +85,7 @@ def cut(source: str = "shop", *, batch: int, tables: dict[str, int], ddl: tuple[
         cursor=after,
         tables={
             table: CutTable(
-                delta_version=10 + applied,
+                table_version=10 + applied,
                 rows_inserted=4,
                 rows_updated=2,
                 rows_deleted=1,

@@ -42,7 +42,6 @@ from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import resolve_start
-from cdc_pipeline.sink.verify.seq_range import rows_between
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -179,7 +178,7 @@ class _Gap:
     def _check_empty(self, name: str, first: Position, last: Position) -> None:
         epoch = self._locked.cursor.epoch
         low, high = (pack_seq(epoch, journal_number(at.journal), at.offset) for at in (first, last))
-        found = rows_between(self._sink, name, low=low, high=high)
+        found = self._sink.rows_within(name, low=low, high=high - 1).rows
         if found:
             raise LoadError(
                 "the changelog has changes of the range already: more of them would come twice",

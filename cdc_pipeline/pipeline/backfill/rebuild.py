@@ -376,7 +376,7 @@ class _Rebuild:
                 name: RebuiltTarget(
                     sources=cut.cursor.targets[name].source_names,
                     rows=cut.tables[name].rows_inserted,
-                    delta_version=cut.tables[name].delta_version,
+                    delta_version=cut.tables[name].table_version,
                     cut=cut.batch_number,
                 )
                 for name in chosen.targets

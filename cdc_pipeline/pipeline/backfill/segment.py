@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, TransactionError
+from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
 from cdc_pipeline.pipeline.capture.commit import Committer
 from cdc_pipeline.pipeline.capture.stages import Stages
@@ -26,7 +28,7 @@ from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
-from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
+from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, OpenXa
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.staging.staging import StagedBatch
@@ -187,14 +189,14 @@ class SegmentCommitter(Committer):
 
 
 class _SegmentSink(DeltaSink):
-    """Stages into a folder of the task's own. The driver holds the lock, and nothing acts here."""
+    """Stages into a folder of the task's own, without the lock: the driver holds it, and nothing acts here."""
 
     def begin(self, number: int) -> StagedBatch:
         part = f"part-{uuid.uuid4().hex}"
-        return StagedBatch(number, paths=self.paths, on_joint=self._on_joint, part=part)
+        return StagedBatch(number, paths=self.paths, on_joint=lambda _joint: None, part=part)
 
-    def _check_locked(self) -> None:
-        """The driver does."""
+    def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
+        return XaParking(self.paths, epoch=epoch, open_xa=open_xa, on_joint=lambda _joint: None)
 
 
 class _SegmentSource(ArchiveSource):

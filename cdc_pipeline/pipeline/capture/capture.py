@@ -50,7 +50,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
 from cdc_pipeline.position.start.start import StartDecision
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.source.protocol import Source
 
 
@@ -62,6 +62,7 @@ def capture(
     observer: CaptureObserver | None = None,
     run_id: str = "",
     tables: Sequence[str] | None = None,
+    sink: Sink | None = None,
 ) -> CaptureReport:
     """Capture from the cursor to the bound, and keep the lake's tables up with it.
 
@@ -72,6 +73,7 @@ def capture(
         observer: is told of the progress.
         run_id: of the orchestrator's run, kept in the records.
         tables: only catch these up, if they are suspended; the cursor stands still (K4).
+        sink: in place of the configuration's own; whoever made it is told of its joints.
 
     Raises:
         LockError: another capture of this source is running.
@@ -88,7 +90,7 @@ def capture(
         )
     observer = observer or SilentObserver()
     started = (time.monotonic(), time.process_time())
-    sink = build_sink(config, on_joint=observer.reached)
+    sink = sink or build_sink(config, on_joint=observer.reached)
     dump_errors = build_dump_errors(config)
     with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors):
         source = build_source(config)
@@ -121,7 +123,7 @@ class _Run:
         self,
         config: PipelineConfig,
         *,
-        sink: DeltaSink,
+        sink: Sink,
         source: Source,
         cursors: CursorStore,
         observer: CaptureObserver,

@@ -47,7 +47,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import StartDecision, resolve_start
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.source.protocol import Source
 
 _CAUGHT_UP_NOTE = "caught_up"
@@ -73,7 +73,7 @@ class CatchUp:
         config: PipelineConfig,
         *,
         server: PipelineConfig,
-        sink: DeltaSink,
+        sink: Sink,
         cursors: CursorStore,
         observer: CaptureObserver,
         cut: Cut,

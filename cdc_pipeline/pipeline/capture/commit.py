@@ -34,8 +34,8 @@ from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
 from cdc_pipeline.schema.evolution.changes import TableChange
-from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.sink.replace.content import carried_content
 from cdc_pipeline.sink.staging.raw_files import RawRows
 from cdc_pipeline.sink.staging.staging import StagedBatch
@@ -66,7 +66,7 @@ class Committer:
         identity: ServerIdentity,
         cursor: CursorState | None,
         limits: BatchConfig,
-        sink: DeltaSink,
+        sink: Sink,
         cursors: CursorStore,
         store: EventStore,
         targets: Targets,
@@ -469,7 +469,7 @@ def cursor_metadata(
         metadata["cut"] = cut.batch_number
         metadata["source_time_us"] = cut.source_time_us
         metadata["published_at_us"] = cut.published_at_us
-        metadata["tables"] = {name: table.delta_version for name, table in cut.tables.items()}
+        metadata["tables"] = {name: table.table_version for name, table in cut.tables.items()}
         metadata["rows"] = sum(table.row_changes for table in cut.tables.values())
         metadata["ddl"] = [decision.model_dump() for decision in cut.ddl]
     return metadata

@@ -28,7 +28,7 @@ from cdc_pipeline.pipeline.wiring import build_store, slice_events_max
 from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.session import canonical_xid
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.source.protocol import Source
 
 C = TypeVar("C", bound=Committer)
@@ -58,7 +58,7 @@ class Stages(Generic[C]):
         *,
         resolved: ResolvedRun,
         source: Source,
-        sink: DeltaSink,
+        sink: Sink,
         cursors: CursorStore,
         observer: CaptureObserver,
         run_id: str,

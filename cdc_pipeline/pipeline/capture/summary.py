@@ -50,7 +50,7 @@ class RunSummary:
         self.batches += 1
         self.latest = cut
         for name, table in cut.tables.items():
-            self._stands[name] = table.delta_version, cut.cursor.targets[name].partial
+            self._stands[name] = table.table_version, cut.cursor.targets[name].partial
             if table.row_changes or table.rescued_rows:
                 self._count(
                     name,

@@ -33,7 +33,7 @@ from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -107,7 +107,7 @@ def standing(cursor: CursorState) -> Interval:
 
 def publish_standing(
     *,
-    sink: DeltaSink,
+    sink: Sink,
     cursors: CursorStore,
     observer: CaptureObserver,
     cut: Cut,
@@ -148,7 +148,7 @@ def publish_standing(
 def commit_standing(
     batch: StagedBatch,
     *,
-    sink: DeltaSink,
+    sink: Sink,
     cursors: CursorStore,
     observer: CaptureObserver,
     cursor: CursorState,
@@ -167,7 +167,7 @@ def commit_standing(
         targets: states that the cursor has then; those that it has where None.
 
     Raises:
-        CdcError: as `StagedBatch.record` and `DeltaSink.finish`; the next run finishes what was recorded.
+        CdcError: as `StagedBatch.record` and `Sink.finish`; the next run finishes what was recorded.
     """
     states = cursor.targets if targets is None else dict(sorted(targets.items()))
     record = batch.record(
@@ -184,9 +184,7 @@ def commit_standing(
     return finish_standing(record, sink=sink, cursors=cursors, observer=observer)
 
 
-def standing_of(
-    config: PipelineConfig, sink: DeltaSink, cursors: CursorStore, *, doing: str
-) -> tuple[CursorState, Cut]:
+def standing_of(config: PipelineConfig, sink: Sink, cursors: CursorStore, *, doing: str) -> tuple[CursorState, Cut]:
     """Cursor and last cut, with the lock held.
 
     Args:
@@ -203,9 +201,7 @@ def standing_of(
     return cursor, cut
 
 
-def check_finished(
-    config: PipelineConfig, sink: DeltaSink, *, doing: str, expected: str = "no unfinished batch"
-) -> None:
+def check_finished(config: PipelineConfig, sink: Sink, *, doing: str, expected: str = "no unfinished batch") -> None:
     """See that no batch is recorded and not finished, with the lock held.
 
     Args:
@@ -223,7 +219,7 @@ def check_finished(
         )
 
 
-def finish_standing(record: BatchRecord, *, sink: DeltaSink, cursors: CursorStore, observer: CaptureObserver) -> Cut:
+def finish_standing(record: BatchRecord, *, sink: Sink, cursors: CursorStore, observer: CaptureObserver) -> Cut:
     """From the record of a batch that moves no cursor to its end: merge, cut, cursor, clean-up (K2)."""
     made = sink.finish(record)
     observer.published(made)

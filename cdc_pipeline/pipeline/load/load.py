@@ -340,7 +340,7 @@ class _Loader:
                 rows_read=sum(table.rows for table in read),
                 chunks=sum(table.chunks for table in read),
                 rows_quarantined=sum(cut.quarantine[one].rows for one in sources if one in cut.quarantine),
-                delta_version=cut.tables[name].delta_version,
+                delta_version=cut.tables[name].table_version,
                 low=LogPlace.of(side.state.cursor.position),
                 high=LogPlace.of(high),
                 cut=cut.batch_number,

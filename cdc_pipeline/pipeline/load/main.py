@@ -30,7 +30,7 @@ from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.text.table_names import split_table_name
 
 T = TypeVar("T")
@@ -71,9 +71,7 @@ class Locked:
         cursor: where the source stands.
     """
 
-    def __init__(
-        self, sink: DeltaSink, cursors: CursorStore, run_id: str, cut: Cut | None, cursor: CursorState
-    ) -> None:
+    def __init__(self, sink: Sink, cursors: CursorStore, run_id: str, cut: Cut | None, cursor: CursorState) -> None:
         self.sink = sink
         self.cursors = cursors
         self.run_id = run_id
@@ -224,7 +222,7 @@ class MainLake:
             return work(Locked(sink, cursors, run_id, cut, cursor))
 
     @contextmanager
-    def _lock_of(self, sink: DeltaSink) -> Iterator[None]:
+    def _lock_of(self, sink: Sink) -> Iterator[None]:
         with ExitStack() as stack:
             self.patiently(lambda: stack.enter_context(sink.lock()))
             yield

@@ -31,7 +31,7 @@ from cdc_pipeline.pipeline.load.side import SideLake
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
-from cdc_pipeline.sink.replace.content import content_of, replacement
+from cdc_pipeline.sink.replace.content import replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
 _SUPERSEDED = "the table was loaded anew"
@@ -47,7 +47,7 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
 
     Raises:
         LoadError: a target could not take its new content; the rest of the batch is done.
-        CdcError: as `DeltaSink.finish`; the record stays, and the next run of the source finishes it.
+        CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
     """
     there, cursor, cut = side.cut, main.cursor, main.cut
     assert there is not None
@@ -60,7 +60,7 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
     for name in names:
         plan = plan_of(targets.named(name))
         before = states.get(name)
-        content = content_of(main.sink.paths, side.sink.paths, there, name, seq=seq, ts_us=state.time_us)
+        content = side.sink.content_of(there, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us)
         there_before = cut.tables.get(name) if cut is not None else None
         found = replacement(plan, content, before=there_before, state=before, is_whole=is_whole)
         app_id = state.app_id(name)
@@ -69,7 +69,7 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
         states[name] = TargetState(
             table=name,
             app_id=app_id,
-            delta_version=-1 if before is None else before.delta_version,
+            table_version=-1 if before is None else before.table_version,
             applied_batch=-1 if before is None else before.applied_batch,
             sources=there.cursor.targets[name].sources,
         )

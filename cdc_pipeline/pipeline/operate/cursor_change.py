@@ -40,7 +40,7 @@ from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.same_log import check_same_log
 from cdc_pipeline.position.start.start import resolve_start
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.source.protocol import Source
 
 Direction = Literal["first", "same", "back", "forward", "back_and_forward"]
@@ -158,7 +158,7 @@ def apply_set(
         return cut
 
 
-def _standing(config: PipelineConfig, sink: DeltaSink, cursors: CursorStore) -> tuple[CursorState | None, Cut | None]:
+def _standing(config: PipelineConfig, sink: Sink, cursors: CursorStore) -> tuple[CursorState | None, Cut | None]:
     """The cursor that a run would go on from, and the last cut.
 
     Raises:
@@ -181,7 +181,7 @@ def _check_unmoved(change: CursorChange, old: CursorState | None) -> None:
 
 def _change(
     config: PipelineConfig,
-    sink: DeltaSink,
+    sink: Sink,
     source: Source,
     old: CursorState | None,
     cut: Cut | None,
@@ -301,9 +301,7 @@ def _counted(transactions: Any, before: Any) -> str:
     return f"{number:,} transaction{'' if number == 1 else 's'} ({transactions})"
 
 
-def _said_back(
-    sink: DeltaSink, old: CursorState, position: Position, move: _Move, *, is_same_numbering: bool
-) -> list[str]:
+def _said_back(sink: Sink, old: CursorState, position: Position, move: _Move, *, is_same_numbering: bool) -> list[str]:
     if not is_same_numbering:
         return [f"the log is read from {position}; what of it is in the lake already is applied again"]
     said = [
@@ -316,7 +314,7 @@ def _said_back(
     return said
 
 
-def _statements_after(sink: DeltaSink, position: Position) -> int:
+def _statements_after(sink: Sink, position: Position) -> int:
     count = 0
     for number in reversed(sink.cuts()):
         cut = sink.read_cut(number)

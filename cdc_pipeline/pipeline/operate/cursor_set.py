@@ -11,10 +11,10 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import put_if_absent
 from cdc_pipeline.lake.records import BatchRecord
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 
 
-def record_cursor_set(sink: DeltaSink, record: BatchRecord) -> None:
+def record_cursor_set(sink: Sink, record: BatchRecord) -> None:
     """Write the record; the caller holds the sink's lock and calls `sink.finish` next.
 
     Raises:

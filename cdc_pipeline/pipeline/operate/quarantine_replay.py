@@ -34,7 +34,7 @@ from cdc_pipeline.pipeline.targets.row_policies import judged
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.text.table_names import split_table_name
 
 _REPLAYED_NOTE = "quarantine_replayed"
@@ -70,9 +70,7 @@ def entries_of(
     return [] if cut is None else _chosen(sink, cut, tables, ids, only_open=only_open)
 
 
-def _chosen(
-    sink: DeltaSink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool
-) -> list[Entry]:
+def _chosen(sink: Sink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool) -> list[Entry]:
     found = list(read_entries(sink.paths, before=cut.batch_number + 1, tables=tables, only_open=only_open))
     missing = set(ids) - {entry.id for entry in found}
     if missing:

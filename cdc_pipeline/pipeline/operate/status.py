@@ -87,7 +87,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         )
     tables = {
         name: TableStatus(
-            delta_version=table.delta_version,
+            delta_version=table.table_version,
             applied_batch=cut.cursor.targets[name].applied_batch,
             columns=len(table.columns),
             key=table.key,

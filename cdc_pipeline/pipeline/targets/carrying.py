@@ -30,7 +30,7 @@ def heir(route: Route, origin: Target, routes: Sequence[Route], targets: Mapping
         routes: of the new name.
         targets: by name, before the statement.
     """
-    if origin.is_new or origin.state.delta_version < 0 or set(origin.sources) != {route.source}:
+    if origin.is_new or origin.state.table_version < 0 or set(origin.sources) != {route.source}:
         return None
     if origin.sources[route.source].gone or origin.state.origin is not None or route.rule.shard_column:
         return None

@@ -159,7 +159,7 @@ class FollowedTargets:
             for name, state in states.items()
             if state.suspended is not None and name != self._catching_up
         }
-        self._unmade = {name: state for name, state in states.items() if state.delta_version < 0}
+        self._unmade = {name: state for name, state in states.items() if state.table_version < 0}
 
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
@@ -171,7 +171,7 @@ class FollowedTargets:
         return TargetState(
             table=route.target,
             app_id=app_id,
-            delta_version=-1,
+            table_version=-1,
             applied_batch=-1,
             partial=partial,
             sources=sources,

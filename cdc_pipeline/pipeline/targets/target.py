@@ -38,7 +38,7 @@ class Target:
     """One Delta table.
 
     Attributes:
-        state: what the cursor holds of it; delta_version is -1 until it was created.
+        state: what the cursor holds of it; table_version is -1 until it was created.
         columns, key: of the Delta table.
         mode: how it follows.
         sources: its source tables by name, each with columns and key as they are at the source.

@@ -364,7 +364,7 @@ class Targets(FollowedTargets):
         self._allowed.check_types(added, table=name)
         state = self._new_state(route, partial=origin.state.partial)
         if there is not None:
-            update = {name: getattr(there.state, name) for name in ("delta_version", "applied_batch")}
+            update = {name: getattr(there.state, name) for name in ("table_version", "applied_batch")}
             state = state.model_copy(update=update)
         self._resume(route.target)
         self._created_in_log.discard(name)
@@ -380,7 +380,7 @@ class Targets(FollowedTargets):
             carried=Carried(
                 origin=origin.name,
                 app_id=origin.state.app_id,
-                version=origin.state.delta_version,
+                version=origin.state.table_version,
                 columns=origin.columns,
                 steps=change.steps,
                 keeps_rows=there is not None and MODES[there.mode].marks_deleted_rows,
@@ -535,7 +535,7 @@ class Targets(FollowedTargets):
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""
         for name, state in cut.cursor.targets.items():
-            if name in self._targets and state.delta_version >= 0:
+            if name in self._targets and state.table_version >= 0:
                 self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="", carried=None)
         self._take_suspended(cut.cursor.targets)
         self.has_lost_exactness = False

@@ -56,7 +56,7 @@ def describe(
         key=target.key,
         path=sink.paths.table(foreign.table),
         version=foreign.newest,
-        source_version=cut.tables[foreign.table].delta_version,
+        source_version=cut.tables[foreign.table].table_version,
     )
     session = sink.spark.session()
     try:
@@ -116,7 +116,7 @@ def put_back(
                     got="it is as the cut says" if found is None else found.error.got,
                     next_step="verify again",
                 )
-            version = cut.tables[name].delta_version
+            version = cut.tables[name].table_version
             batch.restore(plan_of(targets.named(name)), version)
             held = states[name].suspended
             if held is not None and held.needs_reload:

@@ -381,7 +381,7 @@ class TableReading:
             columns=tuple(column.name for column in recorded.columns if column.name in told),
             key=compared_key(target, self._source_table),
             path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(self._name),
-            version=after.cut.tables[self._name].delta_version,
+            version=after.cut.tables[self._name].table_version,
             shard=shard,
             given=after.cut.tables[self._name].given,
         )

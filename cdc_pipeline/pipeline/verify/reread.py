@@ -43,7 +43,6 @@ from cdc_pipeline.pipeline.verify.changed_keys import among, changed_keys
 from cdc_pipeline.pipeline.verify.key_sql import deletes_of, key_condition
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.verify.seq_positions import highest_seq_at
 from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges, usable_key
 from cdc_pipeline.source.rows.marks import end_mark
 from cdc_pipeline.source.rows.table_reader import TableReader
@@ -336,8 +335,7 @@ class _Repair:
         """
         taken = 0
         for target in targets.following(self._schema.database, self._schema.table):
-            table = at.sink.paths.table(target.name)
-            there = highest_seq_at(at.sink.spark.session(), table, low=seq, high=seq + 2 * LOAD_PLACES - 1)
+            there = at.sink.rows_within(target.name, low=seq, high=seq + 2 * LOAD_PLACES - 1).highest
             taken = max(taken, 0 if there is None else (there - seq) // 2 + 1)
         if taken + count > LOAD_PLACES:
             raise LoadError(

@@ -327,7 +327,7 @@ class _Verification:
         if state.suspended is not None:
             held = state.suspended
             return f"suspended at {held.position}: {held.error}: {held.what}"
-        if table is None or state.delta_version < 0:
+        if table is None or state.table_version < 0:
             return "not made yet"
         parted = why_parted(self._config, state)
         if parted and state.origin is not None:

@@ -42,7 +42,7 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
     for table, view in views.items():
         kind = "VIEW" if schema is not None else "TEMPORARY VIEW"
         name = quoted(view) if schema is None else f"{quoted(schema)}.{quoted(view)}"
-        version = cut.tables[table].delta_version
+        version = cut.tables[table].table_version
         statements.append(
             f"CREATE OR REPLACE {kind} {name} AS SELECT * FROM {table_at(paths.table(table))} VERSION AS OF {version}"  # noqa: S608
         )

@@ -2,6 +2,8 @@
 
 It makes mirrors with a key, of whole images, in the formats that Delta writes: a log of JSON files, Parquet files, now
 and then a checkpoint with `_last_checkpoint`, and beside each a checksum file as Hadoop's. A commit rewrites the table.
+Tables in memory (`tests/support/memory_sink.py`) cannot take its place: what these tests break is
+the files.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Reader(threading.Thread):
             return
         cut = read_cut(self._paths, numbers[-1])
         total = sum(
-            (balance_of(self._paths.table(name), table.delta_version) for name, table in cut.tables.items()), Decimal(0)
+            (balance_of(self._paths.table(name), table.table_version) for name, table in cut.tables.items()), Decimal(0)
         )
         self.sums.setdefault(cut.batch_number, set()).add(total)
 

@@ -13,9 +13,9 @@ from tests.lake.test_table_facts import cut_of
 def test_k25_a_run_keeps_its_latest_cut_alone() -> None:
     done, cuts = RunSummary(), []
     for number in range(1, 51):
-        table = CutTable(delta_version=number, rows_updated=3, rescued={"c": 1}, rescued_rows=1)
+        table = CutTable(table_version=number, rows_updated=3, rescued={"c": 1}, rescued_rows=1)
         note = Note(kind="k", text=str(number))
-        cut = cut_of(number, {"shop.a": table, "shop.b": CutTable(delta_version=7)}, notes=(note,) * 30)
+        cut = cut_of(number, {"shop.a": table, "shop.b": CutTable(table_version=7)}, notes=(note,) * 30)
         cuts.append(weakref.ref(cut))
         done.add(cut)
         del cut
@@ -37,8 +37,8 @@ def test_k25_a_run_keeps_its_latest_cut_alone() -> None:
 
 def test_k25_parts_of_a_run_are_joined_and_tables_stand_as_the_later_part_left_them() -> None:
     early, late = RunSummary(), RunSummary()
-    early.add(cut_of(1, {"shop.a": CutTable(delta_version=1, rows_inserted=2), "shop.gone": CutTable(delta_version=5)}))
-    late.add(cut_of(2, {"shop.a": CutTable(delta_version=2, rows_deleted=1)}))
+    early.add(cut_of(1, {"shop.a": CutTable(table_version=1, rows_inserted=2), "shop.gone": CutTable(table_version=5)}))
+    late.add(cut_of(2, {"shop.a": CutTable(table_version=2, rows_deleted=1)}))
     for first, second in ((early, late), (late, early)):
         done = RunSummary()
         done.join(first)

@@ -33,7 +33,7 @@ def archive(lake: Path, *include: str, **tables: Any) -> PipelineConfig:
 
 
 def followed(*tables: str, **update: Any) -> CursorState:
-    states = {name: TargetState(table=name, app_id=name, delta_version=1, applied_batch=1) for name in tables}
+    states = {name: TargetState(table=name, app_id=name, table_version=1, applied_batch=1) for name in tables}
     return cursor().model_copy(update={"targets": {n: s.model_copy(update=update) for n, s in states.items()}})
 
 

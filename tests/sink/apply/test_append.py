@@ -143,7 +143,7 @@ def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(open_s
     sink.paths.cut(2).unlink()
     cut = sink.finish(pending)
     assert rows(sink) == [(n, n) for n in range(8)]
-    assert cut.tables["shop.orders"].delta_version == 2
+    assert cut.tables["shop.orders"].table_version == 2
     assert [transaction["version"] for transaction in actions(sink, 2)["txn"]] == [32]
     assert "remove" not in actions(sink, 2)
 

@@ -55,7 +55,7 @@ def put_cut(paths: LakePaths) -> Callable[..., Cut]:
             name: TargetState(
                 table=name,
                 app_id=f"app/{name}",
-                delta_version=tables.get(name, -1),
+                table_version=tables.get(name, -1),
                 applied_batch=held.get(name, number),
                 suspended=suspension() if name in held else None,
             )
@@ -68,7 +68,7 @@ def put_cut(paths: LakePaths) -> Callable[..., Cut]:
             source_time_us=time_us,
             interval=interval_of(number),
             cursor=cursor_at(number, targets=targets).model_copy(update={"gtid_set": gtids}),
-            tables={name: CutTable(delta_version=version) for name, version in tables.items()},
+            tables={name: CutTable(table_version=version) for name, version in tables.items()},
         )
         assert put_if_absent(paths.cut(number), state.dump(cut))
         return cut
