@@ -29,7 +29,7 @@ from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCoun
 from cdc_pipeline.orchestration.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
-from cdc_pipeline.pipeline.lock_wait import patiently
+from cdc_pipeline.pipeline.lock_wait import wait_for_lock
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
@@ -185,7 +185,7 @@ def _run(
             capture = real_capture
         if tables is not None:
             context.log.info(f"a run of {', '.join(tables)} alone: the cursor stands still")
-        report = patiently(
+        report = wait_for_lock(
             lambda: capture(
                 config,
                 cursors=cursors,
@@ -195,7 +195,7 @@ def _run(
                 tables=tables,
             ),
             wait_s=config.snapshot.lock_wait_s,
-            tell=waits,
+            on_waiting=waits,
         )
     except CdcError as error:
         listener.error = error

@@ -24,15 +24,16 @@ from cdc_pipeline.errors import ConfigError, LoadError, TransactionError
 from cdc_pipeline.lake.paths import put_if_absent, read_json, replace_file
 from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.backfill.backfill import last_of
 from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables, chosen_only, now_us
 from cdc_pipeline.pipeline.backfill.rebuild import with_archive
 from cdc_pipeline.pipeline.backfill.segment import SegmentCommitter, SegmentResult
 from cdc_pipeline.pipeline.capture.stages import Stages
-from cdc_pipeline.pipeline.capture.suspension import finish_standing, standing
-from cdc_pipeline.pipeline.load.main import DirectRuns, Locked, MainLake, MainRuns
+from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake, MainRuns
 from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
+from cdc_pipeline.pipeline.publish import empty_interval
 from cdc_pipeline.pipeline.report import CapturePlan, LogPlace, SilentObserver
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
@@ -113,7 +114,7 @@ def fill_gap(
 
 class _Gap:
     def __init__(
-        self, config: PipelineConfig, table: str, locked: Locked, *, archive: Path | None, observer: LoadObserver
+        self, config: PipelineConfig, table: str, locked: AdminBatch, *, archive: Path | None, observer: LoadObserver
     ) -> None:
         self._config = chosen_only(with_archive(config, archive), checked_tables(config, [table]))
         self._table = table
@@ -260,7 +261,7 @@ class _Gap:
             update={
                 "kind": "replay",
                 "run_id": self._locked.run_id,
-                "interval": standing(cursor),
+                "interval": empty_interval(cursor),
                 "cursor_after": cursor.model_copy(update={"batch_number": number}),
                 "source_time_us": -1 if self._locked.cut is None else self._locked.cut.source_time_us,
                 "targets": tuple(target.model_copy(update={"exact": False}) for target in targets),
@@ -286,7 +287,7 @@ class _Gap:
         if not put_if_absent(self._sink.paths.batch(record.batch_number), record.model_dump_json(indent=1)):
             raise LoadError(f"batch {record.batch_number} was recorded by somebody else", next_step="run again")
         self._observer.reached("after_record")
-        cut = finish_standing(record, sink=self._sink, cursors=self._locked.cursors, observer=self._observer)
+        cut = self._locked.finish(record)
         self._write_down(filled.model_copy(update={"is_done": True}), first, last)
         rows = {target.table: cut.tables[target.table].row_changes for target in record.targets}
         return self._report("applied", "the changes of the range were appended", first, last, rows, cut.batch_number)

@@ -29,8 +29,8 @@ from cdc_pipeline.pipeline.backfill.pieces import Piece, Segment, pieces
 from cdc_pipeline.pipeline.backfill.segment import Given, SegmentResult, SegmentTask, segment_task
 from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, Look, survey_task
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.capture.commit import cursor_metadata
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
+from cdc_pipeline.pipeline.publish import cursor_metadata, publish
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.wiring import build_sink
@@ -248,7 +248,8 @@ class _Parallel:
             )
         except CdcError as error:
             return error.what
-        self._publish(sink.finish(batch.put(record)))
+        cut = sink.finish(batch.put(record))
+        publish(cut, sink=sink, cursors=self._cursors, observer=self._observer)
         self._bytes[True] += sum(segment.size_bytes for segment in segments)
         self._tasks += len(segments)
         self._batches += 1
@@ -283,13 +284,6 @@ class _Parallel:
         work = partial(segment_task, given=given)
         texts = run_tasks(self._sink.spark.session(), [task.model_dump_json() for task in tasks], work)
         return [SegmentResult.model_validate_json(text) for text in texts]
-
-    def _publish(self, cut: Cut) -> None:
-        self._observer.published(cut)
-        self._observer.reached("before_cursor")
-        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut))
-        self._observer.reached("before_ack")
-        self._sink.cleanup(cut)
 
     def _move(self, before: CursorState, results: Sequence[SegmentResult]) -> None:
         """No target changes: the cursor alone moves on."""

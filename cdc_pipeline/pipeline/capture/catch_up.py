@@ -32,12 +32,14 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
+from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.capture.commit import Committer, before_begin
 from cdc_pipeline.pipeline.capture.stages import Stages
 from cdc_pipeline.pipeline.capture.summary import RunSummary
-from cdc_pipeline.pipeline.capture.suspension import publish_standing, standing, standing_plan
+from cdc_pipeline.pipeline.capture.suspension import plan_to_cursor
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.plan.starting import start_rules
+from cdc_pipeline.pipeline.publish import empty_interval
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
@@ -130,7 +132,7 @@ class CatchUp:
                 self._publish({name: None}, [note])
                 return
             self._observer.planned(
-                standing_plan(self._config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
+                plan_to_cursor(self._config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
             )
             self._read_and_drain(name, source, decision, end)
         finally:
@@ -182,7 +184,7 @@ class CatchUp:
     def _read_and_drain(self, name: str, source: Source, decision: StartDecision, end: Position) -> None:
         config, start, epoch = self._config, decision.position, self.cursor.epoch
         routes = Routes(config)
-        plan = standing_plan(config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
+        plan = plan_to_cursor(config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
         stages = Stages(
             config,
             resolved=ResolvedRun(
@@ -226,16 +228,15 @@ class CatchUp:
             self._publish({name: made})
 
     def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
-        made = publish_standing(
-            sink=self._sink,
+        batch = AdminBatch(
+            self._sink,
             cursors=self._cursors,
-            observer=self._observer,
             cut=self.cut,
             cursor=self.cursor,
-            suspended=suspended,
-            notes=notes,
+            observer=self._observer,
             run_id=self._run_id,
         )
+        made = batch.suspend(suspended, notes=notes)
         self.done.add(made)
         self._go_on_from(made)
 
@@ -289,7 +290,7 @@ class CatchUpCommitter(Committer):
                 table=self._name,
             )
         )
-        return standing(self.cursor)
+        return empty_interval(self.cursor)
 
     def _source_time_us(self) -> int:
         return self._time_us

@@ -27,6 +27,7 @@ from cdc_pipeline.pipeline.capture.summary import RunSummary
 from cdc_pipeline.pipeline.capture.transaction_names import TransactionNames
 from cdc_pipeline.pipeline.decode.schemas import Schemas
 from cdc_pipeline.pipeline.plan.server_switch import HistoryWriter
+from cdc_pipeline.pipeline.publish import cursor_metadata, publish, start_metadata
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
@@ -343,12 +344,14 @@ class Committer:
         self._targets.committed(cut)
         self.done.add(cut)
         self.cursor = cut.cursor
-        self._observer.published(cut)
-        self._observer.reached("before_cursor")
-        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut, start_reasons=self._start_reasons))
-        self._observer.reached("before_ack")
-        self._ack()
-        self._sink.cleanup(cut)
+        publish(
+            cut,
+            sink=self._sink,
+            cursors=self._cursors,
+            observer=self._observer,
+            metadata=start_metadata(self._start_reasons),
+            ack=self._ack,
+        )
         self._xa.published()
         self._in_doubt = False
 
@@ -362,7 +365,8 @@ class Committer:
         notes, self._notes = tuple(self._notes), []
         self.done.moved(interval, ddl, notes)
         self.cursor = self._cursor_at(self.cursor.batch_number if self.cursor is not None else 0, ())
-        self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl, notes, start_reasons=self._start_reasons))
+        metadata = cursor_metadata(interval, None, ddl, notes)
+        self._cursors.write(self.cursor, metadata | start_metadata(self._start_reasons))
         self._ack()
 
     def _save_history(self) -> None:
@@ -445,31 +449,3 @@ def plan_of(target: Target) -> TargetPlan:
         replaces=target.replaces,
         exact=target.state.exact,
     )
-
-
-def cursor_metadata(
-    interval: Interval,
-    cut: Cut | None,
-    ddl: tuple[DdlDecision, ...] = (),
-    notes: tuple[Note, ...] = (),
-    *,
-    start_reasons: tuple[str, ...] = (),
-) -> dict[str, object]:
-    """What people see beside a cursor: interval, why its run started where it did, counts, decisions, cut and table
-    versions, as plain values."""
-    metadata: dict[str, object] = {"interval": interval.model_dump()}
-    if start_reasons:
-        metadata["start_reasons"] = list(start_reasons)
-    if ddl:
-        metadata["ddl"] = [decision.model_dump() for decision in ddl]
-    notes = notes if cut is None else cut.notes
-    if notes:
-        metadata["notes"] = [note.model_dump() for note in notes]
-    if cut is not None:
-        metadata["cut"] = cut.batch_number
-        metadata["source_time_us"] = cut.source_time_us
-        metadata["published_at_us"] = cut.published_at_us
-        metadata["tables"] = {name: table.delta_version for name, table in cut.tables.items()}
-        metadata["rows"] = sum(table.row_changes for table in cut.tables.values())
-        metadata["ddl"] = [decision.model_dump() for decision in cut.ddl]
-    return metadata

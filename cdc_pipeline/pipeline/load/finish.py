@@ -21,7 +21,8 @@ from typing import Final
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.load.main import Locked, MainLake, UnfinishedBatchError
+from cdc_pipeline.pipeline.admin_batch import AdminBatch, UnfinishedBatchError
+from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.observer import LoadObserver
 from cdc_pipeline.pipeline.load.side import SideLake
 from cdc_pipeline.pipeline.load.swap import swap, unparked
@@ -110,7 +111,7 @@ class Finish:
         self._side.capture(to)
         self._check()
 
-    def _swap(self, locked: Locked, *, insist: bool) -> Swapped | None:
+    def _swap(self, locked: AdminBatch, *, insist: bool) -> Swapped | None:
         """None where the main lake has moved on."""
         side = self._side
         self._observer.reached("load_swapping")
@@ -121,7 +122,7 @@ class Finish:
         names = self._unswapped()
         if not names or unparked(side.cursor, locked.cursor):
             return None
-        cut = swap(locked, side, names, observer=self._observer, is_whole=self._is_whole)
+        cut = swap(locked, side, names, is_whole=self._is_whole)
         return Swapped(tuple(names), cut)
 
     def _unswapped(self) -> list[str]:

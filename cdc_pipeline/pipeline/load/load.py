@@ -201,7 +201,7 @@ class _Loader:
     def _claiming(self) -> Iterator[None]:
         """Nobody else looks for loads, or begins one."""
         with ExitStack() as stack:
-            self._main.patiently(lambda: stack.enter_context(loads_lock(self._config)))
+            self._main.wait_for_lock(lambda: stack.enter_context(loads_lock(self._config)))
             yield
 
     def _unfinished(self, targets: Collection[str] | None) -> list[tuple[LoadFolder, LoadState]]:

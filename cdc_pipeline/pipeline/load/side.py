@@ -12,8 +12,8 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from cdc_pipeline.binlog.decoded import DecodedRows
@@ -32,18 +32,18 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.capture.commit import plan_of
-from cdc_pipeline.pipeline.capture.suspension import standing
 from cdc_pipeline.pipeline.load.observer import MutedObserver
 from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
+from cdc_pipeline.pipeline.recovery import recover
 from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
-from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.text.table_names import exact_pattern, split_table_name
 
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
@@ -116,7 +116,7 @@ class SideLake:
         self.state = state
         self.left: dict[str, CdcError] = {}
         self.sink = build_sink(self.config, on_joint=observer.reached)
-        self._observer = observer
+        self._muted = MutedObserver(observer)
         self._run_id = run_id
         self._begin = state.cursor.model_copy(update={"source": self.config.name})
         self._cursors = MemoryCursorStore(source=self.config.name)
@@ -125,15 +125,9 @@ class SideLake:
 
     def open(self) -> None:
         """Finish what an earlier process recorded, and remove what it did not (K2)."""
+        self._cursors = MemoryCursorStore(self._begin)
         with self.sink.lock():
-            pending = self.sink.pending_record()
-            self.sink.discard_unrecorded()
-            if pending is not None:
-                self.sink.finish(pending, recovered=True)
-            cut = self.sink.last_cut()
-            if cut is not None:
-                self.sink.cleanup(cut)
-        self._cursors = MemoryCursorStore(self._begin if cut is None else cut.cursor)
+            recover(self.sink, cursors=self._cursors, observer=self._muted)
         self._look_for_left()
 
     @property
@@ -193,8 +187,7 @@ class SideLake:
 
     def create(self, schemas: Mapping[str, TableSchema]) -> None:
         """The first batch: all targets, empty, with the columns of their source tables at the low mark."""
-        with self.sink.lock():
-            self.sink.discard_unrecorded()
+        with self._batch() as batch:
             targets = Targets(self.config, None)
             targets.created(schemas)
             found = {
@@ -202,35 +195,29 @@ class SideLake:
                 for schema in schemas.values()
                 for target in targets.confirm(targets.masks.schema(schema))
             }
-            batch = self.sink.begin(1)
             for name in found:
-                batch.create(plan_of(targets.named(name)))
-            self._commit(batch, targets, created=list(found))
+                batch.rows.create(plan_of(targets.named(name)))
+            self._publish(batch, targets, created=list(found))
 
     @contextmanager
     def reading(self) -> Iterator[SideBatch]:
         """A batch of rows that are read; nothing of it stays unless it is committed."""
-        with self.sink.lock():
-            cut = self.cut
-            assert cut is not None
-            targets = Targets(self.config, cut, shadows=self.cursor.shadows)
-            batch = self.sink.begin(cut.batch_number + 1)
+        with self._batch() as batch:
+            targets = Targets(self.config, batch.last_cut(), shadows=batch.cursor.shadows)
             yield SideBatch(self, batch, targets)
 
-    def _commit(self, batch: StagedBatch, targets: Targets, *, created: list[str] | None = None) -> Cut:
-        cursor = self.cursor
-        states = targets.states(created or ())
-        record = batch.record(
-            interval=standing(cursor),
-            cursor_after=cursor.model_copy(update={"batch_number": batch.number, "targets": states}),
-            source_time_us=self.state.time_us,
+    def _batch(self) -> AbstractContextManager[AdminBatch]:
+        return admin_batch(
+            self.sink,
+            cursors=self._cursors,
+            doing="load the table again",
+            observer=self._muted,
             run_id=self._run_id,
-            kind="load",
-            start=cursor.position,
         )
-        cut = self.sink.finish(record)
-        self._cursors.write(cut.cursor, {})
-        self.sink.cleanup(cut)
+
+    def _publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
+        states = targets.states(created)
+        cut = batch.publish(kind="load", targets=states, source_time_us=self.state.time_us)
         self._look_for_left()
         return cut
 
@@ -249,7 +236,7 @@ class SideLake:
                 self.config,
                 cursors=self._cursors,
                 bound=bound,
-                observer=MutedObserver(self._observer),
+                observer=self._muted,
                 run_id=self._run_id,
             )
         except TargetSuspendedError:
@@ -276,8 +263,8 @@ class SideLake:
 class SideBatch:
     """A batch of rows that are read, before it is recorded."""
 
-    def __init__(self, side: SideLake, batch: StagedBatch, targets: Targets) -> None:
-        cursor = side.cursor
+    def __init__(self, side: SideLake, batch: AdminBatch, targets: Targets) -> None:
+        cursor = batch.cursor
         seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         self.place = ReadPlace(cursor.journal, cursor.offset, seq, side.state.time_us)
         self.quarantined = 0
@@ -289,16 +276,16 @@ class SideBatch:
     @property
     def staged_rows(self) -> int:
         """Rows that are staged, in all targets."""
-        return self._batch.staged_rows
+        return self._batch.rows.staged_rows
 
     def take(self, rows: DecodedRows, *, first: int) -> None:
         """Stage rows of one table; `first` rows of it were read before. Raises CdcError: see `RowPath.take`."""
-        self.quarantined += self._path.take(self._batch, rows, first=first)
+        self.quarantined += self._path.take(self._batch.rows, rows, first=first)
 
     def commit(self, progress: Progress) -> Cut:
         """Record the batch and finish it."""
         self._side.folder.write_progress(self._batch.number, progress)
-        cut = self._side._commit(self._batch, self._targets)
+        cut = self._side._publish(self._batch, self._targets)
         self._side.folder.tidy_progress(self._batch.number)
         return cut
 

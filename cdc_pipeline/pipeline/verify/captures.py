@@ -22,7 +22,7 @@ from cdc_pipeline.errors import LakeStateError, NothingMatchedError, TargetSuspe
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.state import read_record
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.lock_wait import POLL_S, patiently
+from cdc_pipeline.pipeline.lock_wait import POLL_S, wait_for_lock
 from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, CursorStore
@@ -204,4 +204,4 @@ def waiting_for_the_lock(work: Callable[[], T]) -> T:
     Raises:
         LockError: one does for longer than `LOCK_WAIT_S`.
     """
-    return patiently(work, wait_s=LOCK_WAIT_S, poll_max_s=POLL_S)
+    return wait_for_lock(work, wait_s=LOCK_WAIT_S, poll_max_s=POLL_S)
