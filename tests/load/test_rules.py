@@ -16,6 +16,7 @@ from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
+from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.load.begin import LoadBegin
 from cdc_pipeline.pipeline.load.chunks import ChunkLoad
 from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake
@@ -241,8 +242,8 @@ def test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_be
         targets = Targets(side.config, None)
         targets.created([name])
         (target,) = targets.confirm(catalog_schema(server, fresh_database, "t"))
-        with side.sink.lock():
-            batch = SideBatch(side, side.sink.begin(1), targets)
+        with admin_batch(side.sink, cursors=MemoryCursorStore(side.cursor), doing="go on") as admin:
+            batch = SideBatch(side, admin, targets)
         return batch.place.seq, batch._plan(target).exact
 
     assert place_and_exact() == (pack_seq(3, journal_number(low.journal), low.offset), True)

@@ -21,17 +21,17 @@ from cdc_pipeline.lake.prepared import oldest_begin
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.lake.suspensions import suspension
-from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.capture.catch_up import CatchUp
-from cdc_pipeline.pipeline.capture.commit import Committer, before_begin, cursor_state
+from cdc_pipeline.pipeline.capture.commit import Committer, cursor_state
 from cdc_pipeline.pipeline.capture.stages import Stages
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, before_begin
 from cdc_pipeline.pipeline.capture.summary import RunSummary, reason_of, whole_interval
 from cdc_pipeline.pipeline.capture.suspension import plan_to_cursor, suspended_error
 from cdc_pipeline.pipeline.decode.schemas import schemas_of
 from cdc_pipeline.pipeline.plan.planning import resolve
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.plan.server_switch import history_writer, overlap_of
+from cdc_pipeline.pipeline.plan.server_switch import overlap_of
 from cdc_pipeline.pipeline.plan.starting import ChosenServer, choose, counted
 from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
 from cdc_pipeline.pipeline.publish import cursor_metadata, empty_interval, start_metadata
@@ -135,10 +135,10 @@ class _Run:
         self._source = source
         acked = AckedPositions({MAIN_CONSUMER: cursors})
         self._cursors = acked.store()
+        self._context = CaptureContext(config, sink, self._cursors, observer, run_id)
         self._dumped = DumpedPosition()
         self._positions = FailbackPositions(self._dumped, acked)
         self._observer = observer
-        self._run_id = run_id
         self._cut: Cut | None = None
         self._reconciled = Reconciled(None, "", False)
         self._recovered: Cut | None = None
@@ -184,14 +184,7 @@ class _Run:
         }
         if not new and not dropped:
             return
-        batch = AdminBatch(
-            self._sink,
-            cursors=self._cursors,
-            cut=cut,
-            cursor=cursor,
-            observer=self._observer,
-            run_id=self._run_id,
-        )
+        batch = self._context.admin_batch(cut, cursor)
         text = "not captured any more: its target has left the cursor"
         notes = [Note(kind="dropped", text=text, table=name) for name in dropped]
         made = batch.suspend(new, dropped=dropped, notes=notes)
@@ -209,16 +202,7 @@ class _Run:
         tables = sorted(name for name in self._suspended_before if tables is None or name in tables)
         if not tables or self._cut is None or self._cursor is None:
             return
-        catching_up = CatchUp(
-            self._config,
-            server=self._server,
-            sink=self._sink,
-            cursors=self._cursors,
-            observer=self._observer,
-            cut=self._cut,
-            cursor=self._cursor,
-            run_id=self._run_id,
-        )
+        catching_up = CatchUp(self._context, server=self._server, cut=self._cut, cursor=self._cursor)
         try:
             catching_up.run(tables)
         finally:
@@ -309,26 +293,20 @@ class _Run:
         """Reader and drain, two threads around the store."""
         config, cursor = self._config, self._reconciled.cursor
         stages = Stages(
-            config,
+            self._context,
             resolved=resolved,
             source=self._source,
-            sink=self._sink,
-            cursors=self._cursors,
-            observer=self._observer,
-            run_id=self._run_id,
             tables=TableFilter(config.tables),
             targets=Targets(config, self._cut, shadows=cursor.shadows if cursor is not None else {}),
             cursor=cursor,
-            committing=Committer,
-            suspends=True,
-            start_reasons=resolved.plan.start_reasons,
-            open_xa=cursor.open_xa if cursor is not None else (),
+            committing=lambda stretch, ack: Committer(
+                self._context, stretch, ack=ack, start_reasons=resolved.plan.start_reasons
+            ),
+            is_sources_own=True,
+            parking=self._sink.parking(epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa),
             on_position=self._positions.persist,
         )
-        committer, flavor = stages.committer, self._source.identity.flavor
-        committer.history = history_writer(config, start=resolved.start, end=resolved.end, flavor=flavor)
-        if resolved.decision is not None:
-            committer.hold(resolved.decision.overlap_until_us, accepted=config.accept.overlap)
+        committer = stages.committer
         try:
             stages.run()
         finally:

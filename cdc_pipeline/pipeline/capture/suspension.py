@@ -24,10 +24,8 @@ from cdc_pipeline.errors import (
     UnrepresentableValueError,
 )
 from cdc_pipeline.lake.suspensions import is_retryable, suspension, way_out
-from cdc_pipeline.pipeline.capture.commit import Committer
-from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.report import CapturePlan
-from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.text.table_names import split_table_name
@@ -40,21 +38,16 @@ class Suspender:
 
     def __init__(
         self,
+        stretch: Stretch,
         *,
         captured: Callable[[str, str], bool],
         known: Collection[str],
-        targets: Targets,
-        committer: Committer,
-        place: Place,
-        epoch: int,
     ) -> None:
         """`known`: captured tables that the source has, whether they have a target or not."""
+        self._stretch = stretch
+        self._targets = stretch.targets
         self._captured = captured
         self._known = set(known)
-        self._targets = targets
-        self._committer = committer
-        self._place = place
-        self._epoch = epoch
 
     def __call__(self, error: CdcError) -> bool:
         """Suspend the error's table where it stands: at the end of the last whole transaction.
@@ -63,15 +56,19 @@ class Suspender:
             False where the error stops the run. What the same transaction suspended before is taken back then.
         """
         if not self._is_of_one_table(error):
-            at = self._place.position
+            at = self._stretch.place.position
             self._targets.take_back((at.journal, at.offset))
             return False
         assert error.table is not None
-        at = self._committer.stand_still()
-        made = suspension(error, batch_number=self._committer.number, at=at, epoch=self._epoch)
+        made = suspension(
+            error,
+            batch_number=self._stretch.stager.number,
+            at=self._stretch.standing_place(),
+            epoch=self._stretch.epoch,
+        )
         only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
         for name in self._targets.suspend(error.table, made, only=only):
-            self._committer.drop_open(name)
+            self._stretch.stager.drop_open(name)
         return True
 
     def _is_of_one_table(self, error: CdcError) -> bool:

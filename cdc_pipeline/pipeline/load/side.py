@@ -34,11 +34,11 @@ from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.capture.commit import plan_of
 from cdc_pipeline.pipeline.load.observer import MutedObserver
 from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
 from cdc_pipeline.pipeline.recovery import recover
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore

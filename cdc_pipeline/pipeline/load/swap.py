@@ -24,8 +24,8 @@ from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.pipeline.admin_batch import AdminBatch
-from cdc_pipeline.pipeline.capture.commit import plan_of
 from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink.modes.target_plan import TargetPlan

@@ -26,10 +26,10 @@ from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.pipeline.admin_batch import admin_batch
-from cdc_pipeline.pipeline.capture.commit import plan_of
 from cdc_pipeline.pipeline.decode.decoding import incomplete_inserts
 from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
 from cdc_pipeline.pipeline.targets.row_policies import judged
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore

@@ -15,7 +15,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import admin_batch
-from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.verify.display import shown
 from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange

@@ -32,7 +32,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.admin_batch import admin_batch
-from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.verify.read import Reading
 from cdc_pipeline.pipeline.verify.report import Difference
 from cdc_pipeline.position.cursor import CursorStore
