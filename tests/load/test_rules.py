@@ -23,7 +23,7 @@ from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake
 from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
 from cdc_pipeline.pipeline.load.read_ahead import Work, read_chunk
 from cdc_pipeline.pipeline.load.server import LoadSource
-from cdc_pipeline.pipeline.load.side import SideBatch, SideLake
+from cdc_pipeline.pipeline.load.side import LoadLake, SideBatch
 from cdc_pipeline.pipeline.plan.needs_load import Chosen
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
@@ -208,7 +208,7 @@ def test_k17_no_change_that_a_chunk_shows_lies_behind_its_end_mark(server: Serve
         assert chunk.high.order >= place_of(server).order
 
 
-def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -> SideLake:
+def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -> LoadLake:
     """The side lake of a load that begins at a place; it has no table yet."""
     with control(server) as connection:
         identity = connection.identity
@@ -223,7 +223,7 @@ def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -
     )  # fmt: skip
     folder = LoadFolder(config, state.load_id)
     folder.create(state)
-    side = SideLake(config, folder, state, observer=SilentLoadObserver(), run_id="")
+    side = LoadLake(config, folder, state, observer=SilentLoadObserver(), run_id="")
     side.open()
     return side
 
@@ -251,7 +251,7 @@ def test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_be
     server.execute(f"CREATE TABLE {fresh_database}.other (id INT PRIMARY KEY)")
     with control(server) as connection:
         high = connection.end_position()
-    side.capture(high)
+    side.capture_to(high)
     assert side.cursor.position.order == high.order
     assert place_and_exact() == (pack_seq(3, journal_number(high.journal), high.offset), False)
 
@@ -285,5 +285,5 @@ def test_k17_a_side_lake_is_captured_to_its_bound_and_no_further(
         bound = connection.end_position()
     server.execute(f"CREATE TABLE {fresh_database}.later (id INT PRIMARY KEY)")
     side = side_lake(config, server, name, low)
-    side.capture(bound)
+    side.capture_to(bound)
     assert side.cursor.position.order == bound.order

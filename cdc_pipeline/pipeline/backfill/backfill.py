@@ -28,9 +28,8 @@ from cdc_pipeline.config.pipeline_config import (
 from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillRecord, SideLake, as_text, now_us
+from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillLake, BackfillRecord, as_text, now_us
 from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.capture.summary import RunSummary, batches_text
 from cdc_pipeline.pipeline.plan.limits import executed_before
 from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, LogPlace, SilentObserver, TableReport
@@ -99,7 +98,7 @@ def backfill(
         CdcError: what a capture raises; the side lake then stands at the last whole transaction, and the same call goes
             on there.
     """
-    side = SideLake(config, path=into, tables=tables, archive=archive)
+    side = BackfillLake(config, path=into, tables=tables, archive=archive)
     record = begin(side, start=start, end=end, purpose="into")
     done = side.done()
     if done is not None:
@@ -124,20 +123,18 @@ class Filled:
 
 
 def fill(
-    side: SideLake, record: BackfillRecord, *, parallel: Parallel | None, observer: CaptureObserver, run_id: str
+    side: BackfillLake, record: BackfillRecord, *, parallel: Parallel | None, observer: CaptureObserver, run_id: str
 ) -> Filled:
     """Bring a side lake to the end of its range.
 
     Raises:
         CdcError: what a capture raises.
     """
-    run, cursors, in_parallel, counting = side.run_config(record), side.cursors(), None, CountingObserver(observer)
+    counting, in_parallel = CountingObserver(observer), None
+    lake = side.filling(record, observer=counting, run_id=run_id)
     if parallel is not None:
-        in_parallel = fill_in_parallel(
-            run, tables=side.tables, cursors=cursors, observer=counting, run_id=run_id, parallel=parallel
-        )
-    last = capture(run, cursors=cursors, observer=counting, run_id=run_id)
-    return Filled(last, counting.done, in_parallel)
+        in_parallel = fill_in_parallel(lake, tables=side.tables, parallel=parallel)
+    return Filled(lake.capture(), counting.done, in_parallel)
 
 
 class CountingObserver:
@@ -157,7 +154,7 @@ class CountingObserver:
 
 
 def begin(
-    side: SideLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int = 1
+    side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int = 1
 ) -> BackfillRecord:
     """The record of a side lake; made now where the lake is new.
 
@@ -181,7 +178,7 @@ def begin(
     return record
 
 
-def already_done(side: SideLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
+def already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
     """The report of a backfill that was done before."""
     return BackfillReport(
         source=side.main.name,
@@ -195,7 +192,7 @@ def already_done(side: SideLake, record: BackfillRecord, done: BackfillDone) -> 
     )
 
 
-def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillReport:
+def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> BackfillReport:
     """The range was read: record it."""
     report = filled.last
     cursor = report.cursor
@@ -224,7 +221,7 @@ def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillRe
 
 
 def _resolved(
-    side: SideLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int
+    side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int
 ) -> BackfillRecord:
     """The range as the log has it now."""
     source = build_source(side.config)

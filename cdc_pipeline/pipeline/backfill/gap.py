@@ -26,7 +26,7 @@ from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.backfill.backfill import last_of
-from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables, chosen_only, now_us
+from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables, now_us
 from cdc_pipeline.pipeline.backfill.rebuild import with_archive
 from cdc_pipeline.pipeline.backfill.segment import SegmentCommitter, SegmentResult
 from cdc_pipeline.pipeline.capture.stages import Stages
@@ -36,6 +36,7 @@ from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.publish import empty_interval
 from cdc_pipeline.pipeline.report import CapturePlan, LogPlace, SilentObserver
+from cdc_pipeline.pipeline.side_lake import only_tables
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
@@ -115,7 +116,8 @@ def fill_gap(
 
 class _Gap:
     def __init__(self, config: PipelineConfig, table: str, batch: AdminBatch, *, archive: Path | None) -> None:
-        self._config = chosen_only(with_archive(config, archive), checked_tables(config, [table]))
+        tables = only_tables(config, checked_tables(config, [table]))
+        self._config = with_archive(config, archive).model_copy(update={"tables": tables})
         self._table = table
         self._batch = batch
         self._sink = batch.sink

@@ -24,7 +24,7 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, UnfinishedBatchError
 from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.observer import LoadObserver
-from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.load.side import LoadLake
 from cdc_pipeline.pipeline.load.swap import swap, unparked
 from cdc_pipeline.position.position import Position
 
@@ -56,7 +56,7 @@ class Finish:
         self,
         config: PipelineConfig,
         *,
-        side: SideLake,
+        side: LoadLake,
         main: MainLake,
         observer: LoadObserver,
         high: Position,
@@ -108,7 +108,7 @@ class Finish:
         return None
 
     def _capture(self, to: Position) -> None:
-        self._side.capture(to)
+        self._side.capture_to(to)
         self._check()
 
     def _swap(self, locked: AdminBatch, *, insist: bool) -> Swapped | None:

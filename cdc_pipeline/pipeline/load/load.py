@@ -41,7 +41,7 @@ from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake, MainRuns
 from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
 from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.load.server import LoadSource
-from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.load.side import LoadLake
 from cdc_pipeline.pipeline.plan.needs_load import Chosen, apart_from, choose, needing, targets_of
 from cdc_pipeline.pipeline.report import LogPlace
 from cdc_pipeline.pipeline.targets.route_checks import check_recorded
@@ -288,7 +288,7 @@ class _Loader:
         self._source.check_log(side)
         self._load(side, None)
 
-    def _other_rules(self, side: SideLake) -> str:
+    def _other_rules(self, side: LoadLake) -> str:
         """Why the rows that were read are not what the configuration asks for by now; "" where they are."""
         cut = side.cut
         if cut is None:
@@ -299,10 +299,10 @@ class _Loader:
             return f": {error.what}"
         return ""
 
-    def _side(self, folder: LoadFolder, state: LoadState) -> SideLake:
-        return SideLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
+    def _side(self, folder: LoadFolder, state: LoadState) -> LoadLake:
+        return LoadLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
 
-    def _load(self, side: SideLake, started: Started | None) -> None:
+    def _load(self, side: LoadLake, started: Started | None) -> None:
         chunks = ChunkLoad(self._config, side=side, main=self._main, source=self._source, observer=self._observer)
         chunks.run(started)
         self._observer.reached("load_read")
@@ -325,7 +325,7 @@ class _Loader:
 
     # -- what was done ------------------------------------------------------------------------------------------------
 
-    def _keep(self, side: SideLake, swapped: Swapped, high: Position) -> None:
+    def _keep(self, side: LoadLake, swapped: Swapped, high: Position) -> None:
         progress = side.folder.read_progress()
         there, cut = side.cut, swapped.cut
         assert there is not None

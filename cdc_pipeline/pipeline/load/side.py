@@ -1,8 +1,7 @@
-"""The side lake of a load: a lake of its own in which tables are built before they take their targets' place (K17).
+"""The side lake of a load, in which tables are built before they take their targets' place (K17).
 
 Rules:
-- It is an ordinary lake: batches are staged, recorded, then act (K2), and what came meanwhile is captured by the code
-  that captures everything else. It begins at the load's low mark, and its cursor stands there while rows are read.
+- It begins at the load's low mark, and its cursor stands there while rows are read. What came meanwhile is captured.
 - Its source has a name of its own, so that its dumps never throw those of the main lake out (pitfall 13).
 - Rows that are read carry the seq of the place where the side lake stands: every change from there on is newer. While
   nothing was captured since, each key comes once, and rows of a plain mirror are appended; later they are merged.
@@ -13,13 +12,14 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig, TablesConfig
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import (
     CdcError,
@@ -32,19 +32,16 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
-from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.load.observer import MutedObserver
 from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
-from cdc_pipeline.pipeline.recovery import recover
 from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.side_lake import SideLake, beside
 from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
-from cdc_pipeline.pipeline.wiring import build_sink
-from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
-from cdc_pipeline.text.table_names import exact_pattern, split_table_name
+from cdc_pipeline.text.table_names import split_table_name
 
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
 
@@ -54,26 +51,19 @@ def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) ->
     source = config.source
     if isinstance(source, LiveSourceConfig):
         source = source.model_copy(update={"replica_server_id": None})
-    tables = TablesConfig(
-        allow_empty=True,
-        include=tuple(exact_pattern(name) for name in state.sources),
-        shadow_tables=config.tables.shadow_tables,
-    )
-    return config.model_copy(
-        update={
-            "name": folder.paths.source,
-            "source": source,
-            "tables": tables,
-            "sink": config.sink.model_copy(update={"lake_path": folder.lake, "catalog": None}),
-            "bound": "end_of_log",
-            "schedule": None,
-            "maintenance": None,
-            **({} if state.kind == "rebuild" else _leaving_renamed(config)),
-        }
+    update = {} if state.kind == "rebuild" else _leaving_renamed(config)
+    return beside(
+        config,
+        lake=folder.lake,
+        tables=state.sources,
+        name=folder.paths.source,
+        source=source,
+        bound="end_of_log",
+        **update,
     )
 
 
-def _leaving_renamed(config: PipelineConfig) -> dict[str, object]:
+def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
     """Policies by which a renamed table's rows go nowhere; those of a rebuild come from the log alone, and do."""
 
     def kept(policy: SchemaChangePolicy) -> SchemaChangePolicy:
@@ -98,11 +88,11 @@ def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
     )
 
 
-class SideLake:
-    """One side lake.
+class LoadLake(SideLake):
+    """The side lake of one load.
 
     Args:
-        observer: is told of its joints.
+        observer: is told of its fault points.
 
     Attributes:
         left: why targets cannot be loaded by this load, by name.
@@ -111,41 +101,24 @@ class SideLake:
     def __init__(
         self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, observer: CaptureObserver, run_id: str
     ) -> None:
-        self.config = side_config(config, folder, state)
+        of_load = side_config(config, folder, state)
+        begin = state.cursor.model_copy(update={"source": of_load.name})
+        super().__init__(of_load, begin=begin, observer=MutedObserver(observer), run_id=run_id)
         self.folder = folder
         self.state = state
         self.left: dict[str, CdcError] = {}
-        self.sink = build_sink(self.config, on_joint=observer.reached)
-        self._muted = MutedObserver(observer)
-        self._run_id = run_id
-        self._begin = state.cursor.model_copy(update={"source": self.config.name})
-        self._cursors = MemoryCursorStore(source=self.config.name)
 
     # -- where it stands ----------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Finish what an earlier process recorded, and remove what it did not (K2)."""
-        self._cursors = MemoryCursorStore(self._begin)
-        with self.sink.lock():
-            recover(self.sink, cursors=self._cursors, observer=self._muted)
+        """Bring the lake to where an earlier process left it."""
+        self.recover()
         self._look_for_left()
-
-    @property
-    def cut(self) -> Cut | None:
-        """Its last cut; None before its tables are made."""
-        return self.sink.last_cut()
-
-    @property
-    def cursor(self) -> CursorState:
-        """Where it stands."""
-        cursor = self._cursors.read()
-        assert cursor is not None
-        return cursor
 
     @property
     def stands_at_begin(self) -> bool:
         """Whether nothing was captured yet."""
-        return self.cursor.position.order == self._begin.position.order
+        return self.cursor.position.order == self.state.cursor.position.order
 
     def _look_for_left(self) -> None:
         """Targets that do not follow the source any more, and those that lost what had been read.
@@ -187,7 +160,7 @@ class SideLake:
 
     def create(self, schemas: Mapping[str, TableSchema]) -> None:
         """The first batch: all targets, empty, with the columns of their source tables at the low mark."""
-        with self._batch() as batch:
+        with self.admin_batch(doing="load the table again") as batch:
             targets = Targets(self.config, None)
             targets.created(schemas)
             found = {
@@ -197,25 +170,17 @@ class SideLake:
             }
             for name in found:
                 batch.rows.create(plan_of(targets.named(name)))
-            self._publish(batch, targets, created=list(found))
+            self.publish(batch, targets, created=list(found))
 
     @contextmanager
     def reading(self) -> Iterator[SideBatch]:
         """A batch of rows that are read; nothing of it stays unless it is committed."""
-        with self._batch() as batch:
+        with self.admin_batch(doing="load the table again") as batch:
             targets = Targets(self.config, batch.last_cut(), shadows=batch.cursor.shadows)
             yield SideBatch(self, batch, targets)
 
-    def _batch(self) -> AbstractContextManager[AdminBatch]:
-        return admin_batch(
-            self.sink,
-            cursors=self._cursors,
-            doing="load the table again",
-            observer=self._muted,
-            run_id=self._run_id,
-        )
-
-    def _publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
+    def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
+        """Publish a batch of rows that were read."""
         states = targets.states(created)
         cut = batch.publish(kind="load", targets=states, source_time_us=self.state.time_us)
         self._look_for_left()
@@ -223,7 +188,7 @@ class SideLake:
 
     # -- what came meanwhile ------------------------------------------------------------------------------------------
 
-    def capture(self, to: Position) -> None:
+    def capture_to(self, to: Position) -> None:
         """Capture up to a place of the log that the main lake stands at.
 
         Raises:
@@ -232,13 +197,7 @@ class SideLake:
         """
         bound = PositionConfig(journal=to.journal, offset=to.offset)
         try:
-            capture(
-                self.config,
-                cursors=self._cursors,
-                bound=bound,
-                observer=self._muted,
-                run_id=self._run_id,
-            )
+            self.capture(bound)
         except TargetSuspendedError:
             pass
         except _LOG_IS_GONE as error:
@@ -254,7 +213,7 @@ class SideLake:
             for name in self.state.targets:  # there was no other table to go on with
                 self._leave(name, error)
             return
-        if self.cursor.epoch != self._begin.epoch:
+        if self.cursor.epoch != self.state.cursor.epoch:
             for name in self.state.targets:
                 self._leave(name, LoadError("another server answers than the one whose tables were read"))
         self._look_for_left()
@@ -263,7 +222,7 @@ class SideLake:
 class SideBatch:
     """A batch of rows that are read, before it is recorded."""
 
-    def __init__(self, side: SideLake, batch: AdminBatch, targets: Targets) -> None:
+    def __init__(self, side: LoadLake, batch: AdminBatch, targets: Targets) -> None:
         cursor = batch.cursor
         seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         self.place = ReadPlace(cursor.journal, cursor.offset, seq, side.state.time_us)
@@ -285,7 +244,7 @@ class SideBatch:
     def commit(self, progress: Progress) -> Cut:
         """Record the batch and finish it."""
         self._side.folder.write_progress(self._batch.number, progress)
-        cut = self._side._publish(self._batch, self._targets)
+        cut = self._side.publish(self._batch, self._targets)
         self._side.folder.tidy_progress(self._batch.number)
         return cut
 

@@ -24,7 +24,7 @@ from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
 from cdc_pipeline.pipeline.admin_batch import AdminBatch
-from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.load.side import LoadLake
 from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
@@ -35,7 +35,7 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 SUPERSEDED = "the table was loaded anew"
 
 
-def swap(main: AdminBatch, side: SideLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
+def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
     """Put the side lake's tables in the place of some targets; the main lake's new cut.
 
     Args:
@@ -135,7 +135,7 @@ def _superseded(main: AdminBatch, sources: Collection[str], *, load_id: str, at_
     )
 
 
-def _carry_over(side: SideLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
+def _carry_over(side: LoadLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
     """Rows that the load could not apply join the batch."""
     if not sources & cut.quarantine.keys():
         return
