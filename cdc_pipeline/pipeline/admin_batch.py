@@ -19,9 +19,9 @@ from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Note, QuarantineMark
 from cdc_pipeline.lake.suspensions import note_of
 from cdc_pipeline.pipeline.lock_wait import wait_for_lock
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.publish import empty_interval, publish
-from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.staging.staging import StagedBatch
@@ -47,7 +47,7 @@ class AdminBatch:
         cursors: CursorStore,
         cut: Cut | None,
         cursor: CursorState,
-        observer: CaptureObserver | None = None,
+        observer: RunObserver | None = None,
         run_id: str = "",
     ) -> None:
         self.sink = sink
@@ -55,7 +55,7 @@ class AdminBatch:
         self.cursor = cursor
         self.run_id = run_id
         self._cursors = cursors
-        self._observer = observer or SilentObserver()
+        self._observer = observer or RunObserver()
 
     @property
     def number(self) -> int:
@@ -147,7 +147,7 @@ def admin_batch(
     *,
     cursors: CursorStore,
     doing: str,
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
     wait_s: float = 0.0,
     on_waiting: Callable[[str], None] = lambda _holder: None,

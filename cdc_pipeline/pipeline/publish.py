@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
-from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.delta_sink import DeltaSink
@@ -22,7 +22,7 @@ def publish(
     *,
     sink: DeltaSink,
     cursors: CursorStore,
-    observer: CaptureObserver,
+    observer: RunObserver,
     metadata: Mapping[str, object] | None = None,
     ack: Callable[[], None] = lambda: None,
 ) -> Cut:
@@ -43,7 +43,7 @@ def move_to_cut(
     *,
     sink: DeltaSink,
     cursors: CursorStore,
-    observer: CaptureObserver,
+    observer: RunObserver,
     metadata: Mapping[str, object] | None = None,
     ack: Callable[[], None] = lambda: None,
 ) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
 from cdc_pipeline.pipeline.publish import move_to_cut, publish
-from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 
@@ -38,7 +38,7 @@ def recover(
     sink: DeltaSink,
     *,
     cursors: CursorStore,
-    observer: CaptureObserver,
+    observer: RunObserver,
     failing_of: Callable[[Cut], Mapping[str, CdcError]] = lambda _cut: {},
 ) -> Recovered:
     """Finish what is recorded, remove what is not, and move the cursor to the last cut.

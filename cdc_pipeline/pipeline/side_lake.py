@@ -20,8 +20,9 @@ from cdc_pipeline.config.storage_config import LakeUri
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
 from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.recovery import recover
-from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
+from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.text.table_names import exact_pattern
@@ -40,7 +41,7 @@ class SideLake:
     """
 
     def __init__(
-        self, config: PipelineConfig, *, begin: CursorState | None, observer: CaptureObserver, run_id: str
+        self, config: PipelineConfig, *, begin: CursorState | None, observer: RunObserver, run_id: str
     ) -> None:
         self.config = config
         self.sink = build_sink(config, on_joint=observer.reached)

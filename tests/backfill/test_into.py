@@ -13,7 +13,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, PositionConfig
 from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
 from cdc_pipeline.pipeline.backfill.backfill import backfill
 from cdc_pipeline.pipeline.backfill.range import end_of, start_of
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from tests.backfill.conftest import DATABASE, History
 from tests.pipeline.comparison import lake_rows
 from tests.pipeline.workload import COLUMNS
@@ -28,7 +28,7 @@ class Killed(BaseException):
     """Ends a run as a kill would, inside this process."""
 
 
-class KilledAt(SilentObserver):
+class KilledAt(RunObserver):
     """Raises at the n-th time that a joint is reached."""
 
     def __init__(self, joint: str, occurrence: int = 1) -> None:

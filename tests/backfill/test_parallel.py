@@ -22,7 +22,7 @@ from cdc_pipeline.pipeline.backfill.parallel import Parallel, fill_in_parallel
 from cdc_pipeline.pipeline.backfill.pieces import Piece, pieces
 from cdc_pipeline.pipeline.backfill.segment import Given, SegmentTask, decode_segment
 from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, Look, survey
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.side_lake import SideLake
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.backfill.conftest import ALL_COLUMNS, DATABASE, MASKED, History
@@ -78,7 +78,7 @@ def test_k18_k10_tasks_stage_what_one_process_stages(history: History, make_conf
     start, end = PositionConfig(journal=history.journals[4]), PositionConfig(journal=history.journals[7])
     sides = [BackfillLake(config, path=tmp_path / way, tables=[ACCOUNT]) for way in ("in_order", "parallel")]
     records = [begin(side, start=start, end=end, purpose="into") for side in sides]
-    observers = [KilledAt("after_record"), SilentObserver()]
+    observers = [KilledAt("after_record"), RunObserver()]
     lakes = [
         side.filling(record, observer=observer, run_id="")
         for side, record, observer in zip(sides, records, observers, strict=True)
@@ -145,7 +145,7 @@ def test_k14_salts_do_not_leave_the_process_and_servers_are_not_read_side_by_sid
     side = BackfillLake(live, path=tmp_path / "other", tables=[ACCOUNT])
     with pytest.raises(ConfigError, match="only archives"):
         fill_in_parallel(
-            SideLake(side.config, begin=None, observer=SilentObserver(), run_id=""),
+            SideLake(side.config, begin=None, observer=RunObserver(), run_id=""),
             tables=[ACCOUNT],
             parallel=EVERYTHING,
         )

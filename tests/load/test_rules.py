@@ -19,12 +19,13 @@ from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
 from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.load.begin import LoadBegin
 from cdc_pipeline.pipeline.load.chunks import ChunkLoad
-from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.read_ahead import Work, read_chunk
 from cdc_pipeline.pipeline.load.server import LoadSource
 from cdc_pipeline.pipeline.load.side import LoadLake, SideBatch
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import Chosen
+from cdc_pipeline.pipeline.runs import DirectRuns
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position
@@ -56,11 +57,11 @@ def project(
 
 def main_of(config: PipelineConfig) -> MainLake:
     cursors = MemoryCursorStore()
-    return MainLake(config, cursors=cursors, runs=DirectRuns(config, cursors, ""), observer=SilentLoadObserver())
+    return MainLake(config, runs=DirectRuns(config, cursors, ""), observer=RunObserver())
 
 
 def begin_of(config: PipelineConfig, source: LoadSource) -> LoadBegin:
-    return LoadBegin(config, main=main_of(config), source=source, observer=SilentLoadObserver())
+    return LoadBegin(config, main=main_of(config), source=source, observer=RunObserver())
 
 
 def place_of(server: Server) -> Position:
@@ -223,7 +224,7 @@ def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -
     )  # fmt: skip
     folder = LoadFolder(config, state.load_id)
     folder.create(state)
-    side = LoadLake(config, folder, state, observer=SilentLoadObserver(), run_id="")
+    side = LoadLake(config, folder, state, observer=RunObserver(), run_id="")
     side.open()
     return side
 
@@ -267,7 +268,7 @@ def test_k17_where_nothing_proves_the_low_mark_no_row_is_read(
     server.execute("INSERT INTO d.t VALUES (2)")
     side = side_lake(config, server, "d.t", place_of(server))
     with LoadSource(config) as source:
-        chunks = ChunkLoad(config, side=side, main=main_of(config), source=source, observer=SilentLoadObserver())
+        chunks = ChunkLoad(config, side=side, main=main_of(config), source=source, observer=RunObserver())
         with pytest.raises(LoadError, match="nothing proves") as caught:
             chunks.run(None)
         assert "FLUSH BINARY LOGS" in str(caught.value.next_step)

@@ -14,13 +14,13 @@ from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.pipeline.comparison import lake_rows
 from tests.pipeline.workload import COLUMNS
 
 
-class Killer(SilentObserver):
+class Killer(RunObserver):
     def __init__(self, joint: str) -> None:
         self._joint = joint
 

@@ -21,7 +21,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink import delta_sink
@@ -65,7 +65,7 @@ class _Killed(BaseException):
     """Ends a run as a kill would, inside this process."""
 
 
-class _KilledAt(SilentObserver):
+class _KilledAt(RunObserver):
     def __init__(self, joint: str) -> None:
         self._joint = joint
 

@@ -20,7 +20,7 @@ from cdc_pipeline.lake.records import BatchRecord, Interval, Note
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.decode.raw_staging import RawStaging, raw_staging, uses_executors
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
@@ -45,7 +45,7 @@ class _Killed(BaseException):
     """Ends a run as a kill would, inside this process."""
 
 
-class _KilledAt(SilentObserver):
+class _KilledAt(RunObserver):
     def __init__(self, joint: str) -> None:
         self._joint = joint
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.torture_sink.group import JOINTS, SOURCE, run_once
 
@@ -66,7 +66,7 @@ def document_of(config: PipelineConfig) -> dict[str, Any]:
     return document
 
 
-class Killer(SilentObserver):
+class Killer(RunObserver):
     """Kills its own process when a joint is reached for the n-th time."""
 
     def __init__(self, joint: str, occurrence: int) -> None:

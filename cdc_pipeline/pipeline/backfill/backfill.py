@@ -31,8 +31,9 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillLake, BackfillRecord, as_text, now_us
 from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel
 from cdc_pipeline.pipeline.capture.summary import RunSummary, batches_text
+from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.plan.limits import executed_before
-from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, LogPlace, SilentObserver, TableReport
+from cdc_pipeline.pipeline.report import CaptureReport, LogPlace, TableReport
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.search import search_by_time
@@ -77,7 +78,7 @@ def backfill(
     end: Bound = "end_of_log",
     archive: Path | None = None,
     parallel: Parallel | None = None,
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
 ) -> BackfillReport:
     """Replay a range of the log for chosen tables into a side lake.
@@ -103,7 +104,7 @@ def backfill(
     done = side.done()
     if done is not None:
         return already_done(side, record, done)
-    filled = fill(side, record, parallel=parallel, observer=observer or SilentObserver(), run_id=run_id)
+    filled = fill(side, record, parallel=parallel, observer=observer or RunObserver(), run_id=run_id)
     return finish(side, record, filled)
 
 
@@ -123,7 +124,7 @@ class Filled:
 
 
 def fill(
-    side: BackfillLake, record: BackfillRecord, *, parallel: Parallel | None, observer: CaptureObserver, run_id: str
+    side: BackfillLake, record: BackfillRecord, *, parallel: Parallel | None, observer: RunObserver, run_id: str
 ) -> Filled:
     """Bring a side lake to the end of its range.
 
@@ -137,20 +138,17 @@ def fill(
     return Filled(lake.capture(), counting.done, in_parallel)
 
 
-class CountingObserver:
-    """Pass on what it is told, and count the cuts."""
+class CountingObserver(RelayObserver):
+    """Pass on what it is told of captures, and count the cuts."""
 
-    def __init__(self, observer: CaptureObserver) -> None:
+    def __init__(self, observer: RunObserver) -> None:
+        super().__init__(observer)
         self.done = RunSummary()
-        self.planned = observer.planned
-        self.progressed = observer.progressed
-        self.reached = observer.reached
-        self._published = observer.published
 
     def published(self, cut: Cut) -> None:
-        """See `CaptureObserver`."""
+        """See `RunObserver`."""
         self.done.add(cut)
-        self._published(cut)
+        super().published(cut)
 
 
 def begin(

@@ -31,11 +31,12 @@ from cdc_pipeline.pipeline.backfill.rebuild import with_archive
 from cdc_pipeline.pipeline.backfill.segment import SegmentCommitter, SegmentResult
 from cdc_pipeline.pipeline.capture.stages import Stages
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext
-from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake, MainRuns
-from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.load.main import MainLake
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.publish import empty_interval
-from cdc_pipeline.pipeline.report import CapturePlan, LogPlace, SilentObserver
+from cdc_pipeline.pipeline.report import CapturePlan, LogPlace
+from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.side_lake import only_tables
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
@@ -93,9 +94,9 @@ def fill_gap(
     start: Start,
     end: Bound,
     archive: Path | None = None,
-    observer: LoadObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
-    runs: MainRuns | None = None,
+    runs: Runs | None = None,
 ) -> GapReport:
     """Append the changes of a range to the changelogs of a table, which have none of it.
 
@@ -109,8 +110,8 @@ def fill_gap(
         LoadError: the changelog has changes of the range, or does not fit them.
         CdcError: everything else; nothing was appended, or the next run of the source finishes it.
     """
-    observer = observer or SilentLoadObserver()
-    main = MainLake(config, cursors=cursors, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
+    observer = observer or RunObserver()
+    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
     return main.locked(lambda batch: _Gap(config, table, batch, archive=archive).fill(start, end))
 
 
@@ -202,7 +203,7 @@ class _Gap:
             tables=(self._table,),
         )
         stages = Stages(
-            CaptureContext(config, self._sink, MemoryCursorStore(batch.cursor), SilentObserver(), batch.run_id),
+            CaptureContext(config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id),
             resolved=ResolvedRun(
                 plan=plan, start=first, end=last, limit=None, ends_anywhere=True, epoch=batch.cursor.epoch
             ),

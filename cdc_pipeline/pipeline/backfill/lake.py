@@ -34,7 +34,8 @@ from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, put_if_absent, read_json
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.pipeline.report import CaptureObserver, LogPlace
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import LogPlace
 from cdc_pipeline.pipeline.side_lake import SideLake, beside
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.text.table_names import split_table_name
@@ -188,7 +189,7 @@ class BackfillLake:
                     next_step="ask for what it was begun with, or give another folder",
                 )
 
-    def filling(self, record: BackfillRecord, *, observer: CaptureObserver, run_id: str) -> SideLake:
+    def filling(self, record: BackfillRecord, *, observer: RunObserver, run_id: str) -> SideLake:
         """Return the lake, for the captures that fill it: their start and bound are those of its record."""
         start, bound = _START.validate_json(record.asked_from), _BOUND.validate_json(record.asked_to)
         if not isinstance(start, GtidConfig):

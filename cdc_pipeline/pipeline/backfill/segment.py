@@ -24,8 +24,9 @@ from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, N
 from cdc_pipeline.pipeline.capture.commit import CursorMoves
 from cdc_pipeline.pipeline.capture.stages import Stages
 from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
+from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.wiring import build_sink
@@ -113,7 +114,7 @@ def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
     cursor = CursorState.model_validate_json(given.cursor)
     start = Position(task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s)
     sink = build_sink(config)  # the driver holds its lock, and nothing acts here
-    observer = SilentObserver()
+    observer = RunObserver()
     stages = Stages(
         CaptureContext(config, sink, MemoryCursorStore(cursor), observer, ""),
         resolved=_resolved(config, given, start, replace(start, offset=task.stop, gtid_set="")),

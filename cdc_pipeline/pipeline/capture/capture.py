@@ -28,6 +28,7 @@ from cdc_pipeline.pipeline.capture.stretch import CaptureContext, before_begin
 from cdc_pipeline.pipeline.capture.summary import RunSummary, reason_of, whole_interval
 from cdc_pipeline.pipeline.capture.suspension import plan_to_cursor, suspended_error
 from cdc_pipeline.pipeline.decode.schemas import schemas_of
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.planning import resolve
 from cdc_pipeline.pipeline.plan.reconcile import Reconciled
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
@@ -36,14 +37,7 @@ from cdc_pipeline.pipeline.plan.starting import ChosenServer, choose, counted
 from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
 from cdc_pipeline.pipeline.publish import cursor_metadata, empty_interval, start_metadata
 from cdc_pipeline.pipeline.recovery import recover
-from cdc_pipeline.pipeline.report import (
-    CaptureObserver,
-    CaptureReport,
-    LogPlace,
-    SilentObserver,
-    needed_place,
-    quarantined,
-)
+from cdc_pipeline.pipeline.report import CaptureReport, LogPlace, needed_place, quarantined
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
@@ -61,7 +55,7 @@ def capture(
     *,
     cursors: CursorStore,
     bound: Bound | None = None,
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
     tables: Sequence[str] | None = None,
 ) -> CaptureReport:
@@ -88,7 +82,7 @@ def capture(
             setting="bound",
             next_step="leave the bound out, or start a run of the whole source",
         )
-    observer = observer or SilentObserver()
+    observer = observer or RunObserver()
     started = (time.monotonic(), time.process_time())
     sink = build_sink(config, on_joint=observer.reached)
     dump_errors = build_dump_errors(config)
@@ -126,7 +120,7 @@ class _Run:
         sink: DeltaSink,
         source: Source,
         cursors: CursorStore,
-        observer: CaptureObserver,
+        observer: RunObserver,
         run_id: str,
     ) -> None:
         self._config = config

@@ -12,8 +12,8 @@ from cdc_pipeline.pipeline.capture.overlap import Overlap
 from cdc_pipeline.pipeline.capture.progress import Place
 from cdc_pipeline.pipeline.capture.stager import Stager
 from cdc_pipeline.pipeline.decode.schemas import Schemas
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.server_switch import HistoryWriter
-from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
@@ -32,7 +32,7 @@ class CaptureContext:
     config: PipelineConfig
     sink: DeltaSink
     cursors: CursorStore
-    observer: CaptureObserver
+    observer: RunObserver
     run_id: str
 
     def admin_batch(self, cut: Cut | None, cursor: CursorState) -> AdminBatch:

@@ -22,10 +22,10 @@ from cdc_pipeline.errors import LoadError, SchemaError, TableChangedError
 from cdc_pipeline.lake.loads import Progress, TableProgress
 from cdc_pipeline.pipeline.load.begin import Started
 from cdc_pipeline.pipeline.load.main import MainLake
-from cdc_pipeline.pipeline.load.observer import LoadObserver
 from cdc_pipeline.pipeline.load.read_ahead import Chunk, ChunkReader
 from cdc_pipeline.pipeline.load.server import LoadSource
 from cdc_pipeline.pipeline.load.side import LoadLake, SideBatch
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.position import Position
 
 # Of one table without a row between them: somebody changes it faster than it can be read.
@@ -42,7 +42,7 @@ class ChunkLoad:
         side: LoadLake,
         main: MainLake,
         source: LoadSource,
-        observer: LoadObserver,
+        observer: RunObserver,
     ) -> None:
         self._config = config
         self._side = side

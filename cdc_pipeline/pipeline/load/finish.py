@@ -23,9 +23,9 @@ from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, UnfinishedBatchError
 from cdc_pipeline.pipeline.load.main import MainLake
-from cdc_pipeline.pipeline.load.observer import LoadObserver
 from cdc_pipeline.pipeline.load.side import LoadLake
 from cdc_pipeline.pipeline.load.swap import swap, unparked
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.position import Position
 
 # After so many rounds in which the main lake moved on between the side lake's capture and its own lock, the side lake
@@ -58,7 +58,7 @@ class Finish:
         *,
         side: LoadLake,
         main: MainLake,
-        observer: LoadObserver,
+        observer: RunObserver,
         high: Position,
         doing: str,
         check: Callable[[], None] = lambda: None,

@@ -37,13 +37,14 @@ from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.load.begin import LoadBegin, Started
 from cdc_pipeline.pipeline.load.chunks import ChunkLoad
 from cdc_pipeline.pipeline.load.finish import Finish, Swapped
-from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake, MainRuns
-from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.load.server import LoadSource
 from cdc_pipeline.pipeline.load.side import LoadLake
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import Chosen, apart_from, choose, needing, targets_of
 from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.route_checks import check_recorded
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.position.cursor import CursorStore
@@ -58,9 +59,9 @@ def load(
     cursors: CursorStore,
     tables: Sequence[str] | None = None,
     restart: bool = False,
-    observer: LoadObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
-    runs: MainRuns | None = None,
+    runs: Runs | None = None,
 ) -> LoadReport:
     """Load tables, or go on with loads that were killed.
 
@@ -89,9 +90,8 @@ def load(
             next_step="rebuild tables of an archive from its journals: "
             f"`cdc-pipeline backfill {config.name} --table SCHEMA.TABLE --rebuild`",
         )
-    observer = observer or SilentLoadObserver()
-    runs = runs or DirectRuns(config, cursors, run_id)
-    main = MainLake(config, cursors=cursors, runs=runs, observer=observer)
+    observer = observer or RunObserver()
+    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
     with LoadSource(config) as source:
         return _Loader(config, main=main, source=source, observer=observer, run_id=run_id).run(tables, restart=restart)
 
@@ -111,7 +111,7 @@ class _Done:
 
 class _Loader:
     def __init__(
-        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: LoadObserver, run_id: str
+        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver, run_id: str
     ) -> None:
         self._config = config
         self._main = main

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import ExitStack, suppress
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import (
@@ -22,11 +22,11 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.suspensions import suspension
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.load.observer import LoadObserver
 from cdc_pipeline.pipeline.lock_wait import wait_for_lock
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.recovery import recover
+from cdc_pipeline.pipeline.runs import Runs
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
@@ -35,50 +35,21 @@ from cdc_pipeline.text.table_names import split_table_name
 T = TypeVar("T")
 
 
-class MainRuns(Protocol):
-    """How runs of the main lake are started: directly, or as runs of an orchestrator (`capture`, `change`)."""
-
-    def capture(self, observer: LoadObserver) -> None:
-        """One ordinary capture, to the end of the log. Raises what `capture.capture` does."""
-
-    def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """Do `work` with a cursor store that can be written to, and the id of the run."""
-
-
-class DirectRuns:
-    """Runs in this process, with one cursor store."""
-
-    def __init__(self, config: PipelineConfig, cursors: CursorStore, run_id: str) -> None:
-        self._config = config
-        self._cursors = cursors
-        self._run_id = run_id
-
-    def capture(self, observer: LoadObserver) -> None:
-        """See `MainRuns`."""
-        capture(self._config, cursors=self._cursors, bound="end_of_log", observer=observer, run_id=self._run_id)
-
-    def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """See `MainRuns`."""
-        return work(self._cursors, self._run_id)
-
-
 class MainLake:
     """The pipeline's own lake.
 
     Args:
-        cursors: for reading.
-        runs: how it is written to.
+        runs: how it is read from and written to.
     """
 
-    def __init__(self, config: PipelineConfig, *, cursors: CursorStore, runs: MainRuns, observer: LoadObserver) -> None:
+    def __init__(self, config: PipelineConfig, *, runs: Runs, observer: RunObserver) -> None:
         self.config = config
-        self._cursors = cursors
         self._runs = runs
         self._observer = observer
 
     def state(self) -> tuple[CursorState | None, Cut | None]:
         """Where the source stands, and the last cut; without the lock."""
-        cursor = self._cursors.read()  # before the cut: a run that is under way writes it after
+        cursor = self._runs.cursor()  # before the cut: a run that is under way writes it after
         cut = build_sink(self.config).last_cut()
         return reconcile(cursor, cut).cursor, cut
 
@@ -117,7 +88,7 @@ class MainLake:
         # Whoever is suspended is loaded now, or is somebody else's: the source goes on without it. So it does without
         # tables that a pattern does not find.
         with suppress(TargetSuspendedError, NothingMatchedError):
-            self.wait_for_lock(lambda: self._runs.capture(self._observer))
+            self.wait_for_lock(lambda: self._runs.capture("end_of_log", self._observer))
 
     def wait_for_lock(self, act: Callable[[], T]) -> T:
         """Run `act`, which takes the source's lock, once the lock is free.

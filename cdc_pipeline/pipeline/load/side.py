@@ -33,9 +33,8 @@ from cdc_pipeline.errors import (
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.admin_batch import AdminBatch
-from cdc_pipeline.pipeline.load.observer import MutedObserver
 from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
-from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.observer import MutedObserver, RunObserver
 from cdc_pipeline.pipeline.side_lake import SideLake, beside
 from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
@@ -99,7 +98,7 @@ class LoadLake(SideLake):
     """
 
     def __init__(
-        self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, observer: CaptureObserver, run_id: str
+        self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, observer: RunObserver, run_id: str
     ) -> None:
         of_load = side_config(config, folder, state)
         begin = state.cursor.model_copy(update={"source": of_load.name})

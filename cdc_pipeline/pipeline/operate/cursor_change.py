@@ -31,9 +31,9 @@ from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, finished_state
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.decode.schemas import history_file
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
 from cdc_pipeline.pipeline.publish import cursor_metadata
-from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
@@ -116,7 +116,7 @@ def apply_set(
     cursors: CursorStore,
     change: CursorChange,
     run_id: str = "",
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
 ) -> Cut:
     """Do what `change` says: record, cut, cursor. `observer` hears the joints of K2.
 
@@ -125,7 +125,7 @@ def apply_set(
         CursorError: the cursor has moved since the plan.
         LakeStateError: see `plan_set`.
     """
-    observer = observer or SilentObserver()
+    observer = observer or RunObserver()
     sink = build_sink(config, on_joint=observer.reached)
     with sink.lock():
         sink.discard_unrecorded()

@@ -33,10 +33,11 @@ from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError, TableChangedError
 from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.pipeline.admin_batch import AdminBatch, UnfinishedBatchError
-from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake, MainRuns
-from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
 from cdc_pipeline.pipeline.load.server import LoadSource
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.verify.changed_keys import among, changed_keys
 from cdc_pipeline.pipeline.verify.key_sql import deletes_of, key_condition
@@ -103,9 +104,9 @@ def repair(
     table: str,
     where: str | None = None,
     keys: pa.Table | None = None,
-    observer: LoadObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
-    runs: MainRuns | None = None,
+    runs: Runs | None = None,
 ) -> RepairReport:
     """Read rows of a table again.
 
@@ -125,10 +126,9 @@ def repair(
         raise ConfigError("a repair takes a condition or keys", setting="where", expected="one of the two")
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError("only a running server can be asked for its rows", setting="source.kind", expected="live")
-    observer = observer or SilentLoadObserver()
-    runs = runs or DirectRuns(config, cursors, run_id)
+    observer = observer or RunObserver()
     began_s = time.monotonic()
-    main = MainLake(config, cursors=cursors, runs=runs, observer=observer)
+    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
     with LoadSource(config) as source, TableReader(source.config) as reader, TableReader(source.config) as planner:
         one = _Repair(config, table, main=main, source=source, reader=reader, observer=observer)
         parts = one.parts(planner, where) if where is not None else one.parts_of(keys)
@@ -146,7 +146,7 @@ class _Repair:
         main: MainLake,
         source: LoadSource,
         reader: TableReader,
-        observer: LoadObserver,
+        observer: RunObserver,
     ) -> None:
         self._config = config
         self._table = table
