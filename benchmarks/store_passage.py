@@ -9,7 +9,6 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.wiring import build_store, get_size
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.protocol import Source
-from cdc_pipeline.store.segments.batches import BatchLedger
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 
 
@@ -38,15 +37,14 @@ def pass_through(config: PipelineConfig, source: Source, start: Position, end: P
 
     reader = threading.Thread(target=read, daemon=True)
     reader.start()
-    batches = BatchLedger(store)
     events = event_bytes = 0
     while not store.is_drained:
-        batch = batches.get(get_size(config), timeout_s=1)
+        batch = store.get(get_size(config), timeout_s=1)
         if batch.range is not None:
             events += batch.event_count
             event_bytes += batch.event_bytes
-            batches.release(batch)
-            batches.ack_batch(batch.batch_id)
+            store.release(batch.last_sequence)
+            store.ack(batch.range.end)
         del batch  # as a drain does it: its events are not held during the next wait
     reader.join()
     store.stop()

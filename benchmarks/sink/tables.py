@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.decode.workloads import cache_folder
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.schema.types import key_of, target_columns
+from cdc_pipeline.schema.types import target_columns
 from cdc_pipeline.sink.modes.tables import create_table
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
@@ -46,7 +46,7 @@ def schema_of(table: str) -> TableSchema:
 def plan_of(table: str) -> TargetPlan:
     schema = schema_of(table)
     app_id = f"cdc_pipeline/bench/{table}"
-    return TargetPlan(table=table, app_id=app_id, columns=target_columns(schema), key=key_of(schema))
+    return TargetPlan(table=table, app_id=app_id, columns=target_columns(schema), key=schema.key_names)
 
 
 def base_table(session: Any, rows: int, *, deletion_vectors: bool = True) -> Path:

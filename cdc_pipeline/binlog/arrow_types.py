@@ -1,4 +1,6 @@
-"""The Arrow type of every column: the one place that fixes it (types.md holds the whole conversion table)."""
+"""The Arrow type of every column: the one place that fixes it (docs/types.md holds the whole
+conversion table).
+"""
 
 from __future__ import annotations
 

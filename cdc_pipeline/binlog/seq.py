@@ -91,34 +91,6 @@ def check_places(tx_offset_max: int, event_ordinal_max: int, row_ordinal_max: in
     _check("row ordinal", row_ordinal_max, ROW_BITS)
 
 
-def seq_array(
-    epoch: int,
-    journal: int,
-    tx_offset: NDArray[np.int64],
-    event_ordinal: NDArray[np.integer],
-    row_ordinal: NDArray[np.integer],
-    image: int,
-) -> pa.Array:
-    """Seqs of n changes as an Arrow array of decimal128(38, 0); each argument array has shape (n,).
-
-    Raises:
-        BinlogError: an ordinal or an offset is too large for its field.
-    """
-    count = len(tx_offset)
-    if count:
-        check_places(int(tx_offset.max()), int(event_ordinal.max()), int(row_ordinal.max()))
-    offset = tx_offset.astype(np.uint64)
-    words = np.empty((count, 2), dtype="<u8")
-    words[:, 0] = (
-        (offset & np.uint64((1 << LOW_OFFSET_BITS) - 1)) << np.uint64(64 - LOW_OFFSET_BITS)
-        | event_ordinal.astype(np.uint64) << np.uint64(ROW_BITS + 1)
-        | row_ordinal.astype(np.uint64) << np.uint64(1)
-        | np.uint64(image)
-    )
-    words[:, 1] = offset >> np.uint64(LOW_OFFSET_BITS) | np.uint64(epoch_and_journal(epoch, journal))
-    return pa.Array.from_buffers(SEQ_TYPE, count, [None, pa.py_buffer(words)])
-
-
 def with_transaction(seq: pa.Array, *, epoch: int, journal: int, tx_offset: int) -> pa.Array:
     """The same seqs under another transaction: event ordinal, row ordinal and image stay (K8: rows of XA COMMIT)."""
     base = pack_seq(epoch, journal, tx_offset)

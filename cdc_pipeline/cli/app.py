@@ -33,7 +33,7 @@ COMMANDS: Final = {
 }
 
 
-class LazyGroup(click.Group):
+class _LazyGroup(click.Group):
     """Knows its commands by name; `--help` loads none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
             ctx.exit(2 if isinstance(error, ConfigError) else 1)
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--jobs",
     "jobs_directory",

@@ -234,9 +234,7 @@ class StoreConfig(Section):
     batch_mode: Literal["memsize", "itemsize"] = "memsize"
     memory_unit_bytes: int = Field(default=1024, ge=1)
     directory: Path | None = None
-    segment_bytes: int = Field(default=64 << 20, ge=1 << 20)
     disk_bytes_max: int = Field(default=16 << 30, ge=64 << 20)
-    fsync: Literal["never", "segment", "put"] = "never"
 
     @field_validator("ring_events")
     @classmethod
@@ -409,6 +407,12 @@ def _without(used: dict[str, str], mistake: Mistake) -> Mistake:
     return Mistake(path=mistake.path, message=message)
 
 
+# Settings of earlier versions, by their path in the file: why they are not needed any more, and what to do.
+_REMOVED_SETTINGS: Final = {
+    "store.fsync": "was removed: the store's files are scratch, and a run after a crash reads again from the cursor; "
+    "delete the line",
+    "store.segment_bytes": "was removed: the store chooses the length of its files by disk_bytes_max; delete the line",
+}
 _RECORDED = {"filter", "expression"}
 _UNION_BRANCHES = {
     "live", "archive", "PositionConfig", "TimeConfig", "GtidConfig", "TransactionsBoundConfig", "GtidBoundConfig",
@@ -432,7 +436,7 @@ def _mistakes(error: ValidationError, known: set[str]) -> list[Mistake]:
         else:
             path, message = ".".join(location) or "(file)", problem["msg"].removeprefix("Value error, ")
             if problem["type"] == "extra_forbidden":
-                message = "no such setting" + _meant(location)
+                message = _REMOVED_SETTINGS.get(path) or "no such setting" + _meant(location)
             elif problem["type"] == "literal_error" and isinstance(problem["input"], str):
                 message += f", not {problem['input']!r}"
         if path not in known:

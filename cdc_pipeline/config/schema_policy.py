@@ -1,4 +1,4 @@
-"""What a pipeline does about each kind of schema change: the section ``schema_changes`` (K13, pitfalls 7, 8 and 19).
+"""What a pipeline does about each kind of schema change: the section ``schema_changes`` (K13).
 
 Rules:
 - Every kind has a default that loses nothing: what cannot be known with certainty from the log stops its table, which

@@ -20,21 +20,15 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from cdc_pipeline.config.expressions import read_expression
+from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.text.table_names import TablePattern, split_table_name, table_name
 
-Mode = Literal["mirror", "soft_delete", "history", "changelog"]
 Keyless = Literal["changelog", "row_hash", "stop"]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _BOTH_NAMES: Final = "{schema}.{table}"
-_DEFAULT_NAMES: Final[dict[str, str]] = {
-    "mirror": _BOTH_NAMES,
-    "soft_delete": _BOTH_NAMES,
-    "history": "{schema}.{table}_history",
-    "changelog": "{schema}.{table}_changelog",
-}
-SALT_CHARACTERS_MIN: Final = 16
+_SALT_CHARACTERS_MIN: Final = 16
 _MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
 _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
 
@@ -87,9 +81,9 @@ class Mask(Section):
             if not isinstance(setting, dict) or setting.keys() != {"salt"}:
                 raise ValueError("expected {hash: {salt: ${SALT}}}")
             salt = str(setting["salt"])
-            if len(salt) < SALT_CHARACTERS_MIN:
+            if len(salt) < _SALT_CHARACTERS_MIN:
                 raise ValueError(
-                    f"the salt is shorter than {SALT_CHARACTERS_MIN} characters: whoever guesses it can guess the "
+                    f"the salt is shorter than {_SALT_CHARACTERS_MIN} characters: whoever guesses it can guess the "
                     "values; make one with `openssl rand -hex 32`"
                 )
             return {"kind": "hash", "salt": salt}
@@ -130,7 +124,7 @@ class Computed(Section):
     @field_validator("type")
     @classmethod
     def _type(cls, value: str) -> str:
-        return checked_type(value)
+        return _checked_type(value)
 
 
 class TargetRule(RowPolicies):
@@ -170,17 +164,19 @@ class TargetRule(RowPolicies):
 
     @model_validator(mode="after")
     def _fits_mode(self) -> TargetRule:
-        if self.track and self.mode != "history":
-            raise ValueError("`track` is for mode: history")
-        if self.key and self.mode == "changelog":
-            raise ValueError("a changelog has no key: leave `key` out")
-        if self.filter and self.mode == "soft_delete":
-            raise ValueError("`filter` is not for mode: soft_delete, which keeps every row: use a mirror or a history")
+        spec = MODES[self.mode]
+        if self.track and not spec.keeps_versions:
+            tracking = " or ".join(mode for mode, other in MODES.items() if other.keeps_versions)
+            raise ValueError(f"`track` is for mode: {tracking}")
+        if self.key and not spec.has_key:
+            raise ValueError(f"a {spec.label} has no key: leave `key` out")
+        if self.filter and spec.marks_deleted_rows:
+            raise ValueError(f"`filter` is not for mode: {self.mode}, which keeps every row: use a mirror or a history")
         if self.computed and self.keyless == "row_hash":
             raise ValueError("keyless: row_hash finds rows by the source's values alone: leave `computed` out")
         if self.filter and self.keyless == "row_hash":
             raise ValueError("keyless: row_hash counts rows, which a `filter` cannot: use changelog or stop")
-        if self.keyless == "row_hash" and self.mode not in ("mirror", "changelog"):
+        if self.keyless == "row_hash" and spec.has_key and not spec.can_find_by_values:
             raise ValueError(f"keyless: row_hash keeps a mirror, not a {self.mode}: use changelog or stop")
         return self
 
@@ -208,13 +204,13 @@ class TargetRule(RowPolicies):
     @field_validator("shard_column")
     @classmethod
     def _shard_column(cls, value: str | None) -> str | None:
-        return value if value is None else checked_column(value)
+        return value if value is None else _checked_column(value)
 
     @field_validator("computed")
     @classmethod
     def _computed(cls, value: dict[str, Computed]) -> dict[str, Computed]:
         for name in value:
-            checked_column(name)
+            _checked_column(name)
         return value
 
     @field_validator("filter")
@@ -225,7 +221,7 @@ class TargetRule(RowPolicies):
     @field_validator("types")
     @classmethod
     def _types(cls, value: dict[str, str]) -> dict[str, str]:
-        return {name: checked_type(text) for name, text in value.items()}
+        return {name: _checked_type(text) for name, text in value.items()}
 
     @field_validator("cluster_by")
     @classmethod
@@ -281,7 +277,7 @@ class TargetRule(RowPolicies):
 
     def target_name(self, schema: str, table: str) -> str:
         """Name ``schema.table`` of the target of a source table."""
-        parts = split_table_name(self.name or _DEFAULT_NAMES[self.mode])
+        parts = split_table_name(self.name or MODES[self.mode].default_name)
         return table_name(*(_filled(part, schema, table) for part in parts))
 
     def shard_of(self, schema: str, table: str) -> str:
@@ -307,7 +303,7 @@ def checked_patterns(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-def checked_column(name: str) -> str:
+def _checked_column(name: str) -> str:
     """`name`, if a new column may have it. Raises ValueError."""
     if not name or _NAME_REFUSED.search(name):
         raise ValueError(f"{name!r} is not a column name: no blanks and none of ,;{{}}()=")
@@ -316,7 +312,7 @@ def checked_column(name: str) -> str:
     return name
 
 
-def checked_type(text: str) -> str:
+def _checked_type(text: str) -> str:
     """A Spark type as DDL text in lower case without blanks, such as ``decimal(10,2)``. Raises ValueError."""
     found = _TYPE_NAMES.get(plain := re.sub(r"\s+", "", text.lower()), plain)
     if not _TYPE.fullmatch(found):

@@ -49,7 +49,7 @@ def compare(table: str, actual: pa.Table, header: dict[str, Any], expected: pa.T
         return Comparison(table, actual.num_rows, (f"{actual.num_rows} rows instead of {expected.num_rows}",))
     types = {column["name"]: column["type"].lower() for column in header["columns"]}
     key = [(name, "ascending") for name in header["key"]]
-    shown = pa.table({name: as_server_text(actual[name], types[name]) for name in types})
+    shown = pa.table({name: _as_server_text(actual[name], types[name]) for name in types})
     shown, expected = shown.sort_by(key), expected.sort_by(key)
     differences = []
     for name, column_type in types.items():
@@ -64,7 +64,7 @@ def compare(table: str, actual: pa.Table, header: dict[str, Any], expected: pa.T
     return Comparison(table, actual.num_rows, tuple(differences[:5]))
 
 
-def as_server_text(values: pa.ChunkedArray, column_type: str) -> pa.ChunkedArray:
+def _as_server_text(values: pa.ChunkedArray, column_type: str) -> pa.ChunkedArray:
     """A lake column as the text that the server's SELECT prints for a column of this type."""
     kind = re.split(r"[( ]", column_type, maxsplit=1)[0]
     if pa.types.is_boolean(values.type):

@@ -109,7 +109,7 @@ class Progress(_Plain):
     high_offset: int = 4
 
 
-def side_name(source: str, load_id: str) -> str:
+def _side_name(source: str, load_id: str) -> str:
     """The source's name in a side lake: its dumps have another replica server id than those of the main lake."""
     return f"{source}__load_{load_id[-8:]}"
 
@@ -136,7 +136,7 @@ class LoadFolder:
         self.load_id = load_id
         self.lake = main.state / LOADS_FOLDER / load_id
         self.relative = str(self.lake)[len(str(main.lake)) :].strip("/")
-        self.paths = LakePaths(self.lake, side_name(config.name, load_id))
+        self.paths = LakePaths(self.lake, _side_name(config.name, load_id))
         self._state = main.state / LOADS_FOLDER / f"{load_id}.json"
         self._progress = self.paths.state / "progress"
 

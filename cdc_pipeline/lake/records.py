@@ -15,7 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.schema.evolution.decisions import AddedColumn, DdlDecision
 from cdc_pipeline.schema.evolution.steps import Step
@@ -206,7 +206,7 @@ class RecordedContent(_Plain):
         seq: the place that the side table's first rows tell of, as text (K1): what a load has read has this seq, but
             for ordinals and image; "" where nothing of the old rows is kept.
         ts_us: time of that place at the source; -1 unknown.
-        keeps_rows: rows of the target stay, by the rules of its mode (`sink/replace/replaced_rows.py`).
+        keeps_rows: rows of the target stay, by the rules of its mode (`SinkMode.replaced_sql`).
         carried: columns that the side table has not: each row gets its values from the target's row of its key.
         restarts: of a changelog: the target does not hold every change up to `seq`, so that the rows there begin it
             anew.

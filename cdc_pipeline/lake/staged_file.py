@@ -28,7 +28,7 @@ class StagedFileWriter:
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
         self._waiting_rows = 0
-        self._sink = HashingFile(path)
+        self._sink = _HashingFile(path)
         # Only the key's statistics are read again: they narrow the MERGE to the files that can hold the keys.
         self._writer = pq.ParquetWriter(
             pa.PythonFile(self._sink, mode="w"),
@@ -144,7 +144,7 @@ class CountingFile(CountedStream):
         self._storage.finish(self._stream)
 
 
-class HashingFile(CountingFile, HashedStream):
+class _HashingFile(CountingFile, HashedStream):
     """A new file that is hashed on the way."""
 
 

@@ -4,7 +4,7 @@ Rules:
 - The whole asset is a capture. Some of its tables are a run of those alone (K4): what of them is suspended is caught
   up, and the cursor stands still, whether it is selected or not.
 - Every output may be skipped: a run logs what it published, and no output is yielded, so that no event shows twice.
-- Only errors that the same run can survive unchanged (`CdcError.retryable`) are retried, at most `RETRIES_MAX` times.
+- Only errors that the same run can survive unchanged (`CdcError.retryable`) are retried, at most `_RETRIES_MAX` times.
 - Whoever else holds the source's lock (captures of a load, of a verification) is waited for, up to
   `snapshot.lock_wait_s`: the pool keeps apart only runs of this job.
 - Inputs and outputs of the step are numbered: asset keys keep the names of the source, which may hold any character,
@@ -34,7 +34,7 @@ from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
-RETRIES_MAX = 2
+_RETRIES_MAX = 2
 _SKIPPED_NAMED_MAX = 100
 
 
@@ -66,7 +66,7 @@ def step_name(source: str) -> str:
     return f"capture_{source}"
 
 
-def step_description(config: PipelineConfig) -> str:
+def _step_description(config: PipelineConfig) -> str:
     """What the step does, and how the launchpad sets its bound; shown as Markdown."""
     return (
         f"Captures {config.name} up to its bound and merges it into the lake.\n\n"
@@ -102,7 +102,7 @@ def build_assets(
 
     @dg.op(
         name=step_name(pipeline.name),
-        description=step_description(pipeline),
+        description=_step_description(pipeline),
         ins={f"table_{number}": dg.In(dg.Nothing) for number in range(len(sources))},
         out={f"asset_{number}": dg.Out(dg.Nothing, is_required=False) for number in range(len(specs))},
         pool=pool_name(pipeline.name),
@@ -126,7 +126,7 @@ def build_assets(
             observer=RelayObserver(*observers),
             capture=capture,
             retry_wait_s=retry_wait_s,
-            tables=chosen_tables(asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}),
+            tables=_chosen_tables(asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}),
         )
         yield from ()
 
@@ -140,7 +140,7 @@ def build_assets(
     return assets, sources
 
 
-def chosen_tables(
+def _chosen_tables(
     selected: AbstractSet[dg.AssetKey], table_of: Mapping[dg.AssetKey, str], everything: AbstractSet[dg.AssetKey]
 ) -> list[str] | None:
     """The tables of a run of some alone; None for a capture of the source.
@@ -230,7 +230,7 @@ def _tell_skipped(context: dg.AssetExecutionContext, cursors: DagsterCursorStore
 
 def _failure(error: CdcError, *, retry_number: int, wait_s: float) -> Exception:
     waited = isinstance(error, LockError)  # for as long as was asked for
-    if error.retryable and not waited and retry_number < RETRIES_MAX:
-        return dg.RetryRequested(max_retries=RETRIES_MAX, seconds_to_wait=wait_s)
+    if error.retryable and not waited and retry_number < _RETRIES_MAX:
+        return dg.RetryRequested(max_retries=_RETRIES_MAX, seconds_to_wait=wait_s)
     metadata = {name: value if isinstance(value, int | bool) else str(value) for name, value in error.as_dict().items()}
     return dg.Failure(description=str(error), metadata=metadata, allow_retries=False)

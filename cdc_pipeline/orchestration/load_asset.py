@@ -59,7 +59,7 @@ class LoadRunConfig(dg.Config):
     )
 
 
-def load_step_name(source: str) -> str:
+def _load_step_name(source: str) -> str:
     """Name of the one step that loads tables of a source."""
     return f"snapshot_{source}"
 
@@ -90,7 +90,7 @@ def build_load(
     )
 
     @dg.op(
-        name=load_step_name(pipeline.name),
+        name=_load_step_name(pipeline.name),
         description=(
             f"Loads tables of {pipeline.name}: those of the run's partitions. `restart: true` begins anew instead of "
             "going on where an earlier run of the same tables was."

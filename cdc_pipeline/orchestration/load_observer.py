@@ -2,7 +2,7 @@
 
 Rules:
 - Captures of the main lake within a load are shown as any capture is.
-- Progress is told at most every `OBSERVED_EVERY_S` seconds: Dagster keeps every event for good. Numbers stand under
+- Progress is told at most every `_OBSERVED_EVERY_S` seconds: Dagster keeps every event for good. Numbers stand under
   their own names, so that Dagster plots them.
 """
 
@@ -20,7 +20,7 @@ from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan
 
-OBSERVED_EVERY_S: Final = 20.0
+_OBSERVED_EVERY_S: Final = 20.0
 
 
 class LoadRecorder(RunObserver):
@@ -59,7 +59,7 @@ class LoadRecorder(RunObserver):
         if self._rows_before < 0:
             self._rows_before, self._began_s = rows, now_s
         is_done = all(name in progress.tables and progress.tables[name].is_done for name in state.sources)
-        if not is_done and now_s - self._observed_s < OBSERVED_EVERY_S:
+        if not is_done and now_s - self._observed_s < _OBSERVED_EVERY_S:
             return
         self._observed_s = now_s
         seconds = now_s - self._began_s

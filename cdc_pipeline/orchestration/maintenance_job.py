@@ -20,7 +20,7 @@ from cdc_pipeline.sink.maintain.maintenance import TableMaintenance, maintain
 from cdc_pipeline.sink.read.cuts import paths_of
 
 
-def maintenance_job_name(source: str) -> str:
+def _maintenance_job_name(source: str) -> str:
     """Name of a source's maintenance job."""
     return f"{source}_maintenance"
 
@@ -32,7 +32,7 @@ def build_maintenance(
     settings = pipeline.maintenance
     if settings is None:
         return None, None
-    name = maintenance_job_name(pipeline.name)
+    name = _maintenance_job_name(pipeline.name)
     description = (
         f"Compacts and vacuums the tables of {pipeline.name} where the log's numbers say that it pays, and keeps their "
         "retention what `sink.cut_retention` says. May run beside a capture."

@@ -16,11 +16,12 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension, cursor_document
-from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
 
 Metadata = dict[str, dg.MetadataValue]
@@ -53,7 +54,7 @@ def column_schema(
                 description=descriptions.get(column.name),
                 constraints=dg.TableColumnConstraints(nullable=column.name not in key),
             )
-            for column in (*columns, *cdc_columns(mode, tuple(columns), tuple(key)))
+            for column in (*columns, *SINK_MODES[mode].own_columns(tuple(columns), tuple(key)))
         ]
     )
 
@@ -125,7 +126,7 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
     for name, value in given.items():
         said = name in metadata or name == CURSOR_ENTRY or (cut is not None and name in _SAID_BY_CUT)
         if value is not None and not said:
-            metadata[name] = plain_value(value)
+            metadata[name] = _plain_value(value)
     if cut is not None and cut.quarantine:
         metadata["quarantine_rows"] = dg.MetadataValue.int(sum(count.rows for count in cut.quarantine.values()))
         metadata["quarantine"] = dg.MetadataValue.json({table: count.rows for table, count in cut.quarantine.items()})
@@ -152,7 +153,7 @@ def suspended_entry(table: str, held: Suspension) -> dict[str, str]:
     }
 
 
-def plain_value(value: object) -> dg.MetadataValue:
+def _plain_value(value: object) -> dg.MetadataValue:
     """A plain Python or pydantic value as the metadata value that shows it best."""
     if isinstance(value, BaseModel):
         return dg.MetadataValue.json(value.model_dump(mode="json"))
@@ -180,7 +181,7 @@ def _interval(value: object) -> Interval | None:
 def _interval_metadata(interval: Interval) -> Metadata:
     text = f"{interval.start_journal}:{interval.start_offset} - {interval.end_journal}:{interval.end_offset}"
     counts = interval.model_dump(exclude={"start_journal", "start_offset", "end_journal", "end_offset"})
-    return {"interval": dg.MetadataValue.text(text)} | {name: plain_value(count) for name, count in counts.items()}
+    return {"interval": dg.MetadataValue.text(text)} | {name: _plain_value(count) for name, count in counts.items()}
 
 
 def _cut_metadata(cut: Cut) -> Metadata:

@@ -31,7 +31,7 @@ RowCounter = Callable[[PipelineConfig, str, int], int | None]
 _TABLES_NAMED_MAX = 20
 
 
-def count_by_log(config: PipelineConfig, table: str, version: int) -> int | None:
+def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | None:
     """Rows of a table of the lake at a Delta version, as its log tells; None where it does not.
 
     Raises:
@@ -58,7 +58,7 @@ class MaterializationRecorder(RunObserver):
         self._context = context
         self._config = config
         self._translator = translator
-        self._row_counter = row_counter or count_by_log
+        self._row_counter = row_counter or _count_by_log
         self._cut: Cut | None = None
 
     def planned(self, plan: CapturePlan) -> None:

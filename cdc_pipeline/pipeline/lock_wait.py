@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from cdc_pipeline.errors import LockError
 
 POLL_S: Final = 0.5
-POLL_MAX_S: Final = 10.0
+_POLL_MAX_S: Final = 10.0
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def wait_for_lock(
     *,
     wait_s: float,
     on_waiting: Callable[[str], None] = lambda _holder: None,
-    poll_max_s: float = POLL_MAX_S,
+    poll_max_s: float = _POLL_MAX_S,
 ) -> T:
     """Run `act`, which takes the source's lock, once the lock is free.
 

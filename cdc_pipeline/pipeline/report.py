@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import MODES, Mode, key_label
 from cdc_pipeline.lake.loads import LoadStatus
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Suspension
@@ -77,12 +77,12 @@ class PlannedTarget(_Plain):
         """The key in words."""
         if self.key is None:
             return "found in the log"
-        return ", ".join(self.key) or ("none" if self.mode == "changelog" else "all values")
+        return key_label(self.mode, self.key)
 
     @property
     def kind_text(self) -> str:
         """The mode in words, and the tables that the target is made of where its name does not tell them."""
-        mode = self.mode.replace("_", " ")
+        mode = MODES[self.mode].label
         return mode if self.sources == (self.target,) else f"{mode} of {', '.join(self.sources)}"
 
 

@@ -16,10 +16,9 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.store.contract import EventStore
 from cdc_pipeline.store.memory import MemoryEventStore
-from cdc_pipeline.store.ring import BatchMode
-from cdc_pipeline.store.segments.file import UNBOUNDED_EVENTS, FileEventStore
+from cdc_pipeline.store.ring import UNBOUNDED_EVENTS, BatchMode
+from cdc_pipeline.store.segments.file import FileEventStore
 from cdc_pipeline.store.segments.mixed import MixedEventStore
-from cdc_pipeline.store.segments.segments import FsyncPolicy
 
 
 def build_source(config: PipelineConfig) -> Source:
@@ -42,9 +41,7 @@ def build_source(config: PipelineConfig) -> Source:
 class _FileOptions(TypedDict):
     """What the two stores that use files have in common."""
 
-    segment_bytes: int
     disk_bytes_max: int
-    fsync: FsyncPolicy
     batch_mode: BatchMode
     memory_unit_bytes: int
 
@@ -61,9 +58,7 @@ def build_store(config: PipelineConfig, *, on_joint: Callable[[str], None] | Non
         )
     directory = spill_directory(config)
     options = _FileOptions(
-        segment_bytes=store.segment_bytes,
         disk_bytes_max=store.disk_bytes_max,
-        fsync=store.fsync,
         batch_mode=store.batch_mode,
         memory_unit_bytes=store.memory_unit_bytes,
     )

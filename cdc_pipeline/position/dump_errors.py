@@ -37,7 +37,7 @@ class DumpErrors(BaseModel):
 
     def after(self, error: CdcError) -> DumpErrors:
         """The state after a run that failed with `error`; the same where that was no dump error."""
-        if not is_dump_error(error):
+        if not _is_dump_error(error):
             return self
         return DumpErrors(
             count=self.count + 1, table_id_not_found=isinstance(error, TableIdNotFoundError), last=error.what
@@ -54,7 +54,7 @@ class DumpErrorStore(Protocol):
         """Make `errors` the state."""
 
 
-def is_dump_error(error: CdcError) -> bool:
+def _is_dump_error(error: CdcError) -> bool:
     """Whether `error` says that the log could not be found, reached or read."""
     if isinstance(error, MissingGrantError | ServerSettingError):
         return False

@@ -98,12 +98,3 @@ CONVERSIONS: Final = (
                {"VARCHAR(100) COMPRESSED": "string", "TEXT COMPRESSED": "string", "BLOB COMPRESSED": "binary"},
                flavor="mariadb"),
 )  # fmt: skip
-
-
-def markdown_table() -> str:
-    """The table as docs/types.md shows it."""
-    lines = ["| source | Delta | notes |", "|---|---|---|"]
-    for row in CONVERSIONS:
-        shown = ", ".join(text if " " in text else f"`{text}`" for text in row.delta)
-        lines.append(f"| {row.source} | {shown} | {row.note} |")
-    return "\n".join(lines) + "\n"

@@ -116,17 +116,6 @@ def target_columns(schema: TableSchema) -> tuple[TargetColumn, ...]:
     return tuple(TargetColumn(name=column.name, delta_type=delta_type(column)) for column in schema.columns)
 
 
-def key_of(schema: TableSchema) -> tuple[str, ...]:
-    """Names of the primary key's columns, in key order.
-
-    Raises:
-        KeylessTableError: the table has no primary key, so that a mirror cannot find its rows.
-    """
-    if not schema.primary_key:
-        raise keyless(schema.full_name)
-    return schema.key_names
-
-
 def keyless(table: str) -> KeylessTableError:
     """The error for a captured table without a primary key."""
     return KeylessTableError(

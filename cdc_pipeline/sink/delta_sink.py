@@ -56,7 +56,7 @@ from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.time_limit import time_limit
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
-RECORDS_KEPT: Final = 1000
+_RECORDS_KEPT: Final = 1000
 _CHECKPOINT_EVERY: Final = 10  # commits, by Delta's default
 
 
@@ -274,7 +274,7 @@ class DeltaSink:
                 if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
                     remove_tree(folder)
         for number in list_numbers(self.paths.batches):
-            if number <= cut.batch_number - RECORDS_KEPT:
+            if number <= cut.batch_number - _RECORDS_KEPT:
                 self.paths.batch(number).unlink()
         prune_cuts(self.paths, retention=self._config.cut_retention)
 

@@ -2,7 +2,7 @@
 
 Rules:
 - The end of a capture is fixed before reading (`end_position`), and `chunks` stops there: at the fixed end, never by
-  idling (binlog-facts C). Chunks end at event boundaries; a transaction may span chunks.
+  idling: writers may never pause. Chunks end at event boundaries; a transaction may span chunks.
 - Artificial events are not delivered. Chunks of one journal come in order; the next journal's first event is its
   format description at offset 4.
 - Nothing is read from the log before `check` has passed.

@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.orchestration.conftest import ROOT, Project
+from tests.support.project import ROOT, Project
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
 SHOP = ROOT / "cdc_pipeline" / "demo" / "shop"
@@ -54,11 +54,10 @@ def _of_event(instance: dg.DagsterInstance, table: str, entry: str) -> object:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     shop: dict[str, Any], instance: dg.DagsterInstance
 ) -> None:
-    """Also promise 4: the third run proves its zero, without a JVM (what it costs: `make bench-idle`)."""
+    """Also: the third run proves its zero, without a JVM (what it costs: `make bench-idle`)."""
     middle = shop["middle"]
     bound = ["--until-journal", middle["journal"], "--until-offset", str(middle["offset"])]
     assert _run("plan", "shop", *bound)["end_offset"] == middle["offset"]

@@ -1,6 +1,6 @@
 """The commands that errors name are tried from the very state that raises them (K22).
 
-Whole commands in this process, over a real journal and a lake without a JVM: see `tests/pipeline/plain_spark.py`.
+Whole commands in this process, over a real journal and a lake without a JVM: see `tests/support/plain_spark.py`.
 `tests/house/test_next_steps.py` lists which test tries which next step.
 """
 
@@ -25,8 +25,8 @@ from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.read.cuts import source_of
 from tests.cli.ways_out import check_usage, commands_of
-from tests.orchestration.conftest import Project
-from tests.pipeline.plain_spark import PlainShop, archive_at
+from tests.support.plain_spark import PlainShop, archive_at
+from tests.support.project import Project
 
 TABLES = ["shop.pair", "shop.plain", "shop.isam"]
 

@@ -1,4 +1,6 @@
-"""The import fence: layers point downward, heavy libraries stay in their rooms (design.md, Flow and layers)."""
+"""The import fence: layers point downward, heavy libraries stay in their rooms
+(ARCHITECTURE.md).
+"""
 
 import ast
 import subprocess

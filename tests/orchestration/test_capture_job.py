@@ -31,8 +31,8 @@ from cdc_pipeline.orchestration.execute import LoadedSource
 from cdc_pipeline.orchestration.recorder import tables_text
 from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorState
-from tests.orchestration.conftest import ROOT, Project
-from tests.orchestration.fakes import FakeCapture, added_column, cut, write_config, write_cut
+from tests.support.fake_capture import FakeCapture, added_column, cut, write_config, write_cut
+from tests.support.project import ROOT, Project
 
 CURSOR = ("shop", "cursor")
 ORDERS = ("shop", "shop", "orders")
@@ -348,8 +348,8 @@ import os, signal, sys
 from pathlib import Path
 from cdc_pipeline.orchestration import open_instance
 from cdc_pipeline.pipeline.observer import RunObserver
-from tests.orchestration.conftest import Project
-from tests.orchestration.fakes import FakeCapture
+from tests.support.project import Project
+from tests.support.fake_capture import FakeCapture
 from tests.orchestration.test_capture_job import TWO_CUTS, _loaded
 from cdc_pipeline.orchestration import execute_capture
 

@@ -1,4 +1,4 @@
-"""The cursor in Dagster's events, on an instance on disk (K3; facts.md, "Dagster")."""
+"""The cursor in Dagster's events, on an instance on disk (K3)."""
 
 # No postponed annotations: Dagster refuses a step's own as text.
 
@@ -8,7 +8,7 @@ import pytest
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.orchestration import DagsterCursorStore
 from cdc_pipeline.position.cursor import CursorState
-from tests.orchestration.fakes import cursor
+from tests.support.fake_capture import cursor
 
 KEY = dg.AssetKey(["shop", "cursor"])
 

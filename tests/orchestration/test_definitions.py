@@ -15,8 +15,8 @@ from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration import CdcTranslator, build_definitions
 from cdc_pipeline.orchestration.definitions import only_source
-from tests.orchestration.conftest import ROOT, Project
-from tests.orchestration.fakes import cut, write_config, write_cut
+from tests.support.fake_capture import cut, write_config, write_cut
+from tests.support.project import ROOT, Project
 
 SCHEDULE = "schedule: {cron: '5 * * * *', timezone: Europe/Berlin, enabled: true}\n"
 

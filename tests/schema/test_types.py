@@ -1,4 +1,4 @@
-"""The Delta side of the conversion table (types.md), and names and keys of targets."""
+"""The Delta side of the conversion table (docs/types.md), and names and keys of targets."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import pytest
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
-from cdc_pipeline.errors import KeylessTableError, SchemaError
+from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.lake import records
-from cdc_pipeline.schema.types import TargetColumn, delta_type, key_of, target_columns
+from cdc_pipeline.schema.types import TargetColumn, delta_type, keyless, target_columns
 from tests.schema.spark_names import spark_name
 
 
@@ -19,7 +19,7 @@ def column(kind: Kind, **parts: Any) -> Column:
     return replace(Column("c", kind, 0, 0, True), **parts)
 
 
-# types.md, row by row
+# docs/types.md, row by row
 TABLE = [
     (column(Kind.INT8), "tinyint"),
     (column(Kind.INT8, unsigned=True), "smallint"),
@@ -89,14 +89,13 @@ def _schema(*names: str, key: tuple[int, ...] = ()) -> TableSchema:
 def test_columns_and_key_are_named_in_order() -> None:
     schema = _schema("a", "b", "c", key=(2, 0))
     assert target_columns(schema)[1] == TargetColumn(name="b", delta_type="int")
-    assert key_of(schema) == ("c", "a")
+    assert schema.key_names == ("c", "a")
 
 
 def test_a_table_without_a_key_is_named_with_the_way_out() -> None:
-    with pytest.raises(KeylessTableError) as caught:
-        key_of(_schema("a"))
-    assert caught.value.table == "d.t"
-    assert "ALTER TABLE `d`.`t` ADD PRIMARY KEY" in str(caught.value.next_step)
+    error = keyless("d.t")
+    assert error.table == "d.t"
+    assert "ALTER TABLE `d`.`t` ADD PRIMARY KEY" in str(error.next_step)
 
 
 @pytest.mark.parametrize(

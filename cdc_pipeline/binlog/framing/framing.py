@@ -60,7 +60,7 @@ class EventHeader(NamedTuple):
     flags: int
 
 
-class ArtificialEvent(NamedTuple):
+class _ArtificialEvent(NamedTuple):
     """An event that a server made up for a dump; `row` is the row of the chunk before which it stood."""
 
     header: EventHeader
@@ -113,7 +113,7 @@ class EventFramer:
         self._prefix_bytes = prefix_bytes
         self._unpacked_bytes_max = unpacked_bytes_max
         self.ignored_events: dict[int, int] = {}
-        self.artificial: list[ArtificialEvent] = []
+        self.artificial: list[_ArtificialEvent] = []
         self._failure: CdcError | None = None
         self._event_bytes = _EVENT_BYTES_GUESS  # of the last chunk, a little less than the mean
 
@@ -268,7 +268,7 @@ class EventFramer:
             body = event[HEADER_BYTES:]
         else:
             body = self._artificial_body(header, event)
-        self.artificial.append(ArtificialEvent(header, body, row))
+        self.artificial.append(_ArtificialEvent(header, body, row))
         if header.event_type == EventType.ROTATE:
             self.journal, self.offset = rotate.parse(body, journal=self.journal, offset=self.offset)
         elif header.event_type == EventType.HEARTBEAT:

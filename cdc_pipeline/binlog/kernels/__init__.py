@@ -1,4 +1,4 @@
-"""Compiled loops of the row decoder. Each takes and gives numpy arrays; each has a slow twin in tests/binlog_rows.
+"""Compiled loops of the row decoder. Each takes and gives numpy arrays; each has a slow twin in tests/binlog.
 
 Rules:
 - `walk_rows` is the only kernel that meets unchecked bytes: it proves that every value lies inside its event. The

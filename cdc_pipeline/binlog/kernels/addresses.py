@@ -39,7 +39,7 @@ def _hex_digit(value: Integer) -> Integer:
 
 
 @routine
-def put_uuid(
+def _put_uuid(
     data: NDArray[np.uint8], first: Integer, length: Integer, out: NDArray[np.uint8], position: Integer
 ) -> Integer:
     """Write 8-4-4-4-12 hex digits. Returns the position after them."""
@@ -55,7 +55,7 @@ def put_uuid(
 
 
 @routine
-def put_inet4(
+def _put_inet4(
     data: NDArray[np.uint8], first: Integer, length: Integer, out: NDArray[np.uint8], position: Integer
 ) -> Integer:
     """Write four numbers with dots. Returns the position after them."""
@@ -82,7 +82,7 @@ def _group(data: NDArray[np.uint8], first: Integer, length: Integer, index: Inte
 
 
 @routine
-def put_inet6(
+def _put_inet6(
     data: NDArray[np.uint8], first: Integer, length: Integer, out: NDArray[np.uint8], position: Integer
 ) -> Integer:
     """Write the groups as MariaDB does. Returns the position after them."""
@@ -110,7 +110,7 @@ def put_inet6(
                 position += 1
             out[position] = _COLON
             position += 1
-        return put_inet4(data, first + 12, length - 12, out, position)
+        return _put_inet4(data, first + 12, length - 12, out, position)
     place: Integer = np.int64(0)
     while place < 8:
         if place == best:
@@ -165,10 +165,10 @@ def gather_addresses(
             else:
                 state[row] = VALID
                 if form == UUID:
-                    position = put_uuid(data, first, length, out, position)
+                    position = _put_uuid(data, first, length, out, position)
                 elif form == INET4:
-                    position = put_inet4(data, first, length, out, position)
+                    position = _put_inet4(data, first, length, out, position)
                 else:
-                    position = put_inet6(data, first, length, out, position)
+                    position = _put_inet6(data, first, length, out, position)
         offsets[row + 1] = position
     return position

@@ -165,13 +165,6 @@ def _plain_by_words(
     return bool(plain)
 
 
-def _copy_block(
-    data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
-) -> None:
-    """Copy data[source : source + length] to out[target:], which is other memory; for many bytes at once."""
-    _move(data, source, length, out, target)
-
-
 def _piece_by_bytes(
     data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
 ) -> Integer:
@@ -229,5 +222,4 @@ copy_bytes: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_by_words)
 copy_piece: Final = helper(_piece_by_bytes if _BY_BYTES else _copy_piece)
 copy_plain: Final = helper(_plain_by_bytes if _BY_BYTES else _plain_by_words)
 equal_bytes: Final = helper(_equal_by_bytes if _BY_BYTES else _equal_by_words)
-copy_block: Final = helper(_copy_by_bytes if _BY_BYTES else _copy_block)
 prefetch: Final = helper(_no_prefetch if _BY_BYTES else _do_prefetch)

@@ -93,7 +93,7 @@ def _times_plus(high: Integer, low: Integer, factor: Integer, addend: Integer) -
 
 
 @helper
-def decimal_group(
+def _decimal_group(
     data: NDArray[np.uint8], position: Integer, byte_count: Integer, first: Integer, flip: Integer
 ) -> Integer:
     """One big-endian group of digits. `first` is the index of the number's first byte, `flip` 0xFF where negative."""
@@ -121,17 +121,17 @@ def decimal_words(
     low = np.uint64(0)
     good = True
     if head:
-        group = decimal_group(data, position, DIGIT_BYTES[head], first, flip)
+        group = _decimal_group(data, position, DIGIT_BYTES[head], first, flip)
         good = group < POWERS[head]
         low = np.uint64(group)
         position += DIGIT_BYTES[head]
     for _ in range(whole // GROUP_DIGITS + scale // GROUP_DIGITS):
-        group = decimal_group(data, position, 4, first, flip)
+        group = _decimal_group(data, position, 4, first, flip)
         good = good and group < POWERS[GROUP_DIGITS]
         high, low = _times_plus(high, low, np.uint64(POWERS[GROUP_DIGITS]), np.uint64(group))
         position += 4
     if tail:
-        group = decimal_group(data, position, DIGIT_BYTES[tail], first, flip)
+        group = _decimal_group(data, position, DIGIT_BYTES[tail], first, flip)
         good = good and group < POWERS[tail]
         high, low = _times_plus(high, low, np.uint64(POWERS[tail]), np.uint64(group))
     if negative:
@@ -206,7 +206,7 @@ def put_decimal(
     for group in range(-1, whole // GROUP_DIGITS):
         digits = head if group < 0 else GROUP_DIGITS
         if digits:
-            value = decimal_group(data, source, DIGIT_BYTES[digits], first, flip)
+            value = _decimal_group(data, source, DIGIT_BYTES[digits], first, flip)
             if value >= POWERS[digits]:
                 return np.int64(-1)
             source += DIGIT_BYTES[digits]
@@ -225,7 +225,7 @@ def put_decimal(
         remaining = scale
         while remaining:
             digits = min(remaining, GROUP_DIGITS)
-            value = decimal_group(data, source, DIGIT_BYTES[digits], first, flip)
+            value = _decimal_group(data, source, DIGIT_BYTES[digits], first, flip)
             if value >= POWERS[digits]:
                 return np.int64(-1)
             source += DIGIT_BYTES[digits]

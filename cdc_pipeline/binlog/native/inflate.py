@@ -2,7 +2,8 @@
 
 Rules:
 - One stream serves many values: it is set up once and reset for each, so that nothing is allocated per value.
-- The stream is an int64 array of STREAM_WORDS that only zlib knows; whoever calls `inflate_start` calls `inflate_end`.
+- The stream is an int64 array of `_STREAM_WORDS` that only zlib knows; whoever calls
+  `inflate_start` calls `inflate_end`.
 - The symbols are registered with LLVM before any kernel that uses them is compiled or loaded: by importing this module.
 
 Source: zlib manual (`z_stream`, `inflateInit2`, `inflateReset2`, `inflate`), in its layout on 64-bit machines.
@@ -22,9 +23,9 @@ from cdc_pipeline.binlog.native.compiling import njit
 from cdc_pipeline.binlog.native.shared_zlib import zlib_addresses
 from cdc_pipeline.errors import RuntimeSetupError
 
-STREAM_BYTES: Final = 112
+_STREAM_BYTES: Final = 112
 _VERSION_WORD: Final = 14  # behind the stream: zlib's version as text, of which the first character must agree
-STREAM_WORDS: Final = 15
+_STREAM_WORDS: Final = 15
 _NEXT_IN, _AVAILABLE_IN, _NEXT_OUT, _AVAILABLE_OUT = 0, 1, 3, 4  # words of z_stream; little-endian machines only
 
 _WINDOW_BITS: Final = 15  # negative: no zlib header and trailer
@@ -42,7 +43,7 @@ def _register() -> bool:
 
 
 def new_stream() -> NDArray[np.int64]:
-    """Memory of one stream, int64 (STREAM_WORDS,), not yet set up.
+    """Memory of one stream, int64 (_STREAM_WORDS,), not yet set up.
 
     Raises:
         RuntimeSetupError: this machine has no shared zlib.
@@ -53,7 +54,7 @@ def new_stream() -> NDArray[np.int64]:
             expected="libz.so.1 or libz.dylib",
             next_step="install zlib (Debian: apt-get install zlib1g)",
         )
-    stream = np.zeros(STREAM_WORDS, np.int64)
+    stream = np.zeros(_STREAM_WORDS, np.int64)
     stream[_VERSION_WORD] = ord("1")
     return stream
 
@@ -103,7 +104,7 @@ else:
     def inflate_start(stream: Any) -> Any:
         """Set a stream up. Returns 0, or zlib's error code (memory, or another layout of its stream)."""
         here = stream.ctypes.data
-        return _init(here, -_WINDOW_BITS, here + 8 * _VERSION_WORD, STREAM_BYTES)
+        return _init(here, -_WINDOW_BITS, here + 8 * _VERSION_WORD, _STREAM_BYTES)
 
     @njit(cache=True, nogil=True)
     def inflate_at(

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-KEPT_BYTES_MAX: Final = 32 << 20
+_KEPT_BYTES_MAX: Final = 32 << 20
 _ALIGN: Final = 64
 
 
@@ -26,8 +26,8 @@ class Scratch(threading.local):
 
     def reset(self) -> None:
         """Everything given out before may be written over."""
-        if len(self._memory) < min(self._used, KEPT_BYTES_MAX):
-            self._memory = np.empty(min(self._used, KEPT_BYTES_MAX), np.uint8)
+        if len(self._memory) < min(self._used, _KEPT_BYTES_MAX):
+            self._memory = np.empty(min(self._used, _KEPT_BYTES_MAX), np.uint8)
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:

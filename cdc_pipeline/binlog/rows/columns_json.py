@@ -1,4 +1,22 @@
-"""JSON columns: documents, and differences applied to them, as canonical text (`json_text.py`)."""
+r"""JSON columns: documents, and differences applied to them, as canonical text, made by `kernels/jsonb.py` (documents)
+and `kernels/json_diff.py` (changes of documents).
+
+Rule: the canonical text is what the server itself prints for the column, ``SELECT CAST(doc AS CHAR CHARACTER SET
+utf8mb4)``. So a row that a snapshot read and the same row from the log hold the same bytes. On MySQL that means:
+
+- Members are ordered by the length of their keys in UTF-8 bytes, then by those bytes; each key once.
+- ``", "`` between elements and ``": "`` behind keys; no other space and no line ends.
+- In strings ``"`` and ``\`` are escaped by a backslash, U+0008, U+0009, U+000A, U+000C and U+000D by their letters,
+  other characters below U+0020 as ``\u00xx`` with small letters; everything else stands as it is, in UTF-8.
+- Integers are plain. Doubles are the shortest digits that read back: plain where the point falls -14 to 15 digits from
+  the front or between two digits, with ``.0`` where they have no fraction; else ``d.ddde[-]x``.
+- DECIMAL values are plain digits with all digits of their scale. DATE, TIME, DATETIME and TIMESTAMP are strings, the
+  last three with six digits of fraction. All other opaque values are ``"base64:type<number>:<base64>"``, whose lines of
+  76 characters are parted by an escaped line end.
+- The JSON null is the text ``null``. SQL's NULL is NULL.
+
+MariaDB's JSON is a LONGTEXT: its canonical text is the text that the column holds, unchanged.
+"""
 
 from __future__ import annotations
 
@@ -111,12 +129,12 @@ def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[Inv
             why = NOT_FITTING
             if block.before[cells.index, row - block.first_row] < 0:
                 why = NO_DOCUMENT
-            text = diffs_text(raw) or text
+            text = _diffs_text(raw) or text
         found.append(InvalidValue(row, cells.image, cells.index, why, text))
     return found
 
 
-def diffs_text(raw: bytes) -> str:
+def _diffs_text(raw: bytes) -> str:
     """Differences as a JSON text: a list of objects with op, path and mostly value; "" where they are none."""
     found: list[dict[str, Any]] = []
     at = 0

@@ -18,8 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.kernels.json import json_escapes
-from cdc_pipeline.binlog.kernels.text import json_strings, json_text
+from cdc_pipeline.binlog.kernels.json import json_escapes, json_strings, json_text
 from cdc_pipeline.binlog.kernels.text.shortest import powers_of_ten
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.errors import BinlogError

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, OP_NAMES, UPDATE, DecodedRows, InvalidValue
-from cdc_pipeline.binlog.kernels.text import json_lines as kernel
-from cdc_pipeline.binlog.kernels.text.json_text import NULL_BYTES
+from cdc_pipeline.binlog.kernels.json import json_lines as kernel
+from cdc_pipeline.binlog.kernels.json.json_text import NULL_BYTES
 from cdc_pipeline.binlog.rows.json_values import ValueBuffer, write_values
 from cdc_pipeline.binlog.rows.partial_rows import DIFFERENCES
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
@@ -217,15 +217,6 @@ def iso_time(since_1970_us: int) -> str:
     """ISO 8601 text in UTC with six digits, such as ``2024-01-31T23:59:59.000000Z``."""
     moment = _EPOCH + timedelta(microseconds=since_1970_us)
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
-
-
-def text_values(column: Column, values: pa.Array) -> list[Any]:
-    """Values of one column as a reader of the lines sees them; None for null. For tests and small tables."""
-    buffer = ValueBuffer()
-    starts, ends = np.empty(len(values), np.int64), np.empty(len(values), np.int64)
-    write_values(column, values, buffer, starts, ends)
-    texts = buffer.data.tobytes()
-    return [json.loads(texts[start:end]) for start, end in zip(starts.tolist(), ends.tolist(), strict=True)]
 
 
 def _joined(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

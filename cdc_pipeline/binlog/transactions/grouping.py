@@ -177,7 +177,7 @@ class TransactionPass:
                     got=event_name(first_type),
                     next_step=_LOST,
                 )
-                return GroupedChunk(0, transaction_bounds(chunk.events[:0], marks[:0], inside[:0], True), error)
+                return GroupedChunk(0, _transaction_bounds(chunk.events[:0], marks[:0], inside[:0], True), error)
         self._journal = chunk.journal
         lengths = chunk.journal_format.post_header_lengths
         query_post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else 13
@@ -190,7 +190,7 @@ class TransactionPass:
             marks,
             inside,
         )
-        bounds = transaction_bounds(chunk.events[:rows], marks[:rows], inside[:rows], begins_inside)
+        bounds = _transaction_bounds(chunk.events[:rows], marks[:rows], inside[:rows], begins_inside)
         return GroupedChunk(rows, bounds, None if code == kernel.OK else self._error(chunk, rows, code))
 
     def _error(self, chunk: Chunk, row: int, code: int) -> CdcError:
@@ -213,7 +213,7 @@ class TransactionPass:
         )
 
 
-def transaction_bounds(
+def _transaction_bounds(
     events: np.ndarray, marks: NDArray[np.uint8], inside: NDArray[np.uint8], begins_inside: bool
 ) -> TransactionBounds:
     """Bounds of events that went through the pass; `marks` and `inside` are what the kernel wrote for them."""

@@ -132,7 +132,7 @@ def _word(data, at, stop, word):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def query_text_kind(data, first, stop):  # type: ignore[no-untyped-def]
+def _query_text_kind(data, first, stop):  # type: ignore[no-untyped-def]
     """TEXT_... of the query text in data[first:stop].
 
     BEGIN, COMMIT and ROLLBACK count only where nothing follows: ``ROLLBACK TO s`` and ``COMMIT AND CHAIN`` do not.
@@ -160,7 +160,7 @@ def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
     text = body + post_header + status + database + 1
     if text > stop:
         return -1
-    return query_text_kind(data, text, stop)
+    return _query_text_kind(data, text, stop)
 
 
 @njit(cache=True, nogil=True)

@@ -103,7 +103,7 @@ def backfill(
     record = begin(side, start=start, end=end, purpose="into")
     done = side.done()
     if done is not None:
-        return already_done(side, record, done)
+        return _already_done(side, record, done)
     filled = fill(side, record, parallel=parallel, observer=observer or RunObserver(), run_id=run_id)
     return finish(side, record, filled)
 
@@ -131,14 +131,14 @@ def fill(
     Raises:
         CdcError: what a capture raises.
     """
-    counting, in_parallel = CountingObserver(observer), None
+    counting, in_parallel = _CountingObserver(observer), None
     lake = side.filling(record, observer=counting, run_id=run_id)
     if parallel is not None:
         in_parallel = fill_in_parallel(lake, tables=side.tables, parallel=parallel)
     return Filled(lake.capture(), counting.done, in_parallel)
 
 
-class CountingObserver(RelayObserver):
+class _CountingObserver(RelayObserver):
     """Pass on what it is told of captures, and count the cuts."""
 
     def __init__(self, observer: RunObserver) -> None:
@@ -176,7 +176,7 @@ def begin(
     return record
 
 
-def already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
+def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
     """The report of a backfill that was done before."""
     return BackfillReport(
         source=side.main.name,

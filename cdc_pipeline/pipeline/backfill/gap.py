@@ -19,6 +19,7 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
 from cdc_pipeline.errors import ConfigError, LoadError, TransactionError
 from cdc_pipeline.lake.paths import read_json, replace_file
@@ -157,7 +158,9 @@ class _Gap:
         routes = Routes(self._config).of(*split_table_name(self._table))
         tables = {} if cut is None else cut.tables
         names = [
-            route.target for route in routes if route.target in tables and tables[route.target].mode == "changelog"
+            route.target
+            for route in routes
+            if route.target in tables and MODES[tables[route.target].mode].rows_are_changes
         ]
         if not names or cut is None:
             raise ConfigError(

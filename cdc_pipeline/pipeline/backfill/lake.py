@@ -6,7 +6,7 @@ Rules:
 - The end is fixed there, by the first run: a journal and an offset, or the name of a transaction.
 - The main cursor, the main lock and the main lake are never touched.
 - ``backfill_done.json`` tells that the end was reached: a run that finds it reads no log and starts no JVM.
-- A live server sees it as a replica of its own (pitfall 13).
+- A live server sees it as a replica of its own: of two readers with one id it would end the first.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""One bounded capture, the whole way (design.md, "What it is").
+"""One bounded capture, the whole way.
 
     lock -> reconcile cursor and cut -> finish a recorded batch -> plan -> read | drain -> report
 
 Rules:
 - One capture of a source at a time (K16); the lock goes with the process.
 - A recorded batch is finished first, from its own files, before the source is asked anything (K2).
-- A run that applies nothing starts no JVM and says why there was nothing (design.md, promise 4).
+- A run that applies nothing starts no JVM and says why there was nothing: "nothing new" is proved,
+  never assumed.
 - A run that leaves a target suspended fails at its end, with everything else applied (K4). What was suspended before it
   began is caught up after the main capture; a run of chosen tables does nothing else.
 """

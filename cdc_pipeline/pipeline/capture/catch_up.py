@@ -49,7 +49,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import StartDecision, resolve_start
 from cdc_pipeline.source.protocol import Source
 
-CAUGHT_UP_NOTE = "caught_up"
+_CAUGHT_UP_NOTE = "caught_up"
 
 # With these the log does not reach back to the target, or the table is not what the pipeline left.
 _NEEDS_RELOAD = (JournalMissingError, PositionError, SourceIdentityError, LakeStateError, UnknownXaError)
@@ -111,7 +111,7 @@ class CatchUp:
                 self._await_xa(name)
                 return
             if start.order == end.order:
-                note = Note(kind=CAUGHT_UP_NOTE, text="it stands where the source stands", table=name)
+                note = Note(kind=_CAUGHT_UP_NOTE, text="it stands where the source stands", table=name)
                 self._publish({name: None}, [note])
                 return
             self._context.observer.planned(
@@ -261,7 +261,7 @@ class CatchUpMoves:
         own = place.take_interval()
         ended = "; it follows the source again" if is_caught_up else ""
         note = Note(
-            kind=CAUGHT_UP_NOTE,
+            kind=_CAUGHT_UP_NOTE,
             text=f"{own.start_journal}:{own.start_offset} to {own.end_journal}:{own.end_offset}, "
             f"{own.transactions_applied} transactions with changes of it{ended}",
             journal=own.start_journal,

@@ -22,6 +22,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError, IncompleteRowsError, StagingError, UnsupportedDdlError
 from cdc_pipeline.pipeline.capture.commit import BatchCommitter
 from cdc_pipeline.pipeline.capture.reader import Reader
@@ -412,7 +413,7 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
     Raises:
         IncompleteRowsError: the images, or the table, lack columns that it finds rows by.
     """
-    if target.mode == "changelog":
+    if not MODES[target.mode].has_key:
         return
     recorded = target.sources.get(rows.schema.full_name)
     names = dict(recorded.names) if recorded is not None else {}

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.errors import OverlapUndecidedError, PositionError
 from cdc_pipeline.pipeline.capture.progress import Place
 from cdc_pipeline.pipeline.targets.targets import Target
-from cdc_pipeline.sink.modes.mode_columns import keeps_every_change
 
 
 class Overlap:

@@ -49,7 +49,7 @@ class Place:
         """The position with the set of all transactions executed up to it.
 
         Without one where the source does not use GTIDs: transactions that come later could be in no set, and those of a
-        mixed time would make a partial one (pitfall 4).
+        mixed time would make a partial one, by which a dump sends again what was applied.
         """
         return replace(self.position, gtid_set=str(self._gtids) if self._keeps_gtids else "")
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import Cut, DdlDecision, Note
 from cdc_pipeline.pipeline.capture.transaction_names import TransactionNames
 from cdc_pipeline.pipeline.targets.quarantine import BadRows
@@ -123,7 +124,7 @@ class Stager:
         with self.together():
             for target in targets:
                 self._create_new(target)
-                named = self.names.of(rows.seq) if target.mode == "changelog" else None
+                named = self.names.of(rows.seq) if MODES[target.mode].rows_are_changes else None
                 shaped = self._targets.shaped(rows, target)
                 self.batch().add(shaped, plan_of(target), open_transaction=open_transaction, transactions=named)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cdc_pipeline.source.live.table_facts import TableFacts
     from cdc_pipeline.source.protocol import Source
 
-ASSUMED_EVERY_S: Final = 86_400.0
+_ASSUMED_EVERY_S: Final = 86_400.0
 
 
 class NotThereError(Exception):
@@ -195,7 +195,7 @@ class Context:
     @property
     def interval_s(self) -> float:
         """Longest time between two runs, assumed where nobody knows it."""
-        return self.every_s or ASSUMED_EVERY_S
+        return self.every_s or _ASSUMED_EVERY_S
 
     @property
     def interval_text(self) -> str:

@@ -97,7 +97,7 @@ class LineWriter:
         """Lines of the wanted statements, and their rows in the chunk."""
         texts, rows = [], []
         for row in piece.statements.tolist():
-            text = statement_line(piece, row, self._selection, journal)
+            text = _statement_line(piece, row, self._selection, journal)
             if text is not None:
                 texts.append(text.encode() + b"\n")
                 rows.append(row)
@@ -119,7 +119,7 @@ def _repeated_bytes(piece: LogPiece, tables: list[Decoded]) -> int:
     return total
 
 
-def statement_line(piece: LogPiece, row: int, selection: Selection, journal: str) -> str | None:
+def _statement_line(piece: LogPiece, row: int, selection: Selection, journal: str) -> str | None:
     """The statement at `row` of the piece's chunk as a JSON text; None where it is not wanted."""
     chunk, event = piece.chunk, piece.chunk.events[row]
     raw: bytes | None = None

@@ -116,7 +116,7 @@ class LogPiece:
 
 
 @dataclass(slots=True)
-class LogCounts:
+class _LogCounts:
     """What happened to transactions beside being shown."""
 
     abandoned: int = 0  # their journal ended before they did
@@ -143,7 +143,7 @@ class ChangeLog:
         annotations: bool = False,
     ) -> None:
         self.selection = selection or Selection()
-        self.counts = LogCounts()
+        self.counts = _LogCounts()
         self.filter = TransactionFilter(self.selection)
         self._slices: list[EventSlice] = []
         self._buffer = TransactionBuffer(

@@ -35,7 +35,7 @@ class FileChunk:
     chunk: Chunk
 
 
-def expand_paths(paths: Sequence[Path]) -> list[Path]:
+def _expand_paths(paths: Sequence[Path]) -> list[Path]:
     """Journal files named by `paths`, directories searched, in the order of their numbers; "-" stays.
 
     Raises:
@@ -63,7 +63,7 @@ def read_all(paths: Sequence[Path], selection: Selection, *, stdin: BinaryIO | N
     Raises:
         CdcError: with the journal's name, after everything before it was delivered.
     """
-    files = expand_paths(paths)
+    files = _expand_paths(paths)
     for index, file in enumerate(files):
         if file != STDIN and _is_skipped(file, files[index + 1 :], selection):
             continue

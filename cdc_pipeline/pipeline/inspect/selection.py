@@ -143,9 +143,9 @@ class TransactionFilter:
             keep &= (events["commit_ts_us"] < asked.to_us) & (events["commit_ts_us"] >= 0) & inside
         is_mariadb = chunk.journal_format.is_mariadb
         if asked.gtids:
-            keep &= in_set(gtids, self._set(asked.gtids, is_mariadb)) & inside
+            keep &= _in_set(gtids, self._set(asked.gtids, is_mariadb)) & inside
         if asked.exclude_gtids:
-            keep &= ~in_set(gtids, self._set(asked.exclude_gtids, is_mariadb))
+            keep &= ~_in_set(gtids, self._set(asked.exclude_gtids, is_mariadb))
         return keep
 
     def _set(self, text: str, is_mariadb: bool) -> MysqlGtidSet | MariadbGtidSet:
@@ -170,7 +170,7 @@ class TransactionFilter:
             self.moved_from = found
 
 
-def in_set(gtids: Gtids, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.bool_]:
+def _in_set(gtids: Gtids, wanted: MysqlGtidSet | MariadbGtidSet) -> NDArray[np.bool_]:
     """bool (n,): which of the transactions are in the set."""
     found = np.zeros(len(gtids.key), bool)
     for place in np.unique(gtids.key[gtids.key >= 0]).tolist():

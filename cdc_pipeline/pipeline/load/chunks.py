@@ -29,7 +29,7 @@ from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.position import Position
 
 # Of one table without a row between them: somebody changes it faster than it can be read.
-PASSES_MAX: Final = 10
+_PASSES_MAX: Final = 10
 
 
 class ChunkLoad:
@@ -231,7 +231,7 @@ class ChunkLoad:
             raise error
         self._passes[name] = self._passes.get(name, 0) + 1
         is_again = isinstance(error, SchemaError | _TableGoneError) and self._passes[name] > 1
-        if is_again or self._passes[name] > PASSES_MAX or name in self._side.state.exact:
+        if is_again or self._passes[name] > _PASSES_MAX or name in self._side.state.exact:
             self._side.leave_source(name, error)
             return
         self._observer.load_stepped(f"{name} was changed by DDL: capturing up to it")

@@ -30,7 +30,7 @@ from cdc_pipeline.position.position import Position
 
 # After so many rounds in which the main lake moved on between the side lake's capture and its own lock, the side lake
 # catches up while that lock is held.
-FREE_ROUNDS: Final = 2
+_FREE_ROUNDS: Final = 2
 _POLL_S: Final = 0.5
 
 
@@ -97,7 +97,7 @@ class Finish:
                 self._waits(until_s, f"the prepared XA transactions {xids} to be committed or rolled back")
                 continue
             self._observer.load_stepped(f"putting {', '.join(names)} in place")
-            insist = rounds >= FREE_ROUNDS
+            insist = rounds >= _FREE_ROUNDS
             try:
                 swapped = self._main.locked(lambda locked: self._swap(locked, insist=insist))  # noqa: B023
             except UnfinishedBatchError:

@@ -50,7 +50,7 @@ from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.position import Position
 
-GONE_NOTE: Final = "load_gone"  # a table was dropped or renamed while it was to be loaded
+_GONE_NOTE: Final = "load_gone"  # a table was dropped or renamed while it was to be loaded
 
 
 def load(
@@ -192,7 +192,7 @@ class _Loader:
         for name in sorted(wanted - there):
             self._done.gone[name] = left[name]
             self._done.restarted.pop(name, None)
-            self._done.notes.append(Note(kind=GONE_NOTE, text=f"it is not loaded: {left[name].what}", table=name))
+            self._done.notes.append(Note(kind=_GONE_NOTE, text=f"it is not loaded: {left[name].what}", table=name))
             self._observer.load_stepped(f"{name} is not loaded: its source table is gone")
         targets = sorted(wanted & there)
         return choose(self._config, cut, known, targets) if targets else Chosen()

@@ -25,7 +25,8 @@ class LoadSource:
     def __init__(self, config: PipelineConfig, *, role: str = "load") -> None:
         chosen = choose(config).config.source
         assert isinstance(chosen, LiveSourceConfig)
-        # Another name gives another replica server id than that of the source's own captures (pitfall 13).
+        # Another name gives another replica server id than that of the source's own captures: with
+        # the same one the server would end their dumps.
         self.config = chosen.model_copy(update={"replica_server_id": None})
         self._live = LiveSource(self.config, pipeline_name=f"{config.name}/{role}")
         self._wait_s = config.snapshot.lock_wait_s

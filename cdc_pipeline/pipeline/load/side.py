@@ -2,7 +2,8 @@
 
 Rules:
 - It begins at the load's low mark, and its cursor stands there while rows are read. What came meanwhile is captured.
-- Its source has a name of its own, so that its dumps never throw those of the main lake out (pitfall 13).
+- Its source has a name of its own, so that its dumps never end those of the main lake: the server
+  ends the first of two readers with one id.
 - Rows that are read carry the seq of the place where the side lake stands: every change from there on is newer. While
   nothing was captured since, each key comes once, and rows of a plain mirror are appended; later they are merged.
 - What a capture of the side lake cannot follow leaves the load: that table begins anew in another one. So does a table
@@ -19,6 +20,7 @@ from typing import Any
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import (
@@ -248,12 +250,12 @@ class SideBatch:
         return cut
 
     def _plan(self, target: Target) -> TargetPlan:
-        return replace(plan_of(target), exact=self._side.stands_at_begin and comes_once(target))
+        return replace(plan_of(target), exact=self._side.stands_at_begin and _comes_once(target))
 
 
-def comes_once(target: Target) -> bool:
+def _comes_once(target: Target) -> bool:
     """Whether each row of a target's source table, read once, is one row of the target, by the source's own key."""
-    if target.mode != "mirror" or len(target.sources) != 1:
+    if MODES[target.mode].keeps_past or len(target.sources) != 1:
         return False
     (source,) = target.sources.values()
     is_plain = target.shape is None or target.shape.is_exact_possible(target.key)

@@ -32,7 +32,7 @@ from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.replace.content import content_of, replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
-SUPERSEDED = "the table was loaded anew"
+_SUPERSEDED = "the table was loaded anew"
 
 
 def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
@@ -129,7 +129,7 @@ def _superseded(main: AdminBatch, sources: Collection[str], *, load_id: str, at_
     entries = read_entries(main.sink.paths, before=main.cut.batch_number + 1, tables=sources, only_open=True)
     return tuple(
         QuarantineMark(
-            entry=entry.id, table=entry.table, what="discarded", who=f"load {load_id}", why=SUPERSEDED, at_us=at_us
+            entry=entry.id, table=entry.table, what="discarded", who=f"load {load_id}", why=_SUPERSEDED, at_us=at_us
         )
         for entry in entries
     )

@@ -21,6 +21,7 @@ from typing import Literal
 
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.lake.quarantine import Entry, read_entries
@@ -36,10 +37,8 @@ from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.text.table_names import split_table_name
 
-REPLAYED_NOTE = "quarantine_replayed"
-DISCARDED_NOTE = "quarantine_discarded"
-
-_ORDERED = ("history", "changelog")
+_REPLAYED_NOTE = "quarantine_replayed"
+_DISCARDED_NOTE = "quarantine_discarded"
 
 
 @dataclass
@@ -142,7 +141,7 @@ def settle(
 
 
 def _notes(marks: Sequence[QuarantineMark], what: str, who: str, why: str) -> tuple[Note, ...]:
-    kind = REPLAYED_NOTE if what == "replayed" else DISCARDED_NOTE
+    kind = _REPLAYED_NOTE if what == "replayed" else _DISCARDED_NOTE
     reason = f": {why}" if why else ""
     tables = dict.fromkeys(mark.table for mark in marks)
     return tuple(
@@ -190,19 +189,22 @@ class _Replay:
         database, table = split_table_name(self._table)
         following = self._targets.following(database, table)
         modes = {target.mode for target in following}
+        ordered = {mode for mode in modes if MODES[mode].keeps_every_change}
+        # What is gone from such a target left nothing newer behind.
+        is_forgotten = any(not MODES[mode].keeps_past for mode in modes)
         if self._targets.is_suspended(database, table):
             return "the table is suspended: it is caught up first"
         if not following:
             return "the table has no target: its first row that can be applied makes it"
         if any(target.sources[self._table].gone for target in following):
             return "the table was dropped or renamed since: discard them, or correct the values at the source"
-        if not all(target.key for target in following if target.mode not in _ORDERED):
+        if not all(target.key for target in following if target.mode not in ordered):
             return "nothing tells its rows apart: it has no key"
-        if not modes.isdisjoint(_ORDERED):
-            return f"its {' and '.join(sorted(modes & {*_ORDERED}))} tells changes in their order (K18)"
+        if ordered:
+            return f"its {' and '.join(sorted(ordered))} tells changes in their order (K18)"
         count = cut.quarantine.get(self._table)
         gone = count.gone if count is not None else 0
-        if gone and "mirror" in modes and not even_if_deleted:
+        if gone and is_forgotten and not even_if_deleted:
             return f"{gone} rows have left the table since: --even-if-deleted, if these keys are not among them"
         return ""
 

@@ -6,8 +6,8 @@ import time
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.config.target_config import Mode
 from cdc_pipeline.lake.loads import LoadStatus, loads_of
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.plan.needs_load import load_command, why_needed, why_parted

@@ -5,8 +5,8 @@ Rules:
   the slice's rows still belong to the run. What is stored ends at a transaction's end, so that the next run goes on
   exactly there: a limit that is reached inside a large transaction waits for its last piece.
 - A rolled-back transaction counts as one, an abandoned one (K5) never. What a limit counts is what this run read.
-- The fixed end stays the outer bound: a quiet log, or one without captured tables, ends by position, never by idling
-  (pitfall 12).
+- The fixed end stays the outer bound: a quiet log, or one without captured tables, ends by
+  position, never by idling: a timer would end a run early, or never.
 - Numpy over the rows of a slice; no loop over events.
 """
 
@@ -66,7 +66,7 @@ class Limit(ABC):
         return None
 
 
-class TransactionsLimit(Limit):
+class _TransactionsLimit(Limit):
     """Stops after `transactions` transactions."""
 
     def __init__(self, transactions: int, *, text: str) -> None:
@@ -85,7 +85,7 @@ class TransactionsLimit(Limit):
         return (self._wanted - self._left) / self._wanted
 
 
-class BytesLimit(Limit):
+class _BytesLimit(Limit):
     """Stops at the end of the transaction with which `size_bytes` bytes of the journals were read."""
 
     def __init__(self, size_bytes: int, *, text: str) -> None:
@@ -110,7 +110,7 @@ class BytesLimit(Limit):
         return min(1.0, self._read / self._wanted)
 
 
-class SecondsLimit(Limit):
+class _SecondsLimit(Limit):
     """Stops at the first end of a transaction that is read after `seconds` since reading began."""
 
     def __init__(self, seconds: float, *, text: str) -> None:
@@ -132,7 +132,7 @@ class SecondsLimit(Limit):
         return min(1.0, (time.monotonic() - self._began_s) / self._seconds)
 
 
-class TimeLimit(Limit):
+class _TimeLimit(Limit):
     """Stops before the first transaction, in the order of the log, that was committed after `moment`.
 
     Commit times are those of the transaction pass: to the microsecond from MySQL's GTID event, to the second elsewhere.
@@ -148,7 +148,7 @@ class TimeLimit(Limit):
         return int(beyond.argmax()) if beyond.any() else None
 
 
-class GtidLimit(Limit):
+class _GtidLimit(Limit):
     """Stops after the transaction `wanted`."""
 
     def __init__(self, wanted: SingleGtid, *, text: str) -> None:
@@ -200,15 +200,15 @@ def make_limit(bound: Bound, flavor: Flavor) -> Limit | None:
     """
     text = bound_text(bound)
     if isinstance(bound, TransactionsBoundConfig):
-        return TransactionsLimit(bound.transactions, text=text)
+        return _TransactionsLimit(bound.transactions, text=text)
     if isinstance(bound, BytesBoundConfig):
-        return BytesLimit(bound.bytes, text=text)
+        return _BytesLimit(bound.bytes, text=text)
     if isinstance(bound, SecondsBoundConfig):
-        return SecondsLimit(bound.seconds, text=text)
+        return _SecondsLimit(bound.seconds, text=text)
     if isinstance(bound, TimeBoundConfig):
-        return TimeLimit(bound.time, text=text)
+        return _TimeLimit(bound.time, text=text)
     if isinstance(bound, GtidBoundConfig):
-        return GtidLimit(parse_single_gtid(bound.gtid, flavor), text=text)
+        return _GtidLimit(parse_single_gtid(bound.gtid, flavor), text=text)
     return None
 
 

@@ -39,7 +39,7 @@ class Chosen:
     why: Mapping[str, str] | None = None
 
 
-def loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
+def _loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
     """The captured ones among the source's own tables."""
     return TableFilter(config.tables).captured_names(list(known))
 
@@ -47,7 +47,7 @@ def loadable(config: PipelineConfig, known: Collection[str]) -> list[str]:
 def targets_of(config: PipelineConfig, known: Collection[str]) -> set[str]:
     """Targets that the source's own tables lead to."""
     routes = Routes(config)
-    return {route.target for name in loadable(config, known) for route in routes.of(*split_table_name(name))}
+    return {route.target for name in _loadable(config, known) for route in routes.of(*split_table_name(name))}
 
 
 def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> dict[str, str]:
@@ -62,7 +62,7 @@ def needing(config: PipelineConfig, cut: Cut | None, known: Collection[str]) -> 
     following = [state for state in states.values() if state.origin is not None and not why_parted(config, state)]
     moved = {name for state in following for name in (state.table, state.origin[1] if state.origin else "")}
     followed = {source for state in following for source in state.source_names}
-    for source in loadable(config, known):
+    for source in _loadable(config, known):
         if source in followed:
             continue  # by the target that it had before it was renamed
         for route in routes.of(*split_table_name(source)):
@@ -121,7 +121,7 @@ def choose(config: PipelineConfig, cut: Cut | None, known: Collection[str], tabl
         ConfigError: a table that is not captured, or that the source does not show.
         LoadError: a target that follows a renamed table.
     """
-    routes, names = Routes(config), loadable(config, known)
+    routes, names = Routes(config), _loadable(config, known)
     leads = {name: [route.target for route in routes.of(*split_table_name(name))] for name in names}
     if tables is None:
         why = needing(config, cut, known)

@@ -1,10 +1,11 @@
-"""What a run will read: start and why, end fixed in advance, tables (SPEC P3-P5, design.md promise 4).
+"""What a run will read: start and why, end fixed in advance, tables (SPEC P3-P5).
 
 Rules:
 - Planning writes nothing and starts no JVM.
 - The end is fixed before the first event is read: the end of the log now, or the bound's position if that comes first.
   A bound that is found while reading is a limit (`limits`) before that end.
-- An end before the start on the same server is an error, never "nothing new" (pitfall 1).
+- An end before the start on the same server is an error, never "nothing new": the log was numbered
+  anew.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def read_history(path: Path) -> History:
     return History(np.frombuffer(body, dtype=ENTRY_DTYPE), int(fields["journal"]), int(fields["offset"]))
 
 
-def write_history(path: Path, history: History) -> None:
+def _write_history(path: Path, history: History) -> None:
     """Replace the file at `path` atomically and durably."""
     body = history.entries.tobytes()
     fields = {"journal": history.journal, "offset": history.offset, "sha256": hashlib.sha256(body).hexdigest()}
@@ -149,7 +149,7 @@ class HistoryWriter:
                 entries["commit_us"] >= int(entries["commit_us"].max()) - 2 * self._interval_us - 1_000_000
             ]
         self._entries = [entries]
-        write_history(self._path, History(entries, *position.order))
+        _write_history(self._path, History(entries, *position.order))
 
 
 def history_writer(config: PipelineConfig, *, start: Position, end: Position, flavor: Flavor) -> HistoryWriter | None:

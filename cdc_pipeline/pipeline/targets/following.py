@@ -13,6 +13,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError
@@ -191,7 +192,7 @@ class FollowedTargets:
             if not self._stands(route.target):
                 target = self._targets.get(route.target)
                 mode = route.rule.mode if target is None else target.mode
-                check_rows(rows, route, both_images=mode == "changelog")
+                check_rows(rows, route, both_images=MODES[mode].rows_are_changes)
 
     def _route_to(self, source: str, target: str) -> Route:
         return next(route for route in self.routes_of(*split_table_name(source)) if route.target == target)

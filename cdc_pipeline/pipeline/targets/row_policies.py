@@ -1,4 +1,5 @@
-"""What becomes of values that their Delta type cannot hold, as the configuration says (types.md).
+"""What becomes of values that their Delta type cannot hold, as the configuration says
+(docs/rescue.md).
 
 Rules:
 - The policies of a table are the strictest among its targets: fail, then quarantine, then rescue, then null. One
@@ -136,7 +137,7 @@ def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) 
         if action == "fail":
             return Judged(rows, failing=value)
         if action == "rescue":
-            kept.append(value._replace(text=server_text(value, rows.schema)))
+            kept.append(value._replace(text=_server_text(value, rows.schema)))
         elif action == "null":
             kept.append(value._replace(text="", reason=NULLED))
         else:
@@ -144,7 +145,7 @@ def judged(rows: DecodedRows, policy: RowPolicy, *, keys: Collection[str] = ()) 
     return Judged(replace(rows, invalid=kept), bad=tuple(bad))
 
 
-def server_text(value: InvalidValue, schema: TableSchema) -> str:
+def _server_text(value: InvalidValue, schema: TableSchema) -> str:
     """What stands in ``_cdc_rescued``: a date as the server prints it, bytes as ``0x`` and what its HEX() gives."""
     text = value.text
     if schema.columns[value.column].kind in _TEMPORAL or text.startswith(("[", "0x")):

@@ -96,7 +96,7 @@ def recorded_shape(rule: TargetRule) -> RecordedShape | None:
     )
 
 
-def shape_columns(route: Route, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
+def _shape_columns(route: Route, columns: Sequence[TargetColumn]) -> tuple[TargetColumn, ...]:
     """Those of a source table's columns that the target takes, with the types that they have there.
 
     Raises:
@@ -132,7 +132,7 @@ def shape_table(route: Route, columns: tuple[TargetColumn, ...], key: tuple[str,
     rule = route.rule
     if rule.is_plain:
         return ShapedTable(columns, key)
-    taken = shape_columns(route, columns)
+    taken = _shape_columns(route, columns)
     names = {column.name.lower() for column in taken}
     for name in key:
         mask = rule.mask_of(name)

@@ -24,6 +24,7 @@ from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError, SchemaError
@@ -382,7 +383,7 @@ class Targets(FollowedTargets):
                 version=origin.state.delta_version,
                 columns=origin.columns,
                 steps=change.steps,
-                keeps_rows=there is not None and there.mode == "soft_delete",
+                keeps_rows=there is not None and MODES[there.mode].marks_deleted_rows,
             ),
         )
 
@@ -517,7 +518,7 @@ class Targets(FollowedTargets):
                 renamed = dict(target.sources[rows.schema.full_name].names)
                 names = {renamed.get(name, name) for name in rescued_names(shaped, target.mode)}
                 known = names.union(target.rescued or ())
-                if target.mode != "changelog":
+                if not MODES[target.mode].rows_are_changes:
                     back = {new: name for name, new in renamed.items()}
                     check_images(shaped, {back.get(name, name) for name in known})
                 if names and len(known) > len(target.rescued or ()):
@@ -549,7 +550,7 @@ def _check_may_replace(target: Target, source: str) -> None:
     """Raises:
     SchemaError: the target keeps what was, and so cannot be made anew for another table.
     """
-    if target.mode != "mirror":
+    if MODES[target.mode].keeps_past:
         raise SchemaError(
             f"another table takes the place of {source}, and its target keeps what was",
             table=source,
@@ -573,7 +574,7 @@ def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:
 
 def _keeps_exact(found: Identity, key: tuple[str, ...], source: RecordedSource, shape: RecordedShape | None) -> bool:
     """Whether a target may be exact (K12): a mirror by the source's own key, and its shape keeps every row."""
-    return found.mode == "mirror" and key == source.key and (shape is None or shape.is_exact_possible(key))
+    return not MODES[found.mode].keeps_past and key == source.key and (shape is None or shape.is_exact_possible(key))
 
 
 def _is_plain(rule: TargetRule) -> bool:

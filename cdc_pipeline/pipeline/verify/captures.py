@@ -125,7 +125,7 @@ class Captures:
         if upto is not None:
             bound = PositionConfig(journal=upto.journal, offset=upto.offset)
         with suppress(TargetSuspendedError, NothingMatchedError):  # each table says so itself
-            waiting_for_the_lock(lambda: self._runs.capture(bound, self.changes))
+            _waiting_for_the_lock(lambda: self._runs.capture(bound, self.changes))
         self._captured_s = time.monotonic()
         return self.standing()
 
@@ -138,7 +138,7 @@ class Captures:
 
     def change(self, work: Callable[[CursorStore, str], T]) -> T:
         """A change of the lake, as `Runs.change`."""
-        return waiting_for_the_lock(lambda: self._runs.change(work))
+        return _waiting_for_the_lock(lambda: self._runs.change(work))
 
     def standing(self) -> Standing:
         """Where the source stands now.
@@ -159,7 +159,7 @@ class Captures:
             self._taking(record)
 
 
-def waiting_for_the_lock(work: Callable[[], T]) -> T:
+def _waiting_for_the_lock(work: Callable[[], T]) -> T:
     """What `work` gives, as soon as no other run holds the source.
 
     Raises:

@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import TableNotInCutError
 from cdc_pipeline.pipeline.report import needed_place
@@ -116,7 +117,7 @@ def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) 
     A gap is where a row was deleted and came back: counted, and no fault. Starts Spark."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
-    if cut is None or of is None or of.mode != "history":
+    if cut is None or of is None or not MODES[of.mode].keeps_versions:
         nothing = Intervals(versions=0, keys=0, overlaps=0, not_ended=0, gaps=0)
         return IntervalResult(
             check="interval_continuity", table=table, passed=None, text="the table is no history", found=nothing

@@ -27,7 +27,7 @@ from cdc_pipeline.sink.verify.compare import DIFFERENCES, Changed, compare, read
 from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
 
-RESTORED_NOTE = "restored"
+_RESTORED_NOTE = "restored"
 
 
 def find_foreign(sink: DeltaSink, names: Collection[str]) -> dict[str, Foreign]:
@@ -122,6 +122,6 @@ def put_back(
             states[name] = states[name].model_copy(update={"suspended": held, "exact": False})
             undone = ", ".join(f"{number} ({what})" for number, what in found.versions.items())
             notes.append(
-                Note(kind=RESTORED_NOTE, text=f"put back to version {version} by {who}: versions {undone}", table=name)
+                Note(kind=_RESTORED_NOTE, text=f"put back to version {version} by {who}: versions {undone}", table=name)
             )
         return batch.publish(kind="repair", targets=states, notes=notes)

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.selected import LOAD_PLACES
 from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, pack_seq
+from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Note
@@ -60,19 +61,20 @@ class Repaired:
     keys: list[Difference] = field(default_factory=list)
 
 
-def repairable(mode: str, kinds: Sequence[Kind], *, unread: bool = False) -> str:
+def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> str:
     """Why keys of these kinds cannot be repaired in a target of this mode; "" where they can.
 
     Args:
         unread: the table has no key, and some rows of the source cannot be compared.
     """
-    if mode == "changelog":
-        return "a changelog tells changes in their order: an old one has no place there (K18)"
+    spec = MODES[mode]
+    if spec.rows_are_changes:
+        return f"a {spec.label} tells changes in their order: an old one has no place there (K18)"
     if unread:
         return "without a key a row may be an older image of one that the policies keep out of the lake"
     if "ambiguous" in kinds:
         return "the source has several rows with one key of the target: choose another key"
-    if mode == "soft_delete" and "duplicate" in kinds:
+    if spec.marks_deleted_rows and "duplicate" in kinds:
         return "a row that is there twice cannot be told from itself: load the table anew"
     return ""
 
@@ -144,7 +146,7 @@ def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, base: int) -> int
     """The last place at this position that the lake's rows have. What is gone from a mirror leaves none behind, so that
     its rows of the same keys tell it."""
     end = base + 2 * LOAD_PLACES - 1
-    if not sides.key or sides.target.mode != "mirror":
+    if not sides.key or MODES[sides.target.mode].keeps_past:
         return highest_seq(sink.spark.session(), sides, low=base, high=end)
     there = [int(seq) for seq in pc.unique(rows.column("_lake_seq")).to_pylist() if seq is not None]
     return max((seq for seq in there if base <= seq <= end), default=None)

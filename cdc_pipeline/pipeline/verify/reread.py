@@ -29,6 +29,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows, next_seq
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError, TableChangedError
 from cdc_pipeline.lake.records import Cut, Note
@@ -49,7 +50,7 @@ from cdc_pipeline.source.rows.marks import end_mark
 from cdc_pipeline.source.rows.table_reader import TableReader
 
 ROUNDS_MAX: Final = 5
-KEYS_AT_A_TIME: Final = 500
+_KEYS_AT_A_TIME: Final = 500
 REPAIRED_NOTE: Final = "repaired"
 
 
@@ -186,8 +187,8 @@ class _Repair:
         assert keys is not None
         types = arrow_schema(self._schema)
         wanted = keys.select(list(self._key)).cast(pa.schema([types.field(name) for name in self._key]))
-        for first in range(0, wanted.num_rows, KEYS_AT_A_TIME):
-            some = wanted.slice(first, KEYS_AT_A_TIME)
+        for first in range(0, wanted.num_rows, _KEYS_AT_A_TIME):
+            some = wanted.slice(first, _KEYS_AT_A_TIME)
             yield _Part(key_condition(self._schema, some), None, some)
 
     def _read_schema(self) -> TableSchema:
@@ -209,7 +210,7 @@ class _Repair:
         _, cut = self._main.state()
         targets = Targets(self._config, cut)
         following = targets.following(self._schema.database, self._schema.table)
-        others = [one.name for one in following if one.mode not in ("mirror", "soft_delete") or not one.key]
+        others = [one.name for one in following if keeps_every_change(one.mode, one.key)]
         if not following or others or targets.is_suspended(self._schema.database, self._schema.table):
             raise LoadError(
                 f"rows of {self._table} cannot be brought in by themselves",

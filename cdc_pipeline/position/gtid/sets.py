@@ -1,4 +1,4 @@
-"""Sets of transactions by GTID, of both flavors (SPEC P1, pitfall 4).
+"""Sets of transactions by GTID, of both flavors (SPEC P1).
 
 Rules:
 - A set never changes: every operation gives a new one.
@@ -11,7 +11,6 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,6 @@ from cdc_pipeline.position.gtid.mysql import MysqlGtidSet, encode_mysql_binary, 
 from cdc_pipeline.position.position import Flavor
 
 __all__ = [
-    "GtidSet",
     "MariadbGtidSet",
     "MysqlGtidSet",
     "SingleGtid",
@@ -34,27 +32,6 @@ __all__ = [
     "parse_mysql",
     "parse_single_gtid",
 ]
-
-
-class GtidSet(Protocol):
-    """A set of transactions."""
-
-    def contains(self, other: Self) -> bool:
-        """True where every transaction of `other` is in this set."""
-
-    def union(self, other: Self) -> Self:
-        """Transactions in either set."""
-
-    def subtract(self, other: Self) -> Self:
-        """Transactions of this set that are not in `other`."""
-
-    def add_many(self, key: str, numbers: NDArray[np.int64]) -> Self:
-        """This set with the transactions `numbers` (n,), in any order, of `key`."""
-
-    def count(self) -> int:
-        """How many transactions it holds."""
-
-    def __bool__(self) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 
 Rules:
 - A start is between two transactions. A place inside one goes back to the nearest begin at or before it, and says so.
-- A start has the full set of executed GTIDs wherever the source uses GTIDs, also when only a journal and an offset are
-  known: a partial set would make the next dump by GTID send all that came before (pitfall 4). It is the set at the head
-  of the journal and the GTIDs up to the place. A server with gtid_mode ON refuses to send a journal of transactions
-  without GTIDs; such a journal adds none, which the heads of it and of the next one prove.
+- A start has the full set of executed GTIDs wherever the source uses GTIDs, also when only a
+  journal and an offset are known: a partial set would make the next dump by GTID send all that came
+  before. It is the set at the head of the journal and the GTIDs up to the place. A server with
+  gtid_mode ON refuses to send a journal of transactions without GTIDs; such a journal adds none,
+  which the heads of it and of the next one prove.
 - Where the source does not use GTIDs now, the place has no set: see `history`.
 """
 
@@ -23,7 +24,7 @@ from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start.types import FIRST_OFFSET, StartSource
 
-GTIDS_UNKNOWN_STEP: Final = "run FLUSH BINARY LOGS and start at offset 4 of the next journal, or start at a gtid_set"
+_GTIDS_UNKNOWN_STEP: Final = "run FLUSH BINARY LOGS and start at offset 4 of the next journal, or start at a gtid_set"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
             offset=error.offset,
             setting="start",
             got=error.what,
-            next_step=GTIDS_UNKNOWN_STEP,
+            next_step=_GTIDS_UNKNOWN_STEP,
         ) from error
     if not uses_gtids:
         return replace(found.position, gtid_set=""), (*notes, "the source does not use GTIDs")

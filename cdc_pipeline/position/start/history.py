@@ -10,7 +10,7 @@ Rules:
 - A cursor has a GTID set only while its source uses GTIDs. Transactions without one that come later are in no set, so a
   set kept through such a time would lose them once GTIDs are used again.
 - A cursor ahead of its own server's log, or of a log that is another one by now, is an error and never reads as
-  "nothing new" (pitfall 1, K24; `same_log`): after RESET the same GTIDs are given to other transactions.
+  "nothing new" (K24; `same_log`): after RESET the same GTIDs are given to other transactions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartDeci
 def stay(question: Question) -> StartDecision:
     """P5, and P3 on the cursor's own server: the last position as it is."""
     cursor, source = question.cursor, question.source
-    check_not_ahead(question)
+    _check_not_ahead(question)
     position = cursor.position
     by_offset = not question.goes_by_gtid
     notes: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def stay(question: Question) -> StartDecision:
 def complete_cursor(question: Question) -> StartDecision:
     """A server that has begun to use GTIDs: go on by offset, with the executed set completed."""
     source, wanted = question.source, read_by_offset(question.cursor.position)
-    check_not_ahead(question)
+    _check_not_ahead(question)
     check_same_log(source, wanted, pipeline_name=question.cursor.source)
     source.validate_position(wanted)
     position, notes = complete(source, wanted)
@@ -60,7 +60,7 @@ def complete_cursor(question: Question) -> StartDecision:
 
 def by_set_after_purge(question: Question) -> StartDecision:
     """P3: the cursor's journal is gone, and its GTID set tells whether anything was lost with it."""
-    check_not_ahead(question)
+    _check_not_ahead(question)
     question.source.validate_position(question.cursor.position)
     return StartDecision(question.cursor.position, (*_stands(question), _what_is_new(question)), by_offset=False)
 
@@ -72,8 +72,8 @@ def fail_over(question: Question) -> StartDecision:
         position,
         (
             *_stands(question),
-            f"now {name_of(question.identity)} answers, which has all of it and has kept what follows: its log is read "
-            "without the transactions of the cursor's set",
+            f"now {_name_of(question.identity)} answers, which has all of it and has kept what follows: its log is "
+            "read without the transactions of the cursor's set",
         ),
         by_offset=False,
         epoch_grows=True,
@@ -89,7 +89,7 @@ def switch_by_time(question: Question) -> StartDecision:
     found = search_by_time(source, t_us=t_us, end=question.end)
     reasons = [
         *_stands(question),
-        f"now {name_of(question.identity)} answers: searched for the first commit at or after {_time(t_us)}, which is "
+        f"now {_name_of(question.identity)} answers: searched for the first commit at or after {_time(t_us)}, which is "
         f"{rules.fallback_interval_us / SECOND_US:g} s before the last one that was applied",
         f"found at {found}" if found else f"there is none: the end of the log at {question.end} (P8)",
     ]
@@ -127,8 +127,8 @@ def await_virtual_ip(question: Question) -> StartDecision:
         f"another server answers at the address of the cursor of {cursor.source}",
         journal=cursor.journal,
         offset=cursor.offset,
-        expected=name_of(cursor.identity),
-        got=name_of(question.identity),
+        expected=_name_of(cursor.identity),
+        got=_name_of(question.identity),
         next_step=f"bring the old server back to the address; or run again: after {more} more such errors in a row "
         f"(source.dump_errors_max is {rules.dump_errors_max}) the address counts as moved, and a run searches this "
         "server by time",
@@ -146,15 +146,15 @@ def refuse(question: Question) -> StartDecision:
         f"the cursor of {cursor.source} was written for another server",
         journal=cursor.journal,
         offset=cursor.offset,
-        expected=name_of(cursor.identity),
-        got=name_of(question.identity),
+        expected=_name_of(cursor.identity),
+        got=_name_of(question.identity),
         next_step="connect to the server of the cursor again, or name both servers in source.host and source.standby; "
         "if the source has moved for good, wipe the cursor and the lake of this source and load it anew from the new "
         "server",
     )
 
 
-def check_not_ahead(question: Question) -> None:
+def _check_not_ahead(question: Question) -> None:
     """Raise if the log of the cursor's own server ends before the cursor.
 
     Raises:
@@ -168,7 +168,7 @@ def check_not_ahead(question: Question) -> None:
     if position.order <= end.order and not missing:
         return
     raise SourceIdentityError(
-        f"the cursor of {cursor.source} is ahead of the log of {name_of(identity)}: its journals were numbered anew, "
+        f"the cursor of {cursor.source} is ahead of the log of {_name_of(identity)}: its journals were numbered anew, "
         "or it was restored to an earlier state",
         journal=position.journal,
         offset=position.offset,
@@ -209,7 +209,7 @@ def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
     return position
 
 
-def name_of(identity: ServerIdentity) -> str:
+def _name_of(identity: ServerIdentity) -> str:
     """A server for people."""
     where = f" at {identity.address}" if identity.address else ""
     return f"{identity} (server id {identity.server_id}){where}"
@@ -219,7 +219,7 @@ def _stands(question: Question) -> tuple[str, ...]:
     cursor = question.cursor
     return (
         f"the cursor of batch {cursor.batch_number} stands at {cursor.position}",
-        f"it was written for {name_of(cursor.identity)}",
+        f"it was written for {_name_of(cursor.identity)}",
     )
 
 
@@ -240,8 +240,8 @@ def _last_commit_us(question: Question) -> int:
             f"the cursor of {cursor.source} was written for another server and holds no time to search by",
             journal=cursor.journal,
             offset=cursor.offset,
-            expected=name_of(cursor.identity),
-            got=name_of(question.identity),
+            expected=_name_of(cursor.identity),
+            got=_name_of(question.identity),
             next_step="connect to the server of the cursor again, or load the tables anew from the new server",
         )
     return last_us
@@ -253,7 +253,7 @@ def _check_reaches_back(question: Question, last_us: int) -> None:
     created_s = question.source.journal_created_s(oldest)
     if created_s * SECOND_US > last_us:
         raise JournalMissingError(
-            f"the log of {name_of(question.identity)} begins after the last transaction that was applied",
+            f"the log of {_name_of(question.identity)} begins after the last transaction that was applied",
             journal=oldest,
             expected=f"a journal created at or before {_time(last_us)}",
             got=f"the oldest was created at {_time(created_s * SECOND_US)}",

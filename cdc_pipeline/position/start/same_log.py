@@ -65,7 +65,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
     if position.journal not in sizes:
         return
     if position.offset > sizes[position.journal]:
-        error = other_log(
+        error = _other_log(
             source.identity,
             position,
             expected=f"a journal of at least {position.offset} bytes",
@@ -87,7 +87,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
         with closing(cast(Any, source.chunks(begin, end))) as chunks:
             chunk = next(chunks, None)
     except (BinlogError, PositionError) as error:
-        raise other_log(
+        raise _other_log(
             source.identity, position, expected=expected, got=error.what, pipeline_name=pipeline_name
         ) from None
     found = None
@@ -95,7 +95,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
         _check_created(source, position, chunk.journal_format.created_s, pipeline_name)
         found = _logged(chunk, 0)
     if found != event:
-        raise other_log(
+        raise _other_log(
             source.identity,
             position,
             expected=expected,
@@ -106,7 +106,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
         )
 
 
-def other_log(
+def _other_log(
     identity: ServerIdentity, position: Position, *, expected: str, got: str, pipeline_name: str = ""
 ) -> SourceIdentityError:
     """Return the error for a log that is not the one that `position` was taken from."""
@@ -132,7 +132,7 @@ def begin_again(pipeline_name: str = "") -> str:
 
 def _check_created(source: StartSource, position: Position, created_s: int, pipeline_name: str) -> None:
     if position.journal_created_s not in (0, created_s):
-        raise other_log(
+        raise _other_log(
             source.identity,
             position,
             expected=f"a journal created at {position.journal_created_s} (seconds since 1970)",

@@ -25,7 +25,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartSource
 
 ALL_ASKED_MAX: Final = 32
-NEIGHBOURS_ASKED: Final = 8
+_NEIGHBOURS_ASKED: Final = 8
 
 
 def search_by_time(
@@ -88,7 +88,7 @@ def places_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) -> P
                 high = middle
             else:
                 low = middle + 1
-        for index in range(max(0, low - NEIGHBOURS_ASKED), min(len(names), low + 1)):
+        for index in range(max(0, low - _NEIGHBOURS_ASKED), min(len(names), low + 1)):
             is_after(index)
         times = [created[index] for index in sorted(created)]
         if times == sorted(times):

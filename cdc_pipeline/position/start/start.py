@@ -4,7 +4,7 @@ Rules:
 - The first row of `WITH_HISTORY` (of `WITHOUT_HISTORY` where there is no cursor) whose condition holds decides. Its
   clause and reason begin the chain of reasons, which `plan` shows and the cursor's metadata keeps.
 - A cursor wins over the configuration. A cursor of a server that nothing connects with this one, or beyond the end of
-  its own server's log, is an error and never reads as "nothing new" (pitfall 1).
+  its own server's log, is an error and never reads as "nothing new".
 - Conditions ask the source as little as they can; rows are pure: the same answers of the source give the same start.
 """
 

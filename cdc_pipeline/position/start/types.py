@@ -86,7 +86,7 @@ class StartDecision:
     """Where a run starts, and the chain of reasons that led there, first reason first.
 
     Attributes:
-        position: with the full set of executed GTIDs where reading can go on after it (pitfall 4).
+        position: with the full set of executed GTIDs where reading can go on after it.
         reasons: the first names the row of the table, with its clause.
         by_offset: reading is by journal and offset, although the position may have a GTID set.
         epoch_grows: the source's identity or its numbering has changed: the cursor's next epoch begins (K1).

@@ -228,11 +228,11 @@ def _now(tokens: TokenReader) -> bool:
 
 def _default(tokens: TokenReader, definition: ColumnDefinition) -> ColumnDefinition | None:
     here = tokens.index
-    literal = read_literal(tokens)
+    literal = _read_literal(tokens)
     if literal is None and tokens.at("("):
         # (constant) is a constant, too.
         tokens.next()
-        literal = read_literal(tokens)
+        literal = _read_literal(tokens)
         if literal is not None and not tokens.take(")"):
             literal = None
     if literal is not None and _ends_default(tokens):
@@ -271,7 +271,7 @@ def _skip_expression(tokens: TokenReader) -> bool:
     return True
 
 
-def read_literal(tokens: TokenReader) -> Literal | None:
+def _read_literal(tokens: TokenReader) -> Literal | None:
     """Pass over a constant; None where none stands here."""
     token = tokens.peek()
     if token.key in ("NULL", "TRUE", "FALSE"):

@@ -1,4 +1,5 @@
-"""What a statement of the binlog means for the targets: the decision for every DDL (K13, pitfalls 7 and 19).
+"""What a statement of the binlog means for the targets: the decision for every DDL (K13: none is
+passed over in silence, and none of a table that is not captured stops a run).
 
 Rules:
 - Every statement ends in a decision with its reason: applied (a target is created or gets columns), recorded (no target

@@ -2,8 +2,8 @@
 
 Rules:
 - Asked is for what is certain: a statement of an unknown shape counts as one that changes rows in silence.
-- A foreign key may delete or change rows of the child without row events (cascades, pitfall 10): a statement that names
-  one counts, in the text as a whole, so that no comment or version mark hides it.
+- A foreign key may delete or change rows of the child without row events (cascades): a statement
+  that names one counts, in the text as a whole, so that no comment or version mark hides it.
 - Rows of a table of another engine than InnoDB can go with a restart or a repair.
 """
 

@@ -5,8 +5,9 @@ marked as deleted, and the new one is written beside it. What the target must te
 
 Rules:
 - One commit with the batch's transaction id, as the MERGE's would be (see `sink/delta/commit.py`).
-- Only if newer (pitfall 14): the highest seq of a file, by its statistics, lies below the batch's lowest; where they do
-  not prove it, each row's seq is read, and a change that is not newer than its row neither marks nor adds anything.
+- Only if newer, so that a batch that comes again moves no row back: the highest seq of a file, by
+  its statistics, lies below the batch's lowest; where they do not prove it, each row's seq is read,
+  and a change that is not newer than its row neither marks nor adds anything.
 - The batch is reduced in memory, so it must be small; keys are compared by value here and by Spark, so their types must
   be such that both mean the same by "equal". Everything else is left to MERGE (`suits`).
 """
@@ -49,8 +50,7 @@ def suits(target: RecordedTarget, there: TableLog) -> bool:
     """Whether this module may apply the target's rows."""
     odd = [name for name, value in there.properties.items() if value != "false" and _UNKNOWN_PROPERTIES.fullmatch(name)]
     return (
-        target.mode == "mirror"
-        and not needs_shaping(target)
+        not needs_shaping(target)
         and (target.shape is None or not target.shape.partition_by)
         and target.all_present
         and may_reduce_in_memory(target)

@@ -35,7 +35,7 @@ _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 
 # Operations that change how rows are stored and not which rows there are.
 MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
-PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
+_PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def read_table_log(path: Path, *, version: int | None = None) -> TableLog | None
     if not (path / LOG_FOLDER).is_dir():
         return None
     try:
-        options = log_options(path)
+        options = _log_options(path)
         if not DeltaTable.is_deltatable(str(path), options):
             return None
         table = open_delta(path, version=version)
@@ -110,7 +110,7 @@ def open_delta(path: Path, *, version: int | None = None) -> DeltaTable:
     `unreadable_log`."""
     from deltalake import DeltaTable
 
-    return DeltaTable(str(path), version=version, storage_options=log_options(path))
+    return DeltaTable(str(path), version=version, storage_options=_log_options(path))
 
 
 def unreadable_log(path: Path, error: Exception) -> CdcError:
@@ -132,7 +132,7 @@ def unreadable_log(path: Path, error: Exception) -> CdcError:
     )
 
 
-def log_options(path: Path) -> dict[str, str] | None:
+def _log_options(path: Path) -> dict[str, str] | None:
     """What deltalake needs to open the log of the table in `path`; None on the local disk."""
     return delta_options(path) if is_object(path) else None
 
@@ -198,11 +198,20 @@ def read_commit_lines(path: Path, version: int) -> list[str] | None:
     """
     file = commit_file(path, version)
     try:
-        return file.read_text(encoding="utf-8").splitlines()
+        return json_lines(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise damaged_log(file, error) from None
+
+
+def json_lines(text: str) -> list[str]:
+    """The JSON texts of a log's file, a line each.
+
+    Names and values of rows stand in them as they are. `splitlines` would also end a line at U+0085
+    and U+2028.
+    """
+    return [line for line in text.split("\n") if line]
 
 
 def damaged_log(file: Path, error: Exception) -> LakeStateError:
@@ -226,7 +235,7 @@ def maintenance_note(app_id: str) -> str:
 
 def is_maintenance(commit: Commit, *, app_id: str) -> bool:
     """Whether a commit left all rows as they are: Delta's own maintenance, or our change of properties."""
-    if commit.operation == PROPERTIES_OPERATION:
+    if commit.operation == _PROPERTIES_OPERATION:
         return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
     return commit.operation in MAINTENANCE
 

@@ -36,7 +36,7 @@ from cdc_pipeline.sink.spark.sql import properties_sql, table_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CUT_PROPERTY: Final = "cdc.materialized_cut"
+_CUT_PROPERTY: Final = "cdc.materialized_cut"
 
 
 def provider_for(config: SinkConfig, to: str | Path) -> SparkProvider:
@@ -130,7 +130,7 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
         SOURCE_PROPERTY: paths.source,
         TABLE_PROPERTY: name,
         APP_ID_PROPERTY: _app_id(copy, cut, name),
-        CUT_PROPERTY: str(cut.batch_number),
+        _CUT_PROPERTY: str(cut.batch_number),
     }
     settings = properties_sql(properties)
     session = new_session(spark)

@@ -3,7 +3,8 @@
 Rules:
 - The target's row of a key that changes stands before the batch's rows as an event of its own kind (`THERE`), so that
   what an image lacks comes from the row before it, in the batch or in the target, by one rule.
-- Staged rows that are not newer than the target's row of their key are left out (pitfall 14).
+- Staged rows that are not newer than the target's row of their key are left out: a batch that comes
+  again adds nothing.
 - A key's events fall into *segments*: one begins with the key's first event, with an insert or arrival, and after a
   delete or leave. A segment that an arrival without all columns begins goes on with the *life* of the one that it left,
   under another key. Within a life a column has its last present value.

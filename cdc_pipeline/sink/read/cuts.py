@@ -128,7 +128,7 @@ def sources_of(lake: str | Path) -> list[str]:
     return sorted(paths.source for paths in found if list_numbers(paths.cuts))
 
 
-def read_cuts(paths: LakePaths) -> Iterator[Cut]:
+def _read_cuts(paths: LakePaths) -> Iterator[Cut]:
     """All cuts that are kept, oldest first; one that is removed meanwhile is left out.
 
     Raises:
@@ -154,7 +154,7 @@ def list_cuts(lake: str | Path, source: str) -> list[CutSummary]:
         CutNotFoundError: the lake has no cut of the source.
         LakeStateError: a cut is damaged.
     """
-    found = [CutSummary.of(cut) for cut in read_cuts(paths_of(lake, source))]
+    found = [CutSummary.of(cut) for cut in _read_cuts(paths_of(lake, source))]
     if not found:
         raise _no_cuts(paths_of(lake, source))
     return found
@@ -213,7 +213,7 @@ def _at_time(paths: LakePaths, moment: datetime) -> Cut:
     asked_us = round(moment.timestamp() * 1e6)
     found: Cut | None = None
     first_us = -1
-    for cut in read_cuts(paths):
+    for cut in _read_cuts(paths):
         if cut.source_time_us > asked_us:
             first_us = first_us if first_us >= 0 else cut.source_time_us
             break
@@ -232,7 +232,7 @@ def _at_time(paths: LakePaths, moment: datetime) -> Cut:
 def _at_gtid_set(paths: LakePaths, text: str) -> Cut:
     newest: Cut | None = None
     asked: Any = None
-    for cut in read_cuts(paths):
+    for cut in _read_cuts(paths):
         newest = cut
         if not cut.cursor.gtid_set:
             continue

@@ -61,8 +61,3 @@ def table_frame(spark: SparkSession, path: Path, *, version: int | None = None) 
     if version is not None:
         reader = reader.option("versionAsOf", version)
     return reader.load(str(path))
-
-
-def read_one_row(spark: SparkSession, path: Path) -> None:
-    """Read one row of the Delta table in a folder, if it has any: to see that Spark and the table work."""
-    table_frame(spark, path).limit(1).toArrow()

@@ -3,7 +3,8 @@
 Rules:
 - The plan is that of the side table: its mode, key, columns and sources are what the target is afterwards; it is whole,
   follows the source again and is not exact (K12). Its application id is new.
-- Rows of the old table stay where its mode keeps what is gone (`sink/replace/replaced_rows.py`), and only if mode and
+- Rows of the old table stay where its mode keeps what is gone (`SinkMode.replaced_sql`), and only
+  if mode and
   key are as they were: else nothing tells which rows belong together.
 - A column that the source has dropped and the target has kept goes on: by key, or with the rows that stay. One that the
   rules leave out goes, with all of its values: whoever excludes a column wants it gone.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cdc_pipeline.config.modes import MODES, is_keyless_mirror
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent, RecordedSource, RecordedTarget
 from cdc_pipeline.lake.storage.storage import storage_of
@@ -22,15 +24,12 @@ from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.log import open_delta, unreadable_log
 from cdc_pipeline.sink.delta.row_count import active_files, row_count
-from cdc_pipeline.sink.modes.mode_columns import is_keyless_mirror
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.read.cuts import files_of
 
 LOADED_NOTE: Final = "loaded"
-DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that are not in the new one
+_DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that are not in the new one
 GAP_NOTE: Final = "load_gap"  # of a changelog or history: changes that it will never tell
-
-_KEEPING: Final = ("soft_delete", "history", "changelog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +120,16 @@ def replacement(
     if before is None or state is None or state.delta_version < 0:
         return Replacement(whole, content, tuple(notes))
     whole = replace(whole, replaces=state.app_id)
-    alike = (before.mode, before.key) == (plan.mode, plan.key)
-    keeps = alike and plan.mode in _KEEPING and not is_whole
-    if not alike and before.mode in _KEEPING:
+    spec, alike = MODES[plan.mode], (before.mode, before.key) == (plan.mode, plan.key)
+    keeps = alike and spec.keeps_past and not is_whole
+    if not alike and MODES[before.mode].keeps_past:
         text = f"the target was a {before.mode} by {', '.join(before.key) or 'no key'}: none of its rows stays"
-        notes.append(Note(kind=DROPPED_NOTE, text=text, table=plan.table))
+        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=plan.table))
     kept = _kept_columns(plan, before)
     carries = keeps or (alike and not is_keyless_mirror(plan.mode, plan.key))
     if kept and not carries:
         text = f"columns that the source has dropped are gone: {', '.join(column.name for column in kept)}"
-        notes.append(Note(kind=DROPPED_NOTE, text=text, table=plan.table))
+        notes.append(Note(kind=_DROPPED_NOTE, text=text, table=plan.table))
         kept = ()
     if kept:
         sources = dict(plan.sources) or {plan.table: RecordedSource(columns=plan.columns, key=plan.key)}
@@ -141,10 +140,10 @@ def replacement(
         update={
             "keeps_rows": keeps,
             "carried": tuple(column.name for column in kept),
-            "restarts": plan.mode == "changelog" and (state.partial or state.suspended is not None),
+            "restarts": spec.rows_are_changes and (state.partial or state.suspended is not None),
         }
     )
-    if keeps and plan.mode != "soft_delete" and state.suspended is not None:
+    if keeps and spec.keeps_every_change and state.suspended is not None:
         held = state.suspended
         text = f"changes between {held.position} and the load are not in this {plan.mode}"
         notes.append(

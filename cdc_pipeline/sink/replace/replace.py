@@ -7,7 +7,7 @@ Rules:
 - *Adoption* reads and writes no row: the side table's files get a second name in the target's folder (a hard link; in
   an object store a copy by the store itself), and the commit names them with their statistics, tags and deletion
   vectors, removes every old file, and takes over columns, partitions, clustering and properties. It is done where
-  `why_not_adopted` has nothing to say; else Spark writes the same rows, in the same one commit.
+  `_why_not_adopted` has nothing to say; else Spark writes the same rows, in the same one commit.
 - The commit carries the target's *new* application id with the batch's transaction id, and the table's properties name
   it: what RESTORE or a backup brought back of the old id says nothing of the new one (K3).
 - Names are the side table's own, which hold a UUID: a crash before the commit leaves files that the rerun finds and
@@ -125,7 +125,7 @@ def replace_content(
         _map_columns(session, path)  # Delta does not begin it in a commit that replaces a table
         commit = ContentCommit(session, path)
     old = commit.metadata
-    refused = why_not_adopted(target, side, old)
+    refused = _why_not_adopted(target, side, old)
     if not refused:
         side.share(path)
     kept = (LOG_RETENTION, FILE_RETENTION, LOG_CLEANUP)
@@ -133,7 +133,7 @@ def replace_content(
     rows: DataFrame | None = None
     if refused:
         rows = side.frame()
-        if old is not None and keeps_anything(target):
+        if old is not None and _keeps_anything(target):
             settings.large_batch(side.size_bytes)
             made_of = target.model_copy(update={"columns": target.columns_before or target.columns})
             rows = replaced_rows(session, record, made_of, rows, commit.frame())
@@ -172,12 +172,12 @@ def _map_columns(session: SparkSession, path: Path) -> None:
         session.conf.unset(_NOTE) if note is None else session.conf.set(_NOTE, note)
 
 
-def keeps_anything(target: RecordedTarget) -> bool:
+def _keeps_anything(target: RecordedTarget) -> bool:
     """Whether rows or values of the old table stay (`replaced_rows`)."""
     return target.content is not None and bool(target.content.keeps_rows or target.content.carried)
 
 
-def why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
+def _why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any] | None) -> str:
     """Why the side table's files cannot be the target's as they are; "" where they can.
 
     Args:
@@ -185,7 +185,7 @@ def why_not_adopted(target: RecordedTarget, side: SideTable, old: dict[str, Any]
     """
     content = target.content
     assert content is not None
-    if old is not None and keeps_anything(target):
+    if old is not None and _keeps_anything(target):
         return "rows or values of the old table are kept"
     for metadata in (side.metadata, old or {}):
         odd = [name for name, value in metadata.get("configuration", {}).items() if _is_on(name, value)]

@@ -9,14 +9,13 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cdc_pipeline.config.pipeline_config import CatalogConfig
 from cdc_pipeline.errors import CatalogError, CatalogNameError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, text_literal
+from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, text_literal, told_apart
 from cdc_pipeline.text.server_messages import said_by
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
+def _catalog_name(config: CatalogConfig, table: str) -> tuple[str, str]:
     """Database and name of a target ``schema.table`` in the catalog, of characters that it takes."""
     schema, name = split_table_name(table)
 
@@ -41,10 +40,10 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
         CatalogError: the catalog refuses it.
         CatalogNameError: the catalog has a table of somebody else under its name.
     """
-    database, name = catalog_name(config, table)
+    database, name = _catalog_name(config, table)
     there = _registered(session, paths, table, database, name)
     if there != _place(str(paths.table(table))) and there.startswith(_place(str(paths.lake)) + "/"):
-        name = f"{name}_{hashlib.sha256(table.encode()).hexdigest()[:8]}"
+        name = told_apart(name, table)
         there = _registered(session, paths, table, database, name)
     if there != _place(str(paths.table(table))):
         raise CatalogNameError(

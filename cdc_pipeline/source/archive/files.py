@@ -80,7 +80,7 @@ def journal_files(directory: Path) -> list[Path]:
     return sorted(files, key=lambda file: journal_number(file.name))
 
 
-def open_journal(file: Path) -> BinaryIO:
+def _open_journal(file: Path) -> BinaryIO:
     """The journal, open behind its magic number.
 
     Raises:
@@ -154,7 +154,7 @@ def read_journal(
     """
     framer = EventFramer(file.name, offset=offset, journal_format=journal_format, unpacked_bytes_max=unpacked_bytes_max)
     buffer = ByteBuffer(chunk_bytes)
-    with open_journal(file) as handle:
+    with _open_journal(file) as handle:
         handle.seek(offset)
         left = None if stop_offset is None else stop_offset - offset
         while left is None or left > 0:
@@ -195,7 +195,7 @@ def read_head(file: Path) -> JournalHead:
     Raises:
         BinlogError, JournalMissingError: the journal does not begin as it must.
     """
-    with open_journal(file) as handle:
+    with _open_journal(file) as handle:
         _, event = _read_event(handle, file.name, 4)
         journal_format = format_description.parse(event, journal=file.name)
         offset = 4 + len(event)
@@ -248,7 +248,7 @@ def boundary_at_or_after(file: Path, target: int) -> int:
         DamagedJournalError: a length that cannot be.
     """
     offset = 4
-    with open_journal(file) as handle:
+    with _open_journal(file) as handle:
         while offset < target:
             handle.seek(offset)
             block = np.frombuffer(handle.read(DEFAULT_CHUNK_BYTES), dtype=np.uint8)

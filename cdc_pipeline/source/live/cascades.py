@@ -7,7 +7,8 @@ Rules:
 - SHOW CREATE TABLE is asked, since an account that may only read sees no constraint in information_schema (MariaDB). A
   table that the account cannot see, or that does not exist yet, has no warning.
 
-Source: binlog-facts B; MySQL manual "innodb_native_foreign_keys", "SHOW CREATE TABLE Statement".
+Source: binary logs of MySQL 9.7, which has the rows of the child, and of MariaDB 10.11, which has
+not; MySQL manual "innodb_native_foreign_keys", "SHOW CREATE TABLE Statement".
 """
 
 from __future__ import annotations

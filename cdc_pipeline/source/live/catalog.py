@@ -1,9 +1,10 @@
 """The catalog of a live server, and the place of the log at which it holds.
 
 Rules:
-- A catalog that is read now holds for a past place of the log only where no DDL of a table lies between (binlog-facts A
-  21-23). So the log from the asked place to its end behind the reading is looked through for DDL: only tables without
-  any keep their columns back to that place; others have them from their last DDL on.
+- A catalog that is read now holds for a past place of the log only where no DDL of a table lies
+  between: by a later shape earlier rows would be decoded wrongly. So the log from the asked place to its end
+  behind the reading is looked through for DDL: only tables without any keep their columns back to
+  that place; others have them from their last DDL on.
 - The catalog is read until no DDL came meanwhile. A table for which that never ends is left out, never guessed.
 - A DDL is in the log before its end in MySQL's catalog (K17), and in MariaDB's catalog before it is in the log: opening
   a table waits for the end of its DDL. MySQL's tables with DDL are opened before the reading, MariaDB's all behind it.
@@ -33,7 +34,7 @@ from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 from cdc_pipeline.text.table_names import split_table_name
 
-READS_MAX: Final = 5
+_READS_MAX: Final = 5
 # A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
 LOCK_WAIT_S: Final = 5
 _ALL: Final = ("", "")  # of statements that may concern any table
@@ -110,7 +111,7 @@ def _placed_catalog(
     server.query(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}")
     seen: dict[tuple[str, str], tuple[str, int]] = {}
     at = since
-    for _ in range(READS_MAX):
+    for _ in range(_READS_MAX):
         _wait_for_ddl(server, seen)
         found = read_catalog(server, captured)
         if server.flavor == "mariadb":

@@ -4,7 +4,7 @@ Rules:
 - Nothing is snapped or guessed: at an offset stands an event with its own place and checksum, or it is refused.
 - What is missing is named: the oldest journal that is left, or the transactions that were purged.
 
-Source: binlog-facts C; MySQL manual "gtid_purged"; MariaDB "Global Transaction ID".
+Source: both servers' answers; MySQL manual "gtid_purged"; MariaDB "Global Transaction ID".
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def renumbered(position: Position, created_s: int) -> SourceIdentityError:
 def _missing(position: Position, names: list[str]) -> CdcError:
     expected = f"one of {names[0]} to {names[-1]}" if names else "a journal"
     if names and position.journal_created_s and journal_number(position.journal) > journal_number(names[-1]):
-        # A journal that was read once has a number above the newest: numbering began again (pitfall 1).
+        # A journal that was read once has a number above the newest: numbering began again.
         return SourceIdentityError(
             "the server's journals are numbered anew: its log was reset, or it is another server",
             journal=position.journal,

@@ -1,4 +1,4 @@
-"""One replica server id, one reader: what a clash looks like before and during a dump (pitfall 13).
+"""One replica server id, one reader: what a clash looks like before and during a dump.
 
 Rules:
 - Before a dump: the id is neither the server's own nor that of a replica which the server lists under another name. A
@@ -8,7 +8,7 @@ Rules:
 - Both names are told, wherever the server shows the other one: MariaDB does so only to accounts with REPLICATION MASTER
   ADMIN, MySQL to those that may read the log. MySQL tells readers apart by uuid, MariaDB by server id.
 
-Source: binlog-facts C; MySQL manual "SHOW REPLICAS"; MariaDB "SHOW REPLICA HOSTS".
+Source: both servers asked; MySQL manual "SHOW REPLICAS"; MariaDB "SHOW REPLICA HOSTS".
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Row-bounded ranges over a table's whole key, found and compared by the server itself.
 
 Rules:
-- A bound is a value of every column of the key, as SQL literals that compare exactly as the column does: text as hex
-  with the column's own charset and collation, numbers in full, moments in the session's zone (+00:00), ENUM, SET and
-  BIT by number. So no order of keys is ever computed here (pitfall 25).
+- A bound is a value of every column of the key, as SQL literals that compare exactly as the column
+  does: text as hex with the column's own charset and collation, numbers in full, moments in the
+  session's zone (+00:00), ENUM, SET and BIT by number. So no order of keys is ever computed here:
+  ours would differ from the server's, and rows would be lost.
 - Ranges are half open, (after, upto]: each row of the table is in exactly one of a plan's ranges, whatever is inserted
   or deleted between two of them. How many rows a range holds is only the plan's wish.
 - The walk is lazy and keeps nothing but the last bound: a load goes on from any bound that it wrote down.

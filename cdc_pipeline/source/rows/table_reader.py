@@ -145,7 +145,7 @@ class TableReader:
             TableReadError: as the server answered; what came before is whole.
         """
         plan = result_plan(schema)
-        return self._select(plan, select_statement(plan, bounds=bounds, where=where), where, batch_rows)
+        return self._select(plan, _select_statement(plan, bounds=bounds, where=where), where, batch_rows)
 
     def _select(self, plan: ResultPlan, sql: str, where: str, batch_rows: int) -> Iterator[SelectedRows]:
         table = plan.schema.full_name
@@ -211,7 +211,7 @@ class TableReader:
             self._connection = None
 
 
-def select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where: str = "") -> str:
+def _select_statement(plan: ResultPlan, *, bounds: KeyRange | None = None, where: str = "") -> str:
     """The SELECT of a table's rows; all names quoted."""
     schema = plan.schema
     sql = f"SELECT {', '.join(plan.expressions)} FROM {quoted(schema.database)}.{quoted(schema.table)}"  # noqa: S608

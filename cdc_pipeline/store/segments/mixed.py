@@ -1,14 +1,17 @@
 """The event store in memory that spills to files (SPEC S15).
 
 Rules:
-- Each entry is kept in memory while it fits what is left of the memory budget, else in a file. The budget counts the
-  events' bytes and their rows. One ring orders them all: where an entry is kept says nothing about when it comes.
-- Once something has gone to a file, memory is used again when no more than half of the budget is. A slice keeps its
-  whole chunk in memory: single slices that took every bit of memory as it came free would hold many times the budget.
-- Puts never wait for memory: only for `disk_bytes_max`. A list waits where the files have reached that and it does not
-  fit in memory as a whole.
-- Nothing is recovered: what was in memory is gone with the process, and files alone have gaps. They are removed when
-  their events are released, at `stop`, and at the next `start` (K14).
+- An entry is kept in memory if it fits the rest of the memory budget, otherwise in a file. The
+  budget counts the bytes of events and of their rows. One ring orders all entries, wherever they
+  are kept.
+- After an entry has gone to a file, memory is used again only when at most half of the budget is in
+  use. A slice keeps its whole chunk in memory: if single slices took each byte as it became free,
+  they would hold many times the budget.
+- Puts never wait for memory, only for `disk_bytes_max`: a list waits if the files have reached it
+  and the whole list does not fit in memory.
+- Nothing is recovered: memory is lost with the process, and the files alone have gaps. Files are
+  removed when their events are released, at `stop`, and at the next `start` (K14: leftovers must
+  not pile up).
 """
 
 from __future__ import annotations
@@ -18,18 +21,22 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE
-from cdc_pipeline.position.position import Position
-from cdc_pipeline.store.entries import Entry, HeldEntry
-from cdc_pipeline.store.ring import DEFAULT_MEMORY_UNIT_BYTES, DEFAULT_RING_EVENTS, BatchMode, RingStore
-from cdc_pipeline.store.segments.file import UNBOUNDED_EVENTS
-from cdc_pipeline.store.segments.segments import DEFAULT_DISK_BYTES_MAX, DEFAULT_SEGMENT_BYTES, FsyncPolicy, SegmentLog
+from cdc_pipeline.store.entries import Entry, MemoryEntry
+from cdc_pipeline.store.ring import (
+    DEFAULT_MEMORY_UNIT_BYTES,
+    DEFAULT_RING_EVENTS,
+    UNBOUNDED_EVENTS,
+    BatchMode,
+    RingStore,
+)
+from cdc_pipeline.store.segments.segments import DEFAULT_DISK_BYTES_MAX, DEFAULT_SEGMENT_BYTES, SegmentLog
 
 DEFAULT_MEMORY_BYTES: Final = DEFAULT_RING_EVENTS * DEFAULT_MEMORY_UNIT_BYTES
 _ROW_BYTES: Final = EVENT_DTYPE.itemsize
 
 
-class MixedKeeper:
-    """Keeps entries in memory up to a budget, the others in the segments of `log`."""
+class _MixedKeeper:
+    """Keeps entries in memory up to a budget, and the others in the segments of `log`."""
 
     def __init__(
         self, log: SegmentLog, *, memory_events: int, memory_bytes: int, on_joint: Callable[[str], None] | None
@@ -43,7 +50,7 @@ class MixedKeeper:
     def _forget_all(self) -> None:
         self.events = 0  # in memory
         self.event_bytes = 0
-        self.spilled_events = 0  # put to files since the start
+        self.spilled_events = 0  # written to files since the start
         self._is_spilling = False
 
     def open(self) -> None:
@@ -63,7 +70,7 @@ class MixedKeeper:
         return events <= self._events_max and self.event_bytes + event_bytes + events * _ROW_BYTES <= self._bytes_max
 
     def _takes_memory(self) -> bool:
-        """Whether memory is used for what fits; with a full disk it is all that there is."""
+        """Return whether memory may be used now; if the disk is full, there is no other room."""
         if self._is_spilling and self.log.has_room:
             used_bytes = self.event_bytes + self.events * _ROW_BYTES
             self._is_spilling = 2 * self.events > self._events_max or 2 * used_bytes > self._bytes_max
@@ -73,9 +80,9 @@ class MixedKeeper:
     def has_room(self, events: int, event_bytes: int) -> bool:
         return self.log.has_room or self._fits(events, event_bytes)
 
-    def keep(self, entries: list[HeldEntry]) -> list[Entry]:
+    def keep(self, entries: list[MemoryEntry]) -> list[Entry]:
         events = event_bytes = 0
-        spilled: list[HeldEntry] = []
+        spilled: list[MemoryEntry] = []
         takes_memory = self._takes_memory()
         for entry in entries:
             if takes_memory and self._fits(events + entry.event_count, event_bytes + entry.event_bytes):
@@ -96,27 +103,38 @@ class MixedKeeper:
         return kept
 
     def forget(self, entry: Entry) -> None:
-        if isinstance(entry, HeldEntry):
+        if isinstance(entry, MemoryEntry):
             self.events -= entry.event_count
             self.event_bytes -= entry.event_bytes
 
     def released(self, sequence: int) -> None:
         self.log.released(sequence)
 
-    def acked(self, _sequence: int, _position: Position) -> None:
-        return
-
 
 class MixedEventStore(RingStore):
-    """An `EventStore` whose events live in the process up to a budget, and in files beyond it.
+    """An `EventStore` that keeps events in memory up to a budget and in files beyond it.
 
     Args:
         directory: a local directory for this store alone, made private (0700) at the start.
-        memory_events, memory_bytes: budget of what is held in the process; an entry that does not fit goes to a file.
-            The bytes are those of the events and of their rows; by default they alone are bounded.
-        on_joint: told ``spill``, in the putting thread, whenever a list has gone to files and does not count yet.
-        segment_bytes, disk_bytes_max, fsync, ring_events, batch_mode, memory_unit_bytes, ddl_isolation: as those of
-            `FileEventStore`, with the same errors.
+        memory_events, memory_bytes: memory budget; an entry that does not fit goes to a file. The
+            bytes are those of the events and of their rows; by default only they are bounded.
+        on_joint: told ``spill``, in the putting thread, whenever a list has gone to files and does
+            not count yet.
+        segment_bytes: length at which a file is sealed and the next one begins; at most a quarter
+            of `disk_bytes_max`.
+        disk_bytes_max: puts wait while the files with unreleased events have this length or more;
+            the list that reaches it is still stored.
+        ring_events: maximum number of retained events, a power of two; by default unbounded.
+        batch_mode, memory_unit_bytes, ddl_isolation: see `RingStore`; in MEMSIZE the retained bytes
+            are bounded by `ring_events` units.
+
+    Raises:
+        RingSizeError: `ring_events` is not a power of two (S1).
+        StoreError: from `start` if the directory cannot be used; from a put if the disk refuses
+            (nothing is stored).
+        LockError: from `start` if another store uses the directory.
+        StoreDamagedError: from a get if the bytes read are not those that were written; nothing
+            changes.
     """
 
     def __init__(
@@ -127,17 +145,16 @@ class MixedEventStore(RingStore):
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         segment_bytes: int = DEFAULT_SEGMENT_BYTES,
         disk_bytes_max: int = DEFAULT_DISK_BYTES_MAX,
-        fsync: FsyncPolicy = "never",
         ring_events: int = UNBOUNDED_EVENTS,
         batch_mode: BatchMode = "memsize",
         memory_unit_bytes: int = DEFAULT_MEMORY_UNIT_BYTES,
         ddl_isolation: bool = True,
         on_joint: Callable[[str], None] | None = None,
     ) -> None:
-        log = SegmentLog(
-            Path(directory), store="mixed", segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max, fsync=fsync
+        log = SegmentLog(Path(directory), segment_bytes=segment_bytes, disk_bytes_max=disk_bytes_max)
+        self._mixed_keeper = _MixedKeeper(
+            log, memory_events=memory_events, memory_bytes=memory_bytes, on_joint=on_joint
         )
-        self._mixed_keeper = MixedKeeper(log, memory_events=memory_events, memory_bytes=memory_bytes, on_joint=on_joint)
         super().__init__(
             self._mixed_keeper,
             ring_events=ring_events,
@@ -148,18 +165,18 @@ class MixedEventStore(RingStore):
 
     @property
     def memory_event_bytes(self) -> int:
-        """Bytes of the events that are held in the process."""
+        """Return the bytes of the events in memory."""
         with self._lock:
             return self._mixed_keeper.event_bytes
 
     @property
     def spilled_events(self) -> int:
-        """Events that went to files since the start."""
+        """Return the number of events written to files since the start."""
         with self._lock:
             return self._mixed_keeper.spilled_events
 
     @property
     def disk_bytes(self) -> int:
-        """Length of the store's files."""
+        """Return the total length of the store's files."""
         with self._lock:
             return self._mixed_keeper.log.disk_bytes

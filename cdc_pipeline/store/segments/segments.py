@@ -1,70 +1,55 @@
 """Entries in append-only files.
 
 Rules:
-- A segment begins with its own header (magic number, layout of the rows, checksum); entries follow, appended only. When
-  it has reached its length it is sealed and the next one begins; a list of entries is never spread over two.
-- A list is written whole: what a failed write left is cut off again, and nothing was stored.
-- Live bytes are those of the segments with an event that is not released; they are what `disk_bytes_max` bounds. A list
-  is admitted while they are below it, whatever its size, as in MEMSIZE (S3).
-- Released segments stay until they are acked, for recovery, as long as there is room; then the oldest go first. Where
-  nothing can be recovered (mixed store), they go when they are released.
-- In memory are one `StoredEntry` per entry, and the entry that was loaded last.
-- Reading copies once, from the system's page cache; rows and bytes of a loaded slice are views of that copy. Files are
-  not mapped: pages of a mapping count as resident as long as a slice lives, and a truncated file would kill.
+- Entries are only ever appended to a segment. When it has reached its length, it is sealed and the
+  next one begins. A list of entries never spans two segments.
+- A list is written as a whole or not at all: the remains of a failed write are cut off.
+- `disk_bytes_max` bounds the live bytes: those of segments with an unreleased event. A list of any
+  size is admitted while they are below it, as in MEMSIZE (S3).
+- A segment is removed when its events are released. No file outlives its store: a run after a crash
+  reads again from the cursor, so files need no fsync, and leftovers of a dead process are removed.
+- Memory holds one `StoredEntry` per entry, and the entry that was loaded last.
+- Reading copies once, from the page cache; rows and bytes of a loaded slice are views of that copy.
+  Files are not mapped: mapped pages count as resident as long as a slice lives, and access to a
+  truncated file would kill the process.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import struct
-import zlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.chunk import EVENT_DTYPE, EventSlice
+from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreDamagedError, StoreError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.store.entries import Entry, HeldEntry
-from cdc_pipeline.store.segments import manifest as segments_manifest
+from cdc_pipeline.store.entries import Entry, MemoryEntry
 from cdc_pipeline.store.segments.codec import HEADER_BYTES, EntryDecoder, EntryEncoder, EntryError, parse_header
 from cdc_pipeline.store.segments.folder import SegmentsFolder
-from cdc_pipeline.store.segments.manifest import Manifest, SegmentRecord
-
-FsyncPolicy = Literal["never", "segment", "put"]
 
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 DEFAULT_DISK_BYTES_MAX: Final = 16 << 30
-_SEGMENT_MAGIC: Final = b"CDCSEGM1"
-_PREFIX: Final = struct.Struct("<8sII")
 _WRITE_BUFFERS_MAX: Final = 512
-_WORTH_REMOVING_BYTES: Final = 1 << 20  # the segment that is written to is removed early from this length on
-
-_LAYOUT: Final = json.dumps({"rows": EVENT_DTYPE.descr, "row_bytes": EVENT_DTYPE.itemsize}).encode()
-SEGMENT_HEADER: Final = (_PREFIX.pack(_SEGMENT_MAGIC, len(_LAYOUT), zlib.crc32(_LAYOUT)) + _LAYOUT).ljust(
-    -(-(_PREFIX.size + len(_LAYOUT)) // 8) * 8, b" "
-)
+_WORTH_REMOVING_BYTES: Final = 1 << 20  # from this length on, the open segment is removed early
 
 
 @dataclass(slots=True)
 class Segment:
-    """One file.
+    """One segment file.
 
     Attributes:
-        number: part of its name.
         path: the file.
-        size_bytes: length of what counts.
-        last: sequence of its last event; -1 while it has none.
-        is_sealed: nothing is appended any more.
+        size_bytes: length of its complete entries.
+        last: sequence of its last event; -1 if it has none.
+        is_sealed: nothing more is appended.
     """
 
-    number: int
     path: Path
     size_bytes: int
     last: int
@@ -76,9 +61,10 @@ class StoredEntry(Entry):
     """An entry in a file.
 
     Attributes:
-        log: loads it.
-        segment: the file; `offset` and `length` are bytes in it.
-        journal, timestamps_s, offsets: what its events lie between, lowest and highest.
+        log: the log that loads it.
+        segment: the file; `offset` and `length` are in bytes.
+        journal, timestamps_s, offsets: the journal, and the lowest and highest values of its
+            events.
     """
 
     log: SegmentLog
@@ -100,8 +86,8 @@ class StoredEntry(Entry):
         )
 
 
-def stored_entry(entry: HeldEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
-    """What stands for `entry` once its `length` bytes are at `offset` of the segment."""
+def _stored_entry(entry: MemoryEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
+    """Return the stored form of `entry`, whose `length` bytes are at `offset` of the segment."""
     rows = entry.part.events
     times, offsets = rows["timestamp_s"], rows["offset"]
     return StoredEntry(
@@ -115,29 +101,18 @@ class SegmentLog:
     """The files of one store.
 
     Args:
-        directory: of the store alone; made private (K14).
-        store: ``file`` keeps segments until they are acked and a manifest; ``mixed`` neither.
+        directory: used by the store alone; made private (K26: others must not read rows).
         segment_bytes: length at which a segment is sealed.
         disk_bytes_max: see the rules.
-        fsync: wait for the disk never, when a segment is sealed, or on every put.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        store: Literal["file", "mixed"],
-        segment_bytes: int,
-        disk_bytes_max: int,
-        fsync: FsyncPolicy,
-    ) -> None:
+    def __init__(self, directory: Path, *, segment_bytes: int, disk_bytes_max: int) -> None:
         self.folder = SegmentsFolder(directory)
-        self._store: Literal["file", "mixed"] = store
-        # Segments much shorter than the bound: otherwise one held event would hold most of the room.
+        # Keep segments much shorter than the bound: otherwise one retained event would occupy most
+        # of the room.
         self._segment_bytes = max(1, min(segment_bytes, disk_bytes_max // 4))
         self._disk_bytes_max = disk_bytes_max
-        self._fsync: FsyncPolicy = fsync
-        self._writer: int | None = None  # descriptor of the last segment, where it is not sealed
+        self._writer: int | None = None  # descriptor of the last segment unless it is sealed
         self._reader: tuple[Segment, int] | None = None
         self._reset()
 
@@ -149,49 +124,36 @@ class SegmentLog:
         self.segments: deque[Segment] = deque()
         self.live_bytes = 0
         self._next_number = 1
-        self._released_sequence = self._ack_sequence = self._put_sequence = -1
-        self._ack_position: Position | None = None
+        self._released_sequence = -1
         self._loaded: tuple[StoredEntry, EventSlice] | None = None
         self._encoder = EntryEncoder()
         self._decoder = EntryDecoder()
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Take the folder; what an earlier run left in it is removed (K14)."""
+        """Take the folder and remove leftovers of an earlier run (K14)."""
         self.folder.take()
         self.clean()
 
     def close(self) -> None:
-        """Remove the files and give the folder back."""
+        """Remove the files and release the folder."""
         self._reset()
-        self.folder.remove_segments(with_manifest=True)
+        self.folder.remove_segments()
         self.folder.give_back()
 
     def clean(self) -> None:
-        """Remove the files; the folder stays taken."""
+        """Remove the files but keep the folder."""
         self._reset()
-        self.folder.remove_segments(with_manifest=True)
-        self._write_manifest()
+        self.folder.remove_segments()
 
-    def adopt(self, segments: Sequence[Segment], manifest: Manifest, *, put_sequence: int, released: int) -> None:
-        """Go on with recovered segments, all sealed, in a folder that was taken."""
-        self._reset()
-        self.segments.extend(segments)
-        self._next_number = max((record.number for record in manifest.segments), default=0) + 1
-        self._ack_sequence, self._ack_position = manifest.ack_sequence, manifest.ack_position
-        self._released_sequence, self._put_sequence = released, put_sequence
-        self.live_bytes = self._count_live()
-        self._write_manifest()
-        self.folder.remove_segments(keep=frozenset(one.number for one in segments), with_manifest=False)
+    # -- writing -----------------------------------------------------------------------------------
 
-    # -- writing ------------------------------------------------------------------------------------------------------
-
-    def append(self, entries: Sequence[HeldEntry]) -> list[StoredEntry]:
-        """Write the entries, all or none; what stands for them.
+    def append(self, entries: Sequence[MemoryEntry]) -> list[StoredEntry]:
+        """Write all entries or none, and return their stored forms.
 
         Raises:
-            StoreError: the system refuses; nothing was stored.
+            StoreError: the system refuses the write; nothing is stored.
         """
         encoded = [self._encoder.encode(entry) for entry in entries]
         lengths = [sum(map(len, buffers)) for buffers in encoded]
@@ -200,8 +162,6 @@ class SegmentLog:
             segment, writer = self._open_segment()
             try:
                 _write_all(writer, [buffer for buffers in encoded for buffer in buffers if len(buffer)])
-                if self._fsync == "put":
-                    os.fdatasync(writer)
             except OSError:
                 os.ftruncate(writer, segment.size_bytes)
                 raise
@@ -211,16 +171,16 @@ class SegmentLog:
                 setting="store.directory",
                 expected=f"room for {sum(lengths)} bytes in {self.folder.path}",
                 got=error.strerror,
-                next_step="free room there or lower store.disk_bytes_max; what was stored before is intact",
+                next_step="free room there or lower store.disk_bytes_max; the events stored before are intact",
             ) from error
         if segment.last <= self._released_sequence:
             self.live_bytes += segment.size_bytes
         stored = []
         for entry, length in zip(entries, lengths, strict=True):
-            stored.append(stored_entry(entry, self, segment, segment.size_bytes, length))
+            stored.append(_stored_entry(entry, self, segment, segment.size_bytes, length))
             segment.size_bytes += length
         self.live_bytes += sum(lengths)
-        segment.last = self._put_sequence = entries[-1].last
+        segment.last = entries[-1].last
         return stored
 
     @property
@@ -229,11 +189,11 @@ class SegmentLog:
 
     @property
     def disk_bytes(self) -> int:
-        """Length of all files, the released ones included."""
+        """Return the length of all files, including released ones."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def _make_room(self, count_bytes: int) -> None:
-        """Give up released segments, oldest first, where the new bytes would pass the bound."""
+        """Remove released segments, oldest first, if the new bytes would exceed the bound."""
         gone = []
         over = self.disk_bytes + count_bytes - self._disk_bytes_max
         while over > 0 and self.segments and self.segments[0].last <= self._released_sequence:
@@ -242,7 +202,7 @@ class SegmentLog:
         self._remove(gone)
 
     def _open_segment(self) -> tuple[Segment, int]:
-        """The segment to append to, and its descriptor."""
+        """Return the segment to append to and its descriptor."""
         last = self.segments[-1] if self.segments else None
         if last is not None and self._writer is not None:
             if last.size_bytes < self._segment_bytes:
@@ -250,46 +210,35 @@ class SegmentLog:
             self._seal()
         path = self.folder.segment_path(self._next_number)
         writer = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        segment = Segment(self._next_number, path, len(SEGMENT_HEADER), -1, False)
+        segment = Segment(path, 0, -1, False)
         self._writer = writer
         self.segments.append(segment)
         self._next_number += 1
-        try:
-            _write_all(writer, [SEGMENT_HEADER])
-            self._write_manifest()
-        except OSError:
-            self.segments.pop()
-            self._writer = None
-            os.close(writer)
-            path.unlink(missing_ok=True)
-            raise
         return segment, writer
 
     def _seal(self) -> None:
         if self._writer is None:
             return
-        if self._fsync != "never":
-            os.fdatasync(self._writer)
         os.close(self._writer)
         self._writer = None
         self.segments[-1].is_sealed = True
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def load(self, entry: StoredEntry) -> EventSlice:
-        """The slice of the entry.
+        """Return the slice of the entry.
 
         Raises:
-            StoreDamagedError: its bytes are not what was written.
+            StoreDamagedError: its bytes are not those that were written.
         """
         if self._loaded is not None and self._loaded[0] is entry:
             return self._loaded[1]
         try:
-            raw = read_at(self._descriptor(entry.segment), entry.offset, entry.length)
+            raw = _read_at(self._descriptor(entry.segment), entry.offset, entry.length)
             header = parse_header(raw[:HEADER_BYTES].tobytes())
             if header.sequence != entry.first:
                 raise EntryError(f"sequence {header.sequence} instead of {entry.first}")
-            part, _ = self._decoder.decode(header, raw)
+            part = self._decoder.decode(header, raw)
         except (EntryError, OSError) as error:
             raise damaged(entry.segment.path, entry.offset, str(error)) from error
         self._loaded = (entry, part)
@@ -303,10 +252,10 @@ class SegmentLog:
             self._reader = (segment, os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC))
         return self._reader[1]
 
-    # -- freeing ------------------------------------------------------------------------------------------------------
+    # -- freeing -----------------------------------------------------------------------------------
 
     def released(self, sequence: int) -> None:
-        """Released moved to `sequence`."""
+        """Note that released moved to `sequence`."""
         if sequence <= self._released_sequence:
             return
         self._released_sequence = sequence
@@ -314,23 +263,13 @@ class SegmentLog:
             self._loaded = None
         if self.live_bytes:
             self.live_bytes = self._count_live()
-        if self._store == "mixed":
-            self._remove(self._take_until(sequence))
-
-    def acked(self, sequence: int, position: Position) -> None:
-        """Ack moved to `sequence`, at `position`."""
-        self._ack_sequence, self._ack_position = sequence, position
-        gone = self._take_until(min(sequence, self._released_sequence))
-        if gone:
-            self._remove(gone)
-        else:
-            self._write_manifest()
+        self._remove(self._take_until(sequence))
 
     def _count_live(self) -> int:
         return sum(one.size_bytes for one in self.segments if one.last > self._released_sequence)
 
     def _take_until(self, sequence: int) -> list[Segment]:
-        """Take out the segments that end at `sequence` or before; one that is written to only where it is worth it."""
+        """Take out the segments that end by `sequence`; the open one only if it is long enough."""
         gone = []
         while self.segments and self.segments[0].last <= sequence:
             oldest = self.segments[0]
@@ -345,30 +284,15 @@ class SegmentLog:
         return self.segments.popleft()
 
     def _remove(self, gone: list[Segment]) -> None:
-        if not gone:
-            return
-        self._write_manifest()
         for segment in gone:
             if self._reader is not None and self._reader[0] is segment:
                 os.close(self._reader[1])
                 self._reader = None
             segment.path.unlink(missing_ok=True)
 
-    def _write_manifest(self) -> None:
-        if self._store == "mixed":  # nothing of it is ever recovered
-            return
-        records = tuple(
-            SegmentRecord(segment.number, segment.size_bytes if segment.is_sealed else None)
-            for segment in self.segments
-        )
-        manifest = Manifest(
-            self._store, records, self._ack_sequence, self._ack_position, self._released_sequence, self._put_sequence
-        )
-        segments_manifest.write(self.folder.path, manifest, durable=self._fsync != "never")
 
-
-def read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
-    """`length` bytes at `offset`, fewer where the file ends."""
+def _read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
+    """Read `length` bytes at `offset`, or fewer if the file ends."""
     raw = np.empty(length, dtype=np.uint8)
     done = 0
     while done < length:
@@ -380,18 +304,18 @@ def read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
 
 
 def damaged(path: Path, offset: int, reason: str) -> StoreDamagedError:
-    """The error that names a file and an offset in it."""
+    """Return an error that names the file and the offset in it."""
     return StoreDamagedError(
         f"the store's file {path.name} is damaged",
         offset=offset,
         expected=f"the entry that was written there, in {path}",
         got=reason,
-        next_step="start the store anew, which removes its files, and read again from the cursor",
+        next_step="run again: the store starts empty, and the run reads again from the cursor",
     )
 
 
 def _write_all(descriptor: int, buffers: list[Any]) -> None:
-    """Write every byte of the buffers, in as few calls as the system takes."""
+    """Write every byte of the buffers in as few system calls as possible."""
     views = [memoryview(buffer).cast("B") for buffer in buffers]
     first = 0
     while first < len(views):

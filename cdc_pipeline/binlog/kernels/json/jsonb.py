@@ -10,7 +10,7 @@ Rules:
 - No text is longer than `text_bytes_max` of its document's bytes (a control character becomes six, nothing grows more),
   and every value writes at least one byte. So entries that share bytes or form a cycle, which no server writes, end as
   BAD in time and memory that the document's own size bounds.
-- What the text must be, and why: `binlog/json_text.py`.
+- What the text must be, and why: `binlog/columns_json.py`.
 """
 
 from __future__ import annotations

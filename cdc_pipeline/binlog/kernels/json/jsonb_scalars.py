@@ -69,7 +69,7 @@ def _word_at(data: NDArray[np.uint8], position: Integer) -> Integer:
 
 
 @routine
-def length_at(data: NDArray[np.uint8], position: Integer, stop: Integer) -> tuple[Integer, Integer]:
+def _length_at(data: NDArray[np.uint8], position: Integer, stop: Integer) -> tuple[Integer, Integer]:
     """A length of seven bits a byte: the length and the position after it; -1 where it does not end."""
     length = np.int64(0)
     for index in range(5):
@@ -222,7 +222,7 @@ def put_scalar(
         if left > 0 and byte_at(data, at) < 0x80:
             length, first = byte_at(data, at), at + 1
         else:
-            length, first = length_at(data, at, stop)
+            length, first = _length_at(data, at, stop)
         if length < 0 or length > stop - first:
             return np.int64(BAD)
         return put_quoted(data, first, first + length, out, position, limit)
@@ -259,7 +259,7 @@ def put_scalar(
     if kind == OPAQUE:
         if left < 2:
             return np.int64(BAD)
-        length, first = length_at(data, at + 1, stop)
+        length, first = _length_at(data, at + 1, stop)
         if length < 0 or length > stop - first:
             return np.int64(BAD)
         return _put_opaque(byte_at(data, at), data, first, first + length, out, position, limit)

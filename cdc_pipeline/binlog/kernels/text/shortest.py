@@ -84,7 +84,7 @@ def _rounded_to_odd(high: Integer, low: Integer, factor: Integer) -> Integer:
 
 
 @kernel
-def shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Integer, Integer]:
+def _shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Integer, Integer]:
     """Digits and decimal exponent of a finite double that is not zero, from its bits (sign ignored).
 
     Returns:
@@ -213,9 +213,9 @@ def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8]
         return position + 3
     digits, exponent = _few_digits(bits)
     if digits == _ZERO:
-        digits, exponent = shortest_decimal(bits, powers)
+        digits, exponent = _shortest_decimal(bits, powers)
         digits, exponent = _without_zeros(digits, exponent)
-    return put_number(digits, exponent, out, position)
+    return _put_number(digits, exponent, out, position)
 
 
 @kernel
@@ -241,14 +241,14 @@ def put_float(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8],
             whole = significand >> np.uint64(-exponent)
             if whole << np.uint64(-exponent) == significand:
                 digits, power = _without_zeros(whole, np.int64(0))
-                return put_number(digits, power, out, position)
+                return _put_number(digits, power, out, position)
     digits, power = _shortest_between(significand, exponent, fraction == 0 and biased > 1, powers)
     digits, power = _without_zeros(digits, power)
-    return put_number(digits, power, out, position)
+    return _put_number(digits, power, out, position)
 
 
 @routine
-def put_number(digits: Integer, exponent: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
+def _put_number(digits: Integer, exponent: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
     """Write digits * 10**exponent, not zero and without trailing zeros, in the server's layout. Returns the position
     after it."""
     count = digit_count(digits)
