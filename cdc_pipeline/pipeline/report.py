@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -184,35 +184,3 @@ class CaptureReport(_Plain):
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     spark_started: bool = False
-
-
-class CaptureObserver(Protocol):
-    """Is told of a capture's progress, in the capture's own thread."""
-
-    def planned(self, plan: CapturePlan) -> None:
-        """Before anything is read."""
-
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
-        """From time to time while reading. `bytes_total` is what the run reads in all, as well as one can tell."""
-
-    def reached(self, joint: str) -> None:
-        """A joint of K2, as `LakeSink` names them, and before_cursor and before_ack.
-
-        Two come before those, in the reader's thread, and must not raise: put (a list is in the store) and spill (the
-        store has written a list to files).
-        """
-
-    def published(self, cut: Cut) -> None:
-        """A batch's cut was written; its cursor comes next."""
-
-
-class SilentObserver:
-    """Observes nothing."""
-
-    def planned(self, plan: CapturePlan) -> None: ...
-
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None: ...
-
-    def reached(self, joint: str) -> None: ...
-
-    def published(self, cut: Cut) -> None: ...

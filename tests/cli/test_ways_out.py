@@ -19,7 +19,7 @@ from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.errors import ConfigError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.loads import LOADS_FOLDER
 from cdc_pipeline.orchestration.execute import load_source
-from cdc_pipeline.pipeline.capture.suspension import standing_of
+from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import MemoryCursorStore
@@ -132,8 +132,8 @@ def test_k22_a_cursor_of_a_later_epoch_is_rebuilt(shop: MemoryShop) -> None:
 
 def test_k22_before_the_first_run_a_run_is_named(shop: MemoryShop) -> None:
     sink = build_sink(shop.config)
-    with sink.lock(), pytest.raises(LakeStateError) as early:
-        standing_of(shop.config, sink, shop.cursors, doing="repair")
+    with pytest.raises(LakeStateError) as early, admin_batch(sink, cursors=shop.cursors, doing="repair"):
+        pass
     (words,) = commands_of(str(early.value))
     run(*words)
     assert shop.last_cut().batch_number > 0

@@ -59,11 +59,11 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
     Mutation(
-        "K2", "the cursor follows each cut", "pipeline/capture/commit.py",
-        '''        self._observer.reached("before_cursor")
-        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut, start_reasons=self._start_reasons))
+        "K2", "the cursor follows each cut", "pipeline/publish.py",
+        '''    observer.reached("before_cursor")
+    cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
 ''',
-        '''        self._observer.reached("before_cursor")
+        '''    observer.reached("before_cursor")
 ''',
         "pipeline/capture/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
     ),

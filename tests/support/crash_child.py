@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from tests.support.kills import Killer
 
 
 def main(jobs: str, source: str, joint: str = "", occurrence: str = "1") -> int:
-    observer = Killer(joint, int(occurrence)) if joint else SilentObserver()
+    observer = Killer(joint, int(occurrence)) if joint else RunObserver()
     with open_instance() as instance:
         run = execute_capture(load_source(Path(jobs), source), instance=instance, observer=observer)
     if run.error is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 
 
-class Killer(SilentObserver):
+class Killer(RunObserver):
     """Kills its own process, with SIGKILL, when a joint is reached for the n-th time."""
 
     def __init__(self, joint: str, occurrence: int = 1) -> None:
@@ -25,7 +25,7 @@ class Killed(BaseException):
     """Ends a run as a kill would, inside a process that goes on."""
 
 
-class KilledAt(SilentObserver):
+class KilledAt(RunObserver):
     """Raises `Killed` when a joint is reached for the n-th time."""
 
     def __init__(self, joint: str, occurrence: int = 1) -> None:

@@ -23,11 +23,9 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
-from cdc_pipeline.pipeline.capture.commit import plan_of
-from cdc_pipeline.pipeline.capture.suspension import commit_standing
-from cdc_pipeline.pipeline.load.main import Locked
-from cdc_pipeline.pipeline.load.observer import LoadObserver
-from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.admin_batch import AdminBatch
+from cdc_pipeline.pipeline.load.side import LoadLake
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
@@ -37,11 +35,11 @@ from cdc_pipeline.sink.staging.staging import StagedBatch
 _SUPERSEDED = "the table was loaded anew"
 
 
-def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadObserver, is_whole: bool = False) -> Cut:
+def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
     """Put the side lake's tables in the place of some targets; the main lake's new cut.
 
     Args:
-        main: locked, its cursor where the side lake stands.
+        main: of the main lake, whose cursor stands where the side lake does.
         names: of the targets.
         is_whole: see `content.replacement`.
 
@@ -49,12 +47,11 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
         LoadError: a target could not take its new content; the rest of the batch is done.
         CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
     """
-    there, cursor, cut = side.cut, main.cursor, main.cut
+    there, cut, batch = side.cut, main.cut, main.rows
     assert there is not None
     targets = Targets(side.config, there)
     low, state = side.state.cursor, side.state
     seq = pack_seq(low.epoch, journal_number(low.journal), low.offset)
-    batch = main.sink.begin(cursor.batch_number + 1)
     states = dict(cut.cursor.targets) if cut is not None else {}
     notes: list[Note] = []
     for name in names:
@@ -79,18 +76,12 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
         states[plan.table] = states[plan.table].model_copy(update={"sources": tuple(plan.sources), "origin": None})
     marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
     _carry_over(side, there, batch, sources)
-    made_cut = commit_standing(
-        batch,
-        sink=main.sink,
-        cursors=main.cursors,
-        observer=observer,
-        cursor=cursor,
-        targets=states,
-        source_time_us=there.source_time_us if cut is None else cut.source_time_us,
+    made_cut = main.publish(
         kind="load",
+        targets=states,
         notes=notes,
-        run_id=main.run_id,
         marks=marks,
+        source_time_us=there.source_time_us if cut is None else cut.source_time_us,
     )
     for name in names:
         after = made_cut.cursor.targets.get(name)
@@ -131,7 +122,7 @@ def given_up(
     return found
 
 
-def _superseded(main: Locked, sources: Collection[str], *, load_id: str, at_us: int) -> tuple[QuarantineMark, ...]:
+def _superseded(main: AdminBatch, sources: Collection[str], *, load_id: str, at_us: int) -> tuple[QuarantineMark, ...]:
     """Marks that give up what waits in the quarantine for the old content."""
     if main.cut is None or not sources & main.cut.quarantine.keys():
         return ()
@@ -144,7 +135,7 @@ def _superseded(main: Locked, sources: Collection[str], *, load_id: str, at_us: 
     )
 
 
-def _carry_over(side: SideLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
+def _carry_over(side: LoadLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
     """Rows that the load could not apply join the batch."""
     if not sources & cut.quarantine.keys():
         return

@@ -26,11 +26,11 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
-from cdc_pipeline.pipeline.capture.commit import plan_of
-from cdc_pipeline.pipeline.capture.suspension import commit_standing, standing_of
+from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.decode.decoding import incomplete_inserts
-from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.targets.row_policies import judged
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
@@ -93,7 +93,7 @@ def settle(
     ids: Collection[str] = (),
     even_if_deleted: bool = False,
     run_id: str = "",
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
 ) -> Settled:
     """Replay or discard open rows: stage, record, merge, cut, cursor.
 
@@ -107,14 +107,12 @@ def settle(
         LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
-    observer = observer or SilentObserver()
+    observer = observer or RunObserver()
     sink = build_sink(config, on_joint=observer.reached)
-    with sink.lock():
-        sink.discard_unrecorded()
-        cursor, cut = standing_of(config, sink, cursors, doing="settle the rows")
+    with admin_batch(sink, cursors=cursors, doing="settle the rows", observer=observer, run_id=run_id) as batch:
+        cursor, cut = batch.cursor, batch.last_cut()
         entries = _chosen(sink, cut, tables, ids, only_open=True)
         settled = Settled()
-        batch = sink.begin(cursor.batch_number + 1)
         targets = Targets(config, cut, shadows=cursor.shadows)
         if what == "discarded":
             settled.done = [entry.id for entry in entries]
@@ -124,7 +122,7 @@ def settle(
                 replay.take([entry for entry in entries if entry.table == table], settled)
                 for found, rows in replay.staged:
                     for target in found:
-                        batch.add(targets.shaped(rows, target), plan_of(target))
+                        batch.rows.add(targets.shaped(rows, target), plan_of(target))
         if not settled.done:
             sink.discard_unrecorded()
             return settled
@@ -135,18 +133,7 @@ def settle(
             for entry in entries
             if entry.id in done
         )
-        commit_standing(
-            batch,
-            sink=sink,
-            cursors=cursors,
-            observer=observer,
-            cursor=cursor,
-            source_time_us=cut.source_time_us,
-            kind="replay",
-            notes=_notes(marks, what, who, why),
-            run_id=run_id,
-            marks=marks,
-        )
+        batch.publish(kind="replay", notes=_notes(marks, what, who, why), marks=marks)
         settled.batch_number = batch.number
         return settled
 

@@ -11,6 +11,7 @@ from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.evolution.shadows import Shadow
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +73,23 @@ class Target:
 
 
 Snapshot = tuple[dict[str, Target], dict[str, Shadow], dict[str, Suspension], dict[str, TargetState], set[str]]
+
+
+def plan_of(target: Target) -> TargetPlan:
+    """Return what the sink must know of a target."""
+    itself = {target.name: RecordedSource(columns=target.columns, key=target.key)}
+    return TargetPlan(
+        table=target.name,
+        app_id=target.state.app_id,
+        columns=target.columns,
+        key=target.key,
+        partial=target.state.partial,
+        mode=target.mode,
+        track=target.track,
+        key_reason=target.key_reason,
+        sources={} if target.sources == itself else target.sources,
+        rescued=target.rescued,
+        shape=target.shape,
+        replaces=target.replaces,
+        exact=target.state.exact,
+    )

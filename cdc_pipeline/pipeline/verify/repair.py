@@ -32,9 +32,8 @@ from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.pipeline.capture.commit import plan_of
-from cdc_pipeline.pipeline.capture.suspension import commit_standing, standing_of
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.admin_batch import admin_batch
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.verify.read import Reading
 from cdc_pipeline.pipeline.verify.report import Difference
 from cdc_pipeline.position.cursor import CursorStore
@@ -110,9 +109,8 @@ def apply_repair(
             expected=f"at most {ROWS_MAX:,}",
             next_step=f"load the table anew: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
         )
-    with sink.lock():
-        sink.discard_unrecorded()
-        cursor, cut = standing_of(config, sink, cursors, doing="repair")
+    with admin_batch(sink, cursors=cursors, doing="repair", run_id=run_id) as batch:
+        cursor, cut = batch.cursor, batch.last_cut()
         before = reading.after
         if (cut.batch_number, cursor.position.order) != (before.cut.batch_number, before.position.order):
             return None
@@ -122,22 +120,15 @@ def apply_repair(
         first = 0 if last is None else (last - base) // 2 + 1
         staged = _staged(sides, rows, base=base, first=first, ts_us=_time_us(cut.source_time_us))
         plan = replace(plan_of(target), exact=False)
-        batch = sink.begin(cursor.batch_number + 1)
-        batch.add_staged(staged, plan)
+        batch.rows.add_staged(staged, plan)
         counts = Counter(inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted)
         counts = +counts
         said = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         states = dict(cut.cursor.targets)
         states[target.name] = states[target.name].model_copy(update={"exact": False})
-        made = commit_standing(
-            batch,
-            sink=sink,
-            cursors=cursors,
-            observer=SilentObserver(),
-            cursor=cursor,
-            targets=states,
-            source_time_us=cut.source_time_us,
+        made = batch.publish(
             kind="repair",
+            targets=states,
             notes=(
                 Note(
                     kind=REPAIRED_NOTE,
@@ -147,7 +138,6 @@ def apply_repair(
                     table=target.name,
                 ),
             ),
-            run_id=run_id,
         )
         return made.batch_number, counts
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.errors import UnrepresentableValueError
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.pipeline.capture.commit import plan_of
 from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.sink.modes.expand import StagedRows
 from cdc_pipeline.sink.modes.registry import SINK_MODES

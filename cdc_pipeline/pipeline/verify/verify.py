@@ -35,9 +35,11 @@ from cdc_pipeline.errors import (
     UnrepresentableValueError,
 )
 from cdc_pipeline.lake.records import Cut, CutTable
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import load_command, why_parted
-from cdc_pipeline.pipeline.report import CaptureObserver, LogPlace, SilentObserver
-from cdc_pipeline.pipeline.verify.captures import Captures, OwnRuns, Runs, Standing
+from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.runs import DirectRuns, Runs
+from cdc_pipeline.pipeline.verify.captures import Captures, Standing
 from cdc_pipeline.pipeline.verify.checks import check_intervals
 from cdc_pipeline.pipeline.verify.display import shown
 from cdc_pipeline.pipeline.verify.external_writes import describe, find_foreign, put_back
@@ -104,7 +106,7 @@ def verify(
     cursors: CursorStore | None = None,
     runs: Runs | None = None,
     asked: Asked | None = None,
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> VerifyReport:
     """Compare the lake's tables with the source, and repair what differs if that is asked for.
@@ -133,9 +135,9 @@ def verify(
         raise ConfigError("a sample is a share of the table", setting="sample", expected="above 0, at most 1")
     if runs is None:
         assert cursors is not None, "a cursor store, or runs that have one"
-        runs = OwnRuns(config, cursors)
+        runs = DirectRuns(config, cursors)
     sink = build_sink(config)
-    captures = Captures(config, runs, observer or SilentObserver())
+    captures = Captures(config, runs, observer or RunObserver())
     with verify_lock(sink.paths) as scratch:
         run = _Verification(config, asked, sink=sink, scratch=scratch, captures=captures, on_step=on_step or _nobody)
         tables = run.tables()

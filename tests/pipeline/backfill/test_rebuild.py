@@ -18,7 +18,7 @@ from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.pipeline.backfill.parallel import Parallel
 from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
 from tests.support.captures import SPARK, here, live
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.mysql
 MakeConfig = Callable[..., PipelineConfig]
 
 
-class KilledLoad(SilentLoadObserver):
+class KilledLoad(RunObserver):
     """Ends a rebuild as a kill would, at a joint."""
 
     def __init__(self, joint: str) -> None:

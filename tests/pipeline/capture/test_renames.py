@@ -12,8 +12,8 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
-from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.pipeline.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.load.crash_child import Killed
@@ -70,7 +70,7 @@ INSERT INTO {0}.x VALUES (1, 1)
 """
 
 
-class Killing(SilentObserver):
+class Killing(RunObserver):
     """Ends a run where it would be killed, at each of some joints once."""
 
     def __init__(self, *joints: str) -> None:

@@ -14,7 +14,7 @@ from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.loads import LoadStatus
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.load.crash_child import Killed, Killer, end
@@ -28,7 +28,7 @@ SALT = "a salt of many characters"
 HIDDEN = ("mail-of-", "hidden-", "tel:")  # of the columns that are masked: none may stand in any file
 
 
-class Edges(SilentLoadObserver):
+class Edges(RunObserver):
     """Does something at joints, once each; and looks for plain text at those where files have come."""
 
     def __init__(self, folder: Path, **acts: Callable[[], None]) -> None:

@@ -19,7 +19,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.verify.reread import repair
 from cdc_pipeline.position.cursor_file import FileCursorStore
@@ -153,7 +153,7 @@ def test_k17_killed_five_times_under_constant_writes(
     assert writer.transactions > 30
 
 
-class Resumed(SilentLoadObserver):
+class Resumed(RunObserver):
     """Remembers which loads were gone on with."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Resumed(SilentLoadObserver):
             self.loads.append(state.load_id)
 
 
-class Looking(SilentLoadObserver):
+class Looking(RunObserver):
     """Does something at a joint, once each."""
 
     def __init__(self, **actions: Callable[[], None]) -> None:

@@ -11,7 +11,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, RecordedTarget
-from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.schema.evolution.changes import Decision, decide
