@@ -77,7 +77,7 @@ class BareTableMaps(TableMaps):
         body, offset = bytes(chunk.body(row)), int(chunk.events["offset"][row])
         charset = self._bare_tables.unknown_charset
         name = table_map.table_name(body, table_id_bytes=id_bytes)
-        told = self._told(name.database, name.table, chunk.journal, offset)
+        told = self._known_schema(name.database, name.table, chunk.journal, offset)
         schema: TableSchema | None = None
         missing: tuple[str, ...] = ("charsets",)
         if told is not None and isinstance(why, MetadataMissingError) and charset != "binary":
@@ -107,6 +107,6 @@ class BareTableMaps(TableMaps):
         self._bare_tables.note(schema.full_name, missing)
         key = body[id_bytes:]
         # Asked again at its next place: a statement before that may tell more.
-        known = _KnownMap(key, schema.database, schema.table, schema, needs_schema=True, told=told)
+        known = _KnownMap(key, schema.database, schema.table, schema, needs_schema=True, known_schema=told)
         self._known[is_mariadb, key] = known
         return known
