@@ -43,7 +43,7 @@ def test_k3_a_torn_file_is_an_error_and_not_no_cursor(tmp_path: Path, cut_bytes:
     _cursor(tmp_path).write_bytes(whole[:cut_bytes])
     store = _store("file", tmp_path)
     for act in (store.read, lambda: store.write(state(2), {}), lambda: store.history(3)):
-        with pytest.raises(CursorError, match="torn or damaged") as caught:
+        with pytest.raises(CursorError, match="truncated or damaged") as caught:
             act()
         assert caught.value.next_step
     assert _cursor(tmp_path).read_bytes() == whole[:cut_bytes]

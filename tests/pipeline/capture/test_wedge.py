@@ -253,5 +253,7 @@ def test_k22_what_would_be_refused_again_is_not_called_retryable(text: str, kind
     assert found.retryable == (kind is not TargetRefusedError)
     assert is_of_the_machine(found) == ("No space" in text)
     assert ": 2" not in str(found), "no value of a row"
+    # What is suspended at once is tried again by each run: nobody needs to start one for it.
+    assert ("start the run again" in str(found.next_step)) == (kind is not TargetRefusedError)
     assert failure_of(found, table="other", batch_number=8) is found
     assert found.table == "shop.orders"
