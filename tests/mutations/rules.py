@@ -96,7 +96,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a cursor that somebody else wrote is not written over", "position/cursor.py",
-        "if self._has_seen and _place(latest) != _place(self._seen):", "if False:",
+        "if self._has_seen and _sort_key(latest) != _sort_key(self._seen):", "if False:",
         "position/test_cursor_stores.py::test_k3_compare_and_swap_a_second_writer_is_refused",
     ),
     Mutation(
