@@ -17,7 +17,8 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline import wiring
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import CaptureReport, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from tests.support.memory_modes import Row
@@ -30,7 +31,7 @@ class _Killed(BaseException):
     """Ends a run as a kill would, inside this process."""
 
 
-class _KilledAt(SilentObserver):
+class _KilledAt(RunObserver):
     def __init__(self, joint: str) -> None:
         self._joint = joint
 
@@ -57,14 +58,14 @@ class MemoryShop:
         return LakePaths(self.config.sink.lake_path, self.config.name)
 
     def run(
-        self, transactions: int | None = None, *, observer: SilentObserver | None = None, **rest: Any
+        self, transactions: int | None = None, *, observer: RunObserver | None = None, **rest: Any
     ) -> CaptureReport:
         """One capture, of so many transactions."""
         document = self.config.model_dump()
         if transactions is not None:
             document["bound"] = {"transactions": transactions}
         config = PipelineConfig.model_validate(document)
-        observer = observer or SilentObserver()
+        observer = observer or RunObserver()
         sink = memory_sink(self.lake, source=config.name, config=config.sink, on_joint=observer.reached)
         return capture(config, cursors=self.cursors, observer=observer, sink=sink, **rest)
 
