@@ -135,7 +135,7 @@ class OpenXa(_Plain):
 
     @property
     def rows(self) -> int:
-        """Return the number of parked changes of captured tables."""
+        """The number of parked changes of captured tables."""
         return sum(file.rows for file in self.files)
 
 
@@ -295,7 +295,7 @@ class CursorGuard:
         self.check_source(cursor)
         if self._has_seen and _sort_key(latest) != _sort_key(self._seen):
             raise CursorError(
-                "another process has written the cursor meanwhile",
+                "another writer has changed the cursor meanwhile",
                 expected=_described(self._seen),
                 got=_described(latest),
                 next_step="let only one run of a source write at a time, and run again to read the new cursor",

@@ -128,10 +128,12 @@ class EventStore(Protocol):
         """
 
     def first_position(self) -> Position | None:
-        """SPEC S11."""
+        """Return the position of the oldest event that is not released; None if there is none (SPEC
+        S11).
+        """
 
     def latest_position(self) -> Position | None:
-        """SPEC S11."""
+        """Return the position of the newest event; None if there is none (SPEC S11)."""
 
     def clean_all(self) -> None:
         """Drop every event and reset every counter; the store stays usable (SPEC S12)."""

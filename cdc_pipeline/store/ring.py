@@ -384,25 +384,25 @@ class RingStore(RetainedEvents):
 
     @property
     def waiting_events(self) -> int:
-        """Return the number of events put and not yet got (S2)."""
+        """The number of events put and not yet got (S2)."""
         with self._lock:
             return self._put_sequence - self._get_sequence
 
     @property
     def retained_events(self) -> int:
-        """Return the number of events that occupy room, counted from `released` (S2)."""
+        """The number of events that occupy room, counted from `released` (S2)."""
         with self._lock:
             return self._put_sequence - self._released_sequence
 
     @property
     def retained_bytes(self) -> int:
-        """Return the bytes of the events that occupy room."""
+        """The bytes of the events that occupy room."""
         with self._lock:
             return self._put_bytes - self._released_bytes
 
     @property
     def sequences(self) -> tuple[int, int, int, int]:
-        """Return (ack, released, get, put) (S1)."""
+        """(ack, released, get, put) (S1)."""
         with self._lock:
             return self._ack_sequence, self._released_sequence, self._get_sequence, self._put_sequence
 

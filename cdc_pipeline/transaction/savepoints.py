@@ -60,7 +60,7 @@ class Savepoints:
 
     @property
     def undone(self) -> NDArray[np.int64]:
-        """Return the undone ranges of ordinals: int64 (n, 2), [first, stop), ascending and
+        """The undone ranges of ordinals: int64 (n, 2), [first, stop), ascending and
         disjoint.
         """
         return np.array(self._undone, dtype=np.int64).reshape(-1, 2)

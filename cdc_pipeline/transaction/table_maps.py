@@ -109,7 +109,7 @@ class TableMaps:
 
     @property
     def safe_offset(self) -> int:
-        """Return the offset of the first table map of the open transaction (C2); -1 if there is
+        """The offset of the first table map of the open transaction (C2); -1 if there is
         none.
         """
         return self._safe_offset

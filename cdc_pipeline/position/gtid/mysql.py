@@ -92,7 +92,7 @@ class MysqlGtidSet:
 
     @property
     def is_tagged(self) -> bool:
-        """Return whether any transaction has a tag."""
+        """Whether any transaction has a tag."""
         return any(":" in key for key in self.intervals)
 
     def __bool__(self) -> bool:

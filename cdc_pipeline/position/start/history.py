@@ -113,7 +113,7 @@ def switch_by_time(question: Question) -> StartDecision:
 
 
 def switch_virtual_ip(question: Question) -> StartDecision:
-    """Switch to another server behind the only address, after too many dump errors (P5)."""
+    """Switch to another server at the only address, after too many dump errors (P5)."""
     decision = switch_by_time(question)
     count = question.rules.dump_errors.count
     reason = f"{count} dumps in a row have failed, more than {question.rules.dump_errors_max}: the address has moved"
@@ -121,7 +121,7 @@ def switch_virtual_ip(question: Question) -> StartDecision:
 
 
 def await_virtual_ip(question: Question) -> StartDecision:
-    """Refuse another server behind the only address, which may be temporary (P5).
+    """Refuse another server at the only address, which may be temporary (P5).
 
     Raises:
         ServerChangedError: always.

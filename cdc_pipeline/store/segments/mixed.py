@@ -118,8 +118,8 @@ class MixedEventStore(RingStore):
         directory: a local directory for this store alone, made private (0700) at the start.
         memory_events, memory_bytes: memory budget; an entry that does not fit goes to a file. The
             bytes are those of the events and of their rows; by default only they are bounded.
-        on_joint: told ``spill``, in the putting thread, whenever a list has gone to files and does
-            not count yet.
+        on_joint: called with ``spill`` in the putting thread, after a list is written to files and
+            before it counts.
         segment_bytes: length at which a file is sealed and the next one begins; at most a quarter
             of `disk_bytes_max`.
         disk_bytes_max: puts wait while the files with unreleased events have this length or more;
@@ -165,18 +165,18 @@ class MixedEventStore(RingStore):
 
     @property
     def memory_event_bytes(self) -> int:
-        """Return the bytes of the events in memory."""
+        """The bytes of the events in memory."""
         with self._lock:
             return self._mixed_keeper.event_bytes
 
     @property
     def spilled_events(self) -> int:
-        """Return the number of events written to files since the start."""
+        """The number of events written to files since the start."""
         with self._lock:
             return self._mixed_keeper.spilled_events
 
     @property
     def disk_bytes(self) -> int:
-        """Return the total length of the store's files."""
+        """The total length of the store's files."""
         with self._lock:
             return self._mixed_keeper.log.disk_bytes
