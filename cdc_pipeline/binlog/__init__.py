@@ -1,3 +1,3 @@
-"""Bytes in, values out: frame binlog events and decode rows by column. Only `receiving`
-does I/O.
+"""Bytes in, values out: frame binlog events and decode rows by column.
+Only `receiving` does I/O.
 """

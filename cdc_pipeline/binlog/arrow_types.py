@@ -67,8 +67,8 @@ def arrow_type(column: Column) -> pa.DataType:
 
 @lru_cache(maxsize=1024)
 def arrow_schema(schema: TableSchema) -> pa.Schema:
-    """Return the Arrow schema of a table's rows; all fields are nullable, because images may lack
-    columns.
+    """Return the Arrow schema of a table's rows;
+    all fields are nullable, because images may lack columns.
     """
     return pa.schema([pa.field(column.name, arrow_type(column)) for column in schema.columns])
 

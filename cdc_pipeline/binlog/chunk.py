@@ -184,8 +184,8 @@ class EventSlice:
 
     @property
     def journal_bytes(self) -> int:
-        """The size of the slice's events in the journal; those inside a payload count with the
-        payload event.
+        """The size of the slice's events in the journal;
+        those inside a payload count with the payload event.
         """
         events = self.events
         own = events["next_offset"] - events["offset"]
@@ -197,8 +197,8 @@ class EventSlice:
         return self.kind is SliceKind.STATEMENT
 
     def part(self, first: int, stop: int) -> EventSlice:
-        """Return rows [first, stop) of this slice, counted from its first row. A split statement
-        stays one.
+        """Return rows [first, stop) of this slice, counted from its first row.
+        A split statement stays one.
         """
         return EventSlice(
             chunk=self.chunk,

@@ -105,8 +105,8 @@ class DecodedRows:
 
 
 def joined(parts: Sequence[DecodedRows]) -> DecodedRows:
-    """Concatenate changes of one table at one schema version, in the order of `parts`; at least
-    one.
+    """Concatenate changes of one table at one schema version, in the order of `parts`;
+    at least one.
     """
     if len(parts) == 1:
         return parts[0]

@@ -97,8 +97,8 @@ def check_ranges(tx_offset_max: int, event_ordinal_max: int, row_ordinal_max: in
 
 
 def with_transaction(seq: pa.Array, *, epoch: int, journal: int, tx_offset: int) -> pa.Array:
-    """Move seqs to another transaction, keeping event ordinal, row ordinal and image (K8: XA
-    COMMIT).
+    """Move seqs to another transaction, keeping event ordinal,
+    row ordinal and image (K8: XA COMMIT).
     """
     base = pack_seq(epoch, journal, tx_offset)
     low = np.uint64((1 << 64 - LOW_OFFSET_BITS) - 1)

@@ -18,8 +18,8 @@ from cdc_pipeline.text.table_names import table_name
 
 
 class Kind(StrEnum):
-    """Logical kind of a column, decided from the wire type, its metadata and the
-    optional metadata.
+    """Logical kind of a column, decided from the wire type,
+    its metadata and the optional metadata.
     """
 
     INT8 = "tinyint"
@@ -129,8 +129,8 @@ class TableSchema:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TableSchema:
-        """Parse the text of `to_json`. Raises KeyError, TypeError or ValueError for any
-        other text.
+        """Parse the text of `to_json`. Raises KeyError,
+        TypeError or ValueError for any other text.
         """
         plain = json.loads(text)
         columns = tuple(

@@ -101,8 +101,8 @@ class TargetState(_Plain):
 
 
 class XaFile(_Plain):
-    """Parked rows of a prepared XA transaction: one table at one schema version
-    (`lake/prepared.py`).
+    """Parked rows of a prepared XA transaction:
+    one table at one schema version (`lake/prepared.py`).
     """
 
     path: str  # relative to the lake
@@ -195,8 +195,8 @@ class CursorState(_Plain):
 
 
 def cursor_document(cursor: CursorState) -> dict[str, Any]:
-    """Return a cursor as plain JSON values. Entries per table omit their defaults (K25: cursors
-    stay small).
+    """Return a cursor as plain JSON values. Entries per table omit their defaults (K25:
+    cursors stay small).
     """
     document = cursor.model_dump(mode="json", exclude={"targets"})
     document["targets"] = {
@@ -224,8 +224,8 @@ class CursorEntry(_Plain):
 
 
 class CursorStore(Protocol):
-    """Storage of a cursor: memory, a file (`cursor_file`), Dagster (`orchestration/`) or Delta
-    (`sink/`).
+    """Storage of a cursor: memory, a file (`cursor_file`),
+    Dagster (`orchestration/`) or Delta (`sink/`).
     """
 
     def read(self) -> CursorState | None:
@@ -311,8 +311,8 @@ class CursorGuard:
 
 
 def _is_earlier(cursor: CursorState, latest: CursorState) -> bool:
-    """Return whether `cursor` is before `latest`; for two servers only by batch and epoch (SPEC
-    P1).
+    """Return whether `cursor` is before `latest`;
+    for two servers only by batch and epoch (SPEC P1).
     """
     if cursor.identity.same_server(latest.identity):
         return cursor.sort_key < latest.sort_key

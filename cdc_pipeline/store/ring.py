@@ -415,8 +415,8 @@ class RingStore(RetainedEvents):
             )
 
     def _wait(self, condition: threading.Condition, is_met: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until `is_met`; return False on timeout. Raises StoreClosedError if the store is
-        stopped.
+        """Wait until `is_met`; return False on timeout.
+        Raises StoreClosedError if the store is stopped.
         """
         generation = self._generation
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

@@ -238,8 +238,8 @@ def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:
 
 
 def _impossible(types: NDArray[np.uint8], rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> int:
-    """Return the index of the first event with an impossible number; -1 for none. Type 42 is read
-    elsewhere.
+    """Return the index of the first event with an impossible number; -1 for none.
+    Type 42 is read elsewhere.
     """
     bad = (numbers < 0) | (numbers > NUMBER_MAX) | ((numbers == 0) & (types[rows] == EventType.GTID))
     bad &= types[rows] != EventType.GTID_TAGGED

@@ -92,8 +92,8 @@ class GtidColumns:
         self._number = np.concatenate([self._number[last], number])
 
     def of(self, tx_offset: NDArray[np.int64]) -> Gtids:
-        """Return the GTIDs of the transactions that begin at the offsets `tx_offset` (n,) of the
-        last chunk.
+        """Return the GTIDs of the transactions that begin at the offsets `tx_offset`
+        (n,) of the last chunk.
         """
         if not len(self._offset):
             return Gtids(self.keys, np.full(len(tx_offset), NO_KEY, np.int32), np.zeros(len(tx_offset), np.int64))

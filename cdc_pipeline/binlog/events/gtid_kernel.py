@@ -56,8 +56,8 @@ def _unsigned(data: NDArray[np.uint8], at: int, count: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def varlen(data: NDArray[np.uint8], at: int, stop: int) -> tuple[Any, int]:
-    """Read an unsigned varlen integer: (uint64 value, index after it, or -1 if it does not end
-    before `stop`).
+    """Read an unsigned varlen integer: (uint64 value, index after it,
+    or -1 if it does not end before `stop`).
     """
     if at < 0 or at >= stop:
         return np.uint64(0), -1

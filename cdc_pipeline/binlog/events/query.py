@@ -82,8 +82,8 @@ class Query:
 
 
 def parse_query(chunk: Chunk, row: int) -> Query:
-    """Parse the query event or EXECUTE_LOAD_QUERY at `row` of a chunk. Raises the errors of
-    `parse`.
+    """Parse the query event or EXECUTE_LOAD_QUERY at `row` of a chunk.
+    Raises the errors of `parse`.
     """
     lengths = chunk.journal_format.post_header_lengths
     post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else POST_HEADER_BYTES

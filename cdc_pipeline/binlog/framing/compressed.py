@@ -126,8 +126,8 @@ def _assemble(
     id_bytes: int,
     error: CdcError | None,
 ) -> Unpacked:
-    """Copy the first `count` events to a new buffer, with the unpacked `pieces` of
-    those at `rows`.
+    """Copy the first `count` events to a new buffer,
+    with the unpacked `pieces` of those at `rows`.
     """
     events, checksum_bytes = chunk.events[:count], chunk.journal_format.checksum_bytes
     plain_bytes = int(events["event_length"].sum(dtype=np.int64) - events["event_length"][rows].sum(dtype=np.int64))
@@ -173,8 +173,8 @@ def _assemble(
 def _unpacked_bytes(
     chunk: Chunk, rows: NDArray[np.int64], found: NDArray[np.int64]
 ) -> tuple[list[Any], CdcError | None]:
-    """Return buffers with the unpacked bytes of each event, up to the first that cannot be
-    unpacked.
+    """Return buffers with the unpacked bytes of each event,
+    up to the first that cannot be unpacked.
     """
     data = memoryview(chunk.data)  # type: ignore[arg-type]
     together, starts = _unpacked_together(chunk, found)
@@ -202,8 +202,8 @@ def _unpacked_bytes(
 
 
 def _inflated(packed: memoryview, unpacked_bytes: int) -> bytes:
-    """Unpack zlib data to at most one byte more than announced, so that a zip bomb
-    cannot explode.
+    """Unpack zlib data to at most one byte more than announced,
+    so that a zip bomb cannot explode.
     """
     decoder = zlib.decompressobj()
     piece = decoder.decompress(packed, unpacked_bytes + 1)

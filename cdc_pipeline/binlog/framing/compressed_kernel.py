@@ -85,8 +85,8 @@ def _length_encoded(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, i
 
 @njit(cache=True, nogil=True)
 def _find_payload(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int, int, int]:
-    """Return (status, index of the packed bytes, unpacked bytes, algorithm) of a payload in
-    data[at:stop].
+    """Return (status, index of the packed bytes, unpacked bytes,
+    algorithm) of a payload in data[at:stop].
     """
     packed = unpacked = algorithm = _wide(-1)
     while True:

@@ -213,8 +213,8 @@ class EventFramer:
             )
 
     def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:
-        """Return the chunk with its compressed events unpacked, and how many of the fed bytes it
-        consumes.
+        """Return the chunk with its compressed events unpacked,
+        and how many of the fed bytes it consumes.
         """
         # Artificial events in between must be reported only once, so such a chunk is not cut.
         unpacked = unpack(chunk, whole=bool(self.artificial), event_unpacked_bytes_max=self._unpacked_bytes_max)
@@ -289,8 +289,8 @@ class EventFramer:
                 self.offset = position
 
     def _artificial_body(self, header: EventHeader, event: bytes) -> bytes:
-        """Return the body without the checksum, whose presence depends on the server's current
-        setting.
+        """Return the body without the checksum,
+        whose presence depends on the server's current setting.
         """
         stored = int.from_bytes(event[-CHECKSUM_BYTES:], "little")
         has_checksum = len(event) >= HEADER_BYTES + CHECKSUM_BYTES and zlib.crc32(event[:-CHECKSUM_BYTES]) == stored
@@ -397,8 +397,8 @@ def unknown_types(event_types: NDArray[np.uint8] | list[int]) -> dict[int, int]:
 
 
 def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:
-    """Parse journal name and position of a heartbeat v2: (type, length, value) fields, ended by
-    type 0.
+    """Parse journal name and position of a heartbeat v2:
+    (type, length, value) fields, ended by type 0.
     """
     name, position, at = b"", 0, 0
     while at + 1 < len(body) and body[at] != 0:

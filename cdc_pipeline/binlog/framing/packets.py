@@ -83,8 +83,8 @@ class PacketBuffer:
 
     @property
     def events(self) -> NDArray[np.uint8]:
-        """A view of the complete events that were not consumed, each after its
-        PREFIX_BYTES.
+        """A view of the complete events that were not consumed,
+        each after its PREFIX_BYTES.
         """
         return self._data[self._first : self._state[kernel.WHOLE]]
 
@@ -108,8 +108,8 @@ class PacketBuffer:
         return bool(len(self._data) - self._state[kernel.STOP] < self._room_bytes)
 
     def room(self) -> NDArray[np.uint8]:
-        """Return a writable view after the received bytes; `commit` takes the number of bytes
-        written.
+        """Return a writable view after the received bytes;
+        `commit` takes the number of bytes written.
         """
         if self.is_full:
             kept = self._data[self._first : self._state[kernel.STOP]]

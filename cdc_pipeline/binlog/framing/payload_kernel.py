@@ -55,8 +55,8 @@ def _u4(data: NDArray[np.uint8], at: int) -> Any:
 def count_children(
     data: NDArray[np.uint8], firsts: NDArray[np.int64], stops: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> None:
-    """Write to `counts`, int64 (k,), upper bounds of the events in each ``data[first:stop]``, by
-    the lengths alone.
+    """Write to `counts`, int64 (k,), upper bounds of the events in each ``data[first:stop]``,
+    by the lengths alone.
     """
     for k in range(len(firsts)):
         first, stop = firsts[k], stops[k]

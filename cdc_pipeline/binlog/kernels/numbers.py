@@ -97,8 +97,8 @@ def _times_plus(high: Integer, low: Integer, factor: Integer, addend: Integer) -
 def _decimal_group(
     data: NDArray[np.uint8], position: Integer, byte_count: Integer, first: Integer, flip: Integer
 ) -> Integer:
-    """Read one big-endian group of digits. `first` is the number's first byte, `flip` 0xFF if
-    negative.
+    """Read one big-endian group of digits.
+    `first` is the number's first byte, `flip` 0xFF if negative.
     """
     value = np.int64(0)
     for index in range(position, position + byte_count):
@@ -113,8 +113,8 @@ def _decimal_group(
 def decimal_words(
     data: NDArray[np.uint8], first: Integer, precision: Integer, scale: Integer
 ) -> tuple[Integer, Integer, bool]:
-    """Read a NEWDECIMAL of at most 38 digits: high and low word, and whether all groups
-    are digits.
+    """Read a NEWDECIMAL of at most 38 digits:
+    high and low word, and whether all groups are digits.
     """
     whole = precision - scale
     head = whole % GROUP_DIGITS

@@ -32,8 +32,8 @@ _PARTIAL_JSON: Final = 1
 
 @routine
 def packed_at(data: NDArray[np.uint8], position: Integer, end: Integer) -> tuple[Integer, Integer]:
-    """Return a packed integer and the position after it; -1 if it is truncated or at
-    least 2**56.
+    """Return a packed integer and the position after it;
+    -1 if it is truncated or at least 2**56.
     """
     if position >= end:
         return np.int64(-1), position
@@ -61,8 +61,8 @@ def _image_end(
     rules: NDArray[np.int32],
     state: NDArray[np.int64],
 ) -> Integer:
-    """Return the position after the image at `position`, or -1 if it exceeds `end`. `present` is
-    its bitmap.
+    """Return the position after the image at `position`, or -1 if it exceeds `end`.
+    `present` is its bitmap.
     """
     count = 0
     for column in range(rules.shape[0]):

@@ -105,8 +105,8 @@ def _put_moment(
     out: NDArray[np.uint8],
     target: Integer,
 ) -> Integer:
-    """Write a DATE, DATETIME or TIMESTAMP as the log packs it. Returns the position after it, or -1
-    if invalid.
+    """Write a DATE, DATETIME or TIMESTAMP as the log packs it.
+    Returns the position after it, or -1 if invalid.
     """
     year = np.int64(0)
     month = np.int64(0)
@@ -179,8 +179,8 @@ def _put_time(
 
 @helper
 def _digit_at(data: NDArray[np.uint8], position: Integer, place: Integer, count: Integer) -> Integer:
-    """Return digit `place` of `count` digits at `position`; 0 before the first and
-    after the last.
+    """Return digit `place` of `count` digits at `position`;
+    0 before the first and after the last.
     """
     return byte_at(data, position + place) - 48 if 0 <= place < count else np.int64(0)
 
@@ -195,8 +195,8 @@ def _put_decimal(
     out: NDArray[np.uint8],
     target: Integer,
 ) -> Integer:
-    """Write plain decimal text as NEWDECIMAL. Returns the position after it, or -1 if it does not
-    fit.
+    """Write plain decimal text as NEWDECIMAL.
+    Returns the position after it, or -1 if it does not fit.
     """
     flip = np.int64(0)
     if position < end and byte_at(data, position) == 45:

@@ -1,5 +1,5 @@
-"""Before and after the walk: locate the selected events, and fill the event columns of
-their rows.
+"""Before and after the walk: locate the selected events,
+and fill the event columns of their rows.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def is_date(year: Integer, month: Integer, day: Integer) -> Integer:
 
 @helper
 def days_since_1970(year: Integer, month: Integer, day: Integer) -> Integer:
-    """Return the days since 1970 of a valid date; the calculation uses years that begin
-    in March.
+    """Return the days since 1970 of a valid date;
+    the calculation uses years that begin in March.
     """
     if month <= 2:
         year -= 1
@@ -80,8 +80,8 @@ def datetime_us(packed: Integer, fraction_bytes: Integer) -> Integer:
 
 @helper
 def timestamp_us(packed: Integer, fraction_bytes: Integer) -> Integer:
-    """Return the microseconds since 1970 of the bits of a TIMESTAMP2 (or old TIMESTAMP), or
-    NO_TIME.
+    """Return the microseconds since 1970 of the bits of a TIMESTAMP2
+    (or old TIMESTAMP), or NO_TIME.
     """
     bits = np.int64(8 * fraction_bytes)
     seconds = packed >> bits
@@ -109,8 +109,8 @@ def dates(packed: NDArray[np.int64], out: NDArray[np.int32], state: NDArray[np.u
 def datetimes(
     packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> None:
-    """Convert DATETIME2 to microseconds since 1970, wall clock. packed: int64, big-endian bits;
-    out: int64.
+    """Convert DATETIME2 to microseconds since 1970, wall clock. packed:
+    int64, big-endian bits; out: int64.
     """
     for row in range(packed.shape[0]):
         out[row] = 0

@@ -104,8 +104,8 @@ def _walk_image(
     nulls: NDArray[np.int64],
     state: NDArray[np.int64],
 ) -> Integer:
-    """Write the offsets of one image's values. Returns the position after it, or -1 if it exceeds
-    `end`.
+    """Write the offsets of one image's values.
+    Returns the position after it, or -1 if it exceeds `end`.
     """
     bitmap = position
     position += (count + 7) >> 3

@@ -36,8 +36,8 @@ class ByteBuffer:
         return self._data[self._first : self._stop]
 
     def room(self, count: int) -> NDArray[np.uint8]:
-        """Return a writable view of `count` bytes after the filled ones; `commit` takes the number
-        written.
+        """Return a writable view of `count` bytes after the filled ones;
+        `commit` takes the number written.
         """
         if self._stop + count > len(self._data):
             filled = self.filled

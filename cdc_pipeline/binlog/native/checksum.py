@@ -44,8 +44,8 @@ def _table() -> NDArray[np.uint32]:
 
 
 def table_loop_address() -> int:
-    """Return the address of the compiled table loop that replaces zlib's function, with its
-    signature.
+    """Return the address of the compiled table loop that replaces zlib's function,
+    with its signature.
     """
     table = _table()
 

@@ -31,8 +31,8 @@ def _primes(count: int) -> list[int]:
 
 
 def _root_fraction(prime: int, root: int) -> int:
-    """Return the first 32 bits of the fraction of a square (2) or cube (3) root, by integer
-    arithmetic.
+    """Return the first 32 bits of the fraction of a square (2) or cube (3) root,
+    by integer arithmetic.
     """
     scaled = prime << (32 * root)
     low, high = 0, 1 << 40
@@ -101,8 +101,8 @@ def _finish(
     block: NDArray[np.uint8],
     words: NDArray[np.uint64],
 ) -> None:
-    """Hash `data` and the padding into a state of already `before_bytes` bytes, a
-    multiple of 64.
+    """Hash `data` and the padding into a state of already `before_bytes` bytes,
+    a multiple of 64.
     """
     length = len(data)
     whole = length // 64

@@ -38,8 +38,8 @@ _FUNCTIONS: Final = ("inflateInit2_", "inflateReset2", "inflate", "inflateEnd")
 
 
 def _register() -> bool:
-    """Register zlib's functions with LLVM under our names; return False if there is no
-    shared zlib.
+    """Register zlib's functions with LLVM under our names;
+    return False if there is no shared zlib.
     """
     addresses = zlib_addresses(_FUNCTIONS)
     for function, address in zip(_FUNCTIONS, addresses or (), strict=False):
@@ -107,8 +107,8 @@ else:
 
     @njit(cache=True, nogil=True)
     def inflate_start(stream: Any) -> Any:
-        """Set a stream up. Returns 0, or zlib's error code (memory, or another layout of its
-        stream).
+        """Set a stream up. Returns 0, or zlib's error code (memory,
+        or another layout of its stream).
         """
         here = stream.ctypes.data
         return _init(here, -_WINDOW_BITS, here + 8 * _VERSION_WORD, STREAM_BYTES)

@@ -64,8 +64,8 @@ class _StampedByClosure:
 
 
 def install() -> None:
-    """Make numba use these locators first. Call it before the first kernel is defined;
-    idempotent.
+    """Make numba use these locators first.
+    Call it before the first kernel is defined; idempotent.
     """
     known: list[Any] = caching.CacheImpl._locator_classes
     if any(issubclass(one, _StampedByClosure) for one in known):

@@ -78,8 +78,8 @@ class _Cells:
     unpacked: list[tuple[Block, NDArray[np.int32], slice]] | None = None
 
     def parts(self) -> list[tuple[Block, NDArray[np.int32], slice]]:
-        """Return for each block: the block, its offsets of this column, and its rows in
-        the result.
+        """Return for each block: the block, its offsets of this column,
+        and its rows in the result.
         """
         if self.unpacked is not None:
             return self.unpacked
@@ -180,8 +180,8 @@ def _fits(cells: _Cells, total_bytes: int) -> int:
 
 
 def _unpack(cells: _Cells) -> list[InvalidValue]:
-    """Unpack the values of a COMPRESSED column in `cells`; return those that cannot be unpacked,
-    now null.
+    """Unpack the values of a COMPRESSED column in `cells`;
+    return those that cannot be unpacked, now null.
     """
     column, rule, parts = cells.column, cells.rule, cells.parts()
     inputs = [(block.data, block.base, relative) for block, relative, _ in parts]

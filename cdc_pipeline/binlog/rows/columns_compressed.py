@@ -18,8 +18,8 @@ REASON: Final = "not a compressed value of MariaDB"
 
 
 def size_max(column: Column) -> int:
-    """Return the size of the longest plain value: the metadata of a VARCHAR also counts the first
-    byte.
+    """Return the size of the longest plain value:
+    the metadata of a VARCHAR also counts the first byte.
     """
     if column.wire_type == WireType.VARCHAR_COMPRESSED:
         return column.wire_meta - 1

@@ -1,5 +1,5 @@
-"""The server's text of dates and times that Arrow cannot hold: zero, partial and
-impossible dates.
+"""The server's text of dates and times that Arrow cannot hold:
+zero, partial and impossible dates.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def temporal_text(column: Column, packed: int) -> str:
 
 
 def _old_fractional(kind: Kind, packed: int, digits: int) -> str:
-    """Return the text of a value of MariaDB's old types with a fraction (see
-    `kernels.old_temporal`).
+    """Return the text of a value of MariaDB's old types with a fraction
+    (see `kernels.old_temporal`).
     """
     if kind is Kind.TIMESTAMP:
         return f"{_ZERO_DATETIME}.{0:0{digits}d}"

@@ -122,8 +122,8 @@ def json_column(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[InvalidValue]:
-    """Return reason and text of values: hex of malformed documents, JSON of inapplicable
-    differences.
+    """Return reason and text of values: hex of malformed documents,
+    JSON of inapplicable differences.
     """
     found = []
     for row in bad.tolist():
@@ -141,8 +141,8 @@ def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[Inv
 
 
 def _diffs_text(raw: bytes) -> str:
-    """Return differences as JSON: a list of objects with op, path and usually value; "" if
-    malformed.
+    """Return differences as JSON: a list of objects with op, path and usually value;
+    "" if malformed.
     """
     found: list[dict[str, Any]] = []
     at = 0

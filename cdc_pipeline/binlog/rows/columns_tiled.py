@@ -122,8 +122,8 @@ def gather_tiled(
     nulls: NDArray[np.int64],
     is_mariadb: bool,
 ) -> dict[int, pa.Array]:
-    """Return Arrow arrays by column index, for the columns handled here; arguments as for
-    `build_columns`.
+    """Return Arrow arrays by column index, for the columns handled here;
+    arguments as for `build_columns`.
     """
     plan = _plan(schema, is_mariadb)
     columns = plan.program[:, tiles.COLUMN]

@@ -63,8 +63,8 @@ class PartialRows:
         return np.where(first < 0, 0, found).astype(np.uint8)
 
     def clear_unchanged(self, after_present: NDArray[np.uint8]) -> None:
-        """Clear the bits of unchanged, absent values in uint8 (rows of the result, ceil(columns /
-        8)).
+        """Clear the bits of unchanged, absent values in uint8 (rows of the result,
+        ceil(columns / 8)).
         """
         for rows, column in self.unchanged:
             after_present[rows, column >> 3] &= np.uint8(~(1 << (column & 7)) & 0xFF)

@@ -85,8 +85,8 @@ class ResultSet:
         self._nulls = np.zeros(columns, np.int64)
 
     def room(self) -> NDArray[np.uint8]:
-        """Return room for the next bytes, at least READ_BYTES_MIN; `commit` takes the number
-        written.
+        """Return room for the next bytes, at least READ_BYTES_MIN;
+        `commit` takes the number written.
         """
         first = int(self._state[kernel.S_POSITION])
         left = self._stop - first

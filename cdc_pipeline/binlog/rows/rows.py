@@ -79,8 +79,8 @@ class _Walked:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Sums per column over all selections: bytes of variable-width values, and NULLs in
-    the images.
+    """Sums per column over all selections:
+    bytes of variable-width values, and NULLs in the images.
     """
 
     before_bytes: NDArray[np.int64]
@@ -266,8 +266,8 @@ def _joined(parts: list[NDArray[np.uint8]], empty_shape: tuple[int, ...]) -> NDA
 
 
 def _of_rows(bits: NDArray[np.uint8], event_row: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """Return the bitmap of each row's event. Every event has a row, so equal counts mean one row
-    per event.
+    """Return the bitmap of each row's event.
+    Every event has a row, so equal counts mean one row per event.
     """
     return bits if len(bits) == len(event_row) else bits.take(event_row, axis=0)
 

@@ -170,8 +170,8 @@ def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id
 
 
 def _columns_of(raw: bytes, at: int, is_mariadb: bool) -> tuple[list[_Wire], bytes, ColumnCounts, Reader]:
-    """Parse types, null bits and counts of the columns; the reader is then at the optional
-    metadata.
+    """Parse types, null bits and counts of the columns;
+    the reader is then at the optional metadata.
     """
     reader = Reader(raw)
     reader.take(at)

@@ -105,8 +105,8 @@ def _resolve(
     map_of: NDArray[np.int64],
     same_as: NDArray[np.int64],
 ) -> int:
-    """Do `resolve_maps` with hash tables of 2**bits slots; _TOO_SMALL if there are too many
-    entries.
+    """Do `resolve_maps` with hash tables of 2**bits slots;
+    _TOO_SMALL if there are too many entries.
     """
     mask = (1 << bits) - 1
     if 2 * len(carried_ids) > mask:

@@ -118,8 +118,8 @@ def _packed(data, at, stop):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _slot(map_ids, state, table_id):  # type: ignore[no-untyped-def]
-    """Return the index of a table's map among those of the transaction; their count if
-    it has none.
+    """Return the index of a table's map among those of the transaction;
+    their count if it has none.
     """
     count = np.int64(state[MAPS])
     for slot in range(count):

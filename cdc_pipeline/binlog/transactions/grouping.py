@@ -123,15 +123,15 @@ class TransactionPass:
 
     @property
     def is_body_open(self) -> bool:
-        """Whether the open transaction needs XID, COMMIT or ROLLBACK to end; False if it may be one
-        statement.
+        """Whether the open transaction needs XID, COMMIT or ROLLBACK to end;
+        False if it may be one statement.
         """
         return self.is_open and bool(self._state[kernel.BODY])
 
     @property
     def mariadb_flags(self) -> int:
-        """flags2 of the latest MariaDB GTID event: 0x01 standalone, 0x40 prepared XA, 0x80
-        completed XA.
+        """flags2 of the latest MariaDB GTID event:
+        0x01 standalone, 0x40 prepared XA, 0x80 completed XA.
         """
         return int(self._state[kernel.MARIADB_FLAGS]) & 0xFF
 
@@ -169,8 +169,8 @@ class TransactionPass:
         return grouped.bounds
 
     def step(self, chunk: Chunk) -> GroupedChunk:
-        """Do the same as `apply`, but return a contradiction, so that the events before it can be
-        delivered.
+        """Do the same as `apply`, but return a contradiction,
+        so that the events before it can be delivered.
         """
         count = len(chunk.events)
         marks = np.zeros(count, dtype=np.uint8)

@@ -146,8 +146,8 @@ def parse_mysql(text: str) -> MysqlGtidSet:
 
 
 def encode_mysql_binary(gtid_set: MysqlGtidSet) -> bytes:
-    """Encode the set as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS; in the tagged format only if it
-    has tags.
+    """Encode the set as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS;
+    in the tagged format only if it has tags.
     """
     is_tagged = gtid_set.is_tagged
     count = len(gtid_set.intervals)

@@ -50,8 +50,8 @@ def stay(question: Question) -> StartDecision:
 
 
 def complete_cursor(question: Question) -> StartDecision:
-    """Continue by offset with a completed executed set, because the server has begun to
-    use GTIDs.
+    """Continue by offset with a completed executed set,
+    because the server has begun to use GTIDs.
     """
     source, wanted = question.source, read_by_offset(question.cursor.position)
     _check_not_ahead(question)
@@ -236,8 +236,8 @@ def _what_is_new(question: Question) -> str:
 
 
 def _last_commit_us(question: Question) -> int:
-    """Return the last applied commit time, or the nearest known time before the next
-    transaction.
+    """Return the last applied commit time,
+    or the nearest known time before the next transaction.
     """
     cursor = question.cursor
     last_us = max(question.rules.last_commit_us, cursor.timestamp_s * SECOND_US)
@@ -256,8 +256,8 @@ def _last_commit_us(question: Question) -> int:
 
 
 def _check_reaches_back(question: Question, last_us: int) -> None:
-    """Raise if the new server's log begins after the last applied transaction, which
-    leaves a gap.
+    """Raise if the new server's log begins after the last applied transaction,
+    which leaves a gap.
     """
     oldest = question.source.journals()[0].journal
     created_s = question.source.journal_created_s(oldest)

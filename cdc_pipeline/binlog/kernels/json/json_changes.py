@@ -56,8 +56,8 @@ def _put_tree(
     position: Integer,
     limit: Integer,
 ) -> Integer:
-    """Write node 0 and all below it. Returns the position after its text, BAD, or NO_ROOM before
-    `limit`.
+    """Write node 0 and all below it. Returns the position after its text, BAD,
+    or NO_ROOM before `limit`.
     """
     position = np.int64(position)
     depth = 0
@@ -140,8 +140,8 @@ def _put_changed(
     out: NDArray[np.uint8],
     position: Integer,
 ) -> Integer:
-    """Write data[first:stop] after its differences. Returns the position after it, BAD, NO_ROOM or
-    NO_SCRATCH.
+    """Write data[first:stop] after its differences.
+    Returns the position after it, BAD, NO_ROOM or NO_SCRATCH.
     """
     if diffs == diffs_end:
         return put_document(data, first, stop, powers, stack, out, position)

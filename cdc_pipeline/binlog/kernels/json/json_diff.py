@@ -71,8 +71,8 @@ def _new_node(
 
 @helper
 def _take_children(children: NDArray[np.int64], tops: NDArray[np.int64], count: Integer) -> Integer:
-    """Return the index of `count` free children, NO_SCRATCH, or BAD if the document cannot have so
-    many.
+    """Return the index of `count` free children, NO_SCRATCH,
+    or BAD if the document cannot have so many.
     """
     first = tops[CHILDREN]
     if first + count > tops[CHILDREN_MAX]:
@@ -131,8 +131,8 @@ def child_key(
 def child_value(
     data: NDArray[np.uint8], nodes: NDArray[np.int64], node: Integer, child: Integer
 ) -> tuple[Integer, Integer]:
-    """Return (type, index) of a child that is still an entry of its container; index -1 if it is
-    outside.
+    """Return (type, index) of a child that is still an entry of its container;
+    index -1 if it is outside.
     """
     kind = nodes[node, KIND]
     width = np.int64(4) if kind & 1 else np.int64(2)
@@ -160,8 +160,8 @@ def _find_member(
     key: Integer,
     key_bytes: Integer,
 ) -> tuple[Integer, Integer]:
-    """Return (index among the children where the key is or belongs, 1 if it exists); -1 if keys are
-    outside.
+    """Return (index among the children where the key is or belongs, 1 if it exists);
+    -1 if keys are outside.
     """
     low, high = np.int64(0), nodes[node, COUNT]
     first = nodes[node, FIRST]
@@ -275,8 +275,8 @@ def _change(
     value: Integer,
     value_end: Integer,
 ) -> Integer:
-    """Insert or remove the child of `node` that the last leg names. Returns OK, BAD or
-    NO_SCRATCH.
+    """Insert or remove the child of `node` that the last leg names.
+    Returns OK, BAD or NO_SCRATCH.
     """
     if kind != (MEMBER if nodes[node, KIND] < 2 else CELL) or nodes[node, KIND] > 3:
         return np.int64(BAD)

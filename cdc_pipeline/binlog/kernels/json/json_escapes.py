@@ -17,8 +17,8 @@ HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def _escapes() -> NDArray[np.uint8]:
-    """Return by byte: 0 for itself, the letter after the backslash, or ``u`` for four
-    hex digits.
+    """Return by byte: 0 for itself, the letter after the backslash,
+    or ``u`` for four hex digits.
     """
     table = np.zeros(256, np.uint8)
     table[:32] = _FOUR_DIGITS
@@ -44,8 +44,8 @@ def escaped_bytes(data: NDArray[np.uint8], first: Integer, stop: Integer) -> Int
 def put_escaped(
     data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], position: Integer
 ) -> Integer:
-    """Write the bytes [first, stop) escaped, at most six bytes for each. Returns the position after
-    them.
+    """Write the bytes [first, stop) escaped, at most six bytes for each.
+    Returns the position after them.
     """
     for index in range(first, stop):
         byte = data[index]

@@ -1,5 +1,5 @@
-"""Parse SQL's JSON paths in differences: ``.key``, ``."key"``, ``[n]``, ``[last]``,
-``[last-n]``.
+"""Parse SQL's JSON paths in differences:
+``.key``, ``."key"``, ``[n]``, ``[last]``, ``[last-n]``.
 """
 
 from __future__ import annotations

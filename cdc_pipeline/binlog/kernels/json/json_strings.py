@@ -58,8 +58,8 @@ def put_hex(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """Write bytes as lower-case hex in quotes, after the four bytes of `srids` (rows,) unless it is
-    empty.
+    """Write bytes as lower-case hex in quotes,
+    after the four bytes of `srids` (rows,) unless it is empty.
     """
     for row in range(valid.shape[0]):
         if valid[row] == 0:

@@ -62,8 +62,8 @@ def put_integers(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """Write integers from their 64 bits. values: int64 (rows,); valid: uint8 (rows,). Returns the
-    end.
+    """Write integers from their 64 bits. values: int64 (rows,); valid: uint8 (rows,).
+    Returns the end.
     """
     for row in range(values.shape[0]):
         if valid[row] == 0:
@@ -82,8 +82,8 @@ def put_integers(
 
 @helper
 def _put_wide(out: NDArray[np.uint8], position: Integer, high: Integer, low: Integer, scale: Integer) -> Integer:
-    """Write a magnitude of 128 bits: first its digits with leading zeros, after the position of the
-    text.
+    """Write a magnitude of 128 bits: first its digits with leading zeros,
+    after the position of the text.
     """
     at = position + _DECIMAL_DIGITS + 3
     a, b = high >> _BITS_32, high & _LOW_32
@@ -123,8 +123,8 @@ def put_decimals(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """Write decimal128 as plain text in quotes. words: uint64 (rows, 2), low word first. Returns
-    the end.
+    """Write decimal128 as plain text in quotes. words: uint64 (rows, 2), low word first.
+    Returns the end.
     """
     for row in range(words.shape[0]):
         if valid[row] == 0:
@@ -242,8 +242,8 @@ def put_datetimes(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """Write timestamps in quotes as the server prints them, with `digits` of the fraction. Returns
-    the end.
+    """Write timestamps in quotes as the server prints them, with `digits` of the fraction.
+    Returns the end.
     """
     for row in range(moments_us.shape[0]):
         if valid[row] == 0:
@@ -260,8 +260,8 @@ def put_datetimes(
 
 @helper
 def _put_no_number(out: NDArray[np.uint8], position: Integer, negative: bool, fraction: Integer) -> Integer:
-    """Write "NaN", "inf" or "-inf" in quotes: no server stores them, but bytes may, and JSON has no
-    number.
+    """Write "NaN", "inf" or "-inf" in quotes:
+    no server stores them, but bytes may, and JSON has no number.
     """
     out[position] = QUOTE
     position += 1

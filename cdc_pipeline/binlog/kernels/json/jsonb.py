@@ -54,8 +54,8 @@ _ORIGIN, _SIZE, _LEFT, _WIDTH, _IS_OBJECT, _KEY_AT, _VALUE_AT = 0, 1, 2, 3, 4, 5
 
 @helper
 def text_bytes_max(document_bytes: Integer) -> Integer:
-    """Return the maximum text size of a document of so many bytes, including the room that writers
-    need.
+    """Return the maximum text size of a document of so many bytes,
+    including the room that writers need.
     """
     return TEXT_BYTES_PER_BYTE * document_bytes + TEXT_BYTES_MORE
 
@@ -112,8 +112,8 @@ def put_value(
     position: Integer,
     limit: Integer,
 ) -> Integer:
-    """Write the value of type `kind` in data[at:end]. Returns the position after it, BAD, or
-    NO_ROOM.
+    """Write the value of type `kind` in data[at:end].
+    Returns the position after it, BAD, or NO_ROOM.
     """
     depth = 0
     origin = size = left = is_object = key_at = value_at = np.int64(0)

@@ -73,8 +73,8 @@ def _word_at(data: NDArray[np.uint8], position: Integer) -> Integer:
 
 @routine
 def _length_at(data: NDArray[np.uint8], position: Integer, stop: Integer) -> tuple[Integer, Integer]:
-    """Read a length of seven bits a byte: the length and the position after it; -1 if it does not
-    end.
+    """Read a length of seven bits a byte: the length and the position after it;
+    -1 if it does not end.
     """
     length = np.int64(0)
     for index in range(5):
@@ -125,8 +125,8 @@ def put_quoted(
 
 @routine
 def _put_temporal(kind: Integer, packed: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
-    """Write a temporal value from its packed number in a document, in quotes, with six fraction
-    digits.
+    """Write a temporal value from its packed number in a document, in quotes,
+    with six fraction digits.
     """
     out[position] = 34
     position += 1

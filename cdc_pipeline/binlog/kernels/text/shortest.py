@@ -72,8 +72,8 @@ def _product(a: Integer, b: Integer) -> tuple[Integer, Integer]:
 
 @routine
 def _rounded_to_odd(high: Integer, low: Integer, factor: Integer) -> Integer:
-    """Return the top word of the 192-bit product, with its last bit set if anything
-    below was lost.
+    """Return the top word of the 192-bit product,
+    with its last bit set if anything below was lost.
     """
     carried, _ = _product(low, factor)
     top, rest = _product(high, factor)
@@ -114,8 +114,8 @@ def _shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Intege
 def _shortest_between(
     significand: Integer, exponent: Integer, closer: bool, powers: NDArray[np.uint64]
 ) -> tuple[Integer, Integer]:
-    """Return the shortest decimal closer to significand * 2**exponent than to its neighbours; of
-    those the closest.
+    """Return the shortest decimal closer to significand * 2**exponent than to its neighbours;
+    of those the closest.
     """
     odd = significand & _ONE
     power = (exponent * 1262611 - (524031 if closer else 0)) >> 22
@@ -209,8 +209,8 @@ def _few_digits(bits: Integer) -> tuple[Integer, Integer]:
 
 @kernel
 def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer) -> Integer:
-    """Write a finite double. Returns the position after it. Writes at most DOUBLE_TEXT_BYTES_MAX
-    bytes.
+    """Write a finite double. Returns the position after it.
+    Writes at most DOUBLE_TEXT_BYTES_MAX bytes.
     """
     if bits >> np.uint64(63):
         out[position] = 45

@@ -38,8 +38,8 @@ _GB_LINEAR_SUPPLEMENTARY = 189_000  # linear number of 90 30 81 30, which is U+1
 
 @routine
 def valid_utf8(data: NDArray[np.uint8], position: Integer, end: Integer, longest: Integer) -> Integer:
-    """Return whether data[position:end] is UTF-8 of at most `longest` (3 or 4) bytes a
-    character.
+    """Return whether data[position:end] is UTF-8 of at most `longest`
+    (3 or 4) bytes a character.
     """
     while position < end:
         lead = byte_at(data, position)
@@ -290,8 +290,8 @@ def set_labels(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> Integer:
-    """Write labels of SET values in definition order, joined by commas. Returns the count of bytes
-    written.
+    """Write labels of SET values in definition order, joined by commas.
+    Returns the count of bytes written.
     """
     position = np.int64(0)
     offsets[0] = 0
