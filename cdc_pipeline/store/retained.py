@@ -73,7 +73,7 @@ class RetainedEvents:
             first = self._entry(first).last + 1
         return first
 
-    # -- positions ----------------------------------------------------------------------------------------------------
+    # -- positions ---------------------------------------------------------------------------------
 
     def _find(self, position: Position) -> tuple[int, Position]:
         """Return sequence and position of the event at `position`,

@@ -1,9 +1,9 @@
 """The ring: room, waiting and batches (SPEC S1-S14; K9: memory is bounded).
 
 Rules:
-- Room, in events and in bytes, counts from `released`: waiting = put - get, retained = put - released.
-  The ring is full for n events if put + n - released > size. In MEMSIZE a put also waits while the
-  retained bytes reach size * memory unit.
+- Room, in events and in bytes, counts from `released`: waiting = put - get, retained = put -
+  released. The ring is full for n events if put + n - released > size. In MEMSIZE a put also waits
+  while the retained bytes reach size * memory unit.
 - One lock and two conditions, notified only if a thread waits. A get that waits for a full batch
   while a put waits for room returns whatever is stored (S13).
 - A batch next to an isolated slice is full: waiting cannot make it longer.
