@@ -1,5 +1,5 @@
-"""The cursor: what a consumer has acked, in a versioned form for any store (SPEC P10; K3: the lake
-decides).
+"""The cursor: what a consumer has acked, in a versioned form for any store (SPEC P10; K3: cursor
+and cut agree).
 
 Rules:
 - A cursor is written after the cut of its batch, never before.
@@ -78,8 +78,8 @@ class TargetState(_Plain):
         suspended: set while the table does not follow the source (K4).
         sources: names of its source tables; () for one table with the target's name.
         exact: the table has equalled the source, key by key, since its CREATE TABLE, and every
-            change came as a row event that was applied once (K12: only then may a merge trust
-            keys). Once lost, it does not return.
+            change came as a row event that was applied once (K12: only then may a batch append
+            without MERGE). Once lost, it does not return.
         origin: (source table, target) of the configuration that leads to it, if a rename has
             separated the two.
     """

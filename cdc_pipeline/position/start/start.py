@@ -1,4 +1,4 @@
-"""Where a run starts: the decision table (SPEC P3-P8, K1, K6).
+"""Where a run starts: the decision table (SPEC P3-P8).
 
 Rules:
 - The first row of `WITH_HISTORY` (of `WITHOUT_HISTORY` without a cursor) whose condition holds

@@ -1,4 +1,4 @@
-"""The private folder of a file or mixed store (K14: leftovers of a dead process are removed).
+"""The private folder of a file or mixed store (K14: raw rows stay local and private).
 
 Rules:
 - Mode 0700 and of this user, never a link (K26).

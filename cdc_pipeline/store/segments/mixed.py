@@ -10,8 +10,8 @@ Rules:
 - Puts never wait for memory, only for `disk_bytes_max`: a list waits if the files have reached it
   and the whole list does not fit in memory.
 - Nothing is recovered: memory is lost with the process, and the files alone have gaps. Files are
-  removed when their events are released, at `stop`, and at the next `start` (K14: leftovers must
-  not pile up).
+  removed when their events are released, at `stop`, and at the next `start` (K14: raw rows do not
+  outlive a run).
 """
 
 from __future__ import annotations
