@@ -28,32 +28,45 @@ demo: setup ## set up, then run the main job on the recorded shop and verify eve
 dev: setup ## open Dagster's UI on this project, with the demo's assets
 	@$(BIN)/dagster dev -w workspace.yaml
 
+PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+
 .PHONY: test
-test: setup ## fetch real servers and a browser, then run every test
+test: test-machine ## fetch real servers and a browser, then run the tests: each part, and a story of each feature
+	@$(PYTEST) -m "not whole" $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: test-machine ## every test: also second flavors, combinations, crash matrices and samples of the campaigns
+	@$(PYTEST) $(PYTEST_ARGS)
+
+.PHONY: test-rest
+test-rest: test-machine ## what `make test-all` runs and `make test` does not
+	@$(PYTEST) -m whole $(PYTEST_ARGS)
+
+.PHONY: test-machine
+test-machine: setup
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.browser.install
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: torture
 torture: setup ## every type and event at its edges, on both real servers
 	@$(BIN)/python -m tests.servers.install
-	@TORTURE_SWEEP=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m torture $(PYTEST_ARGS)
+	@TORTURE_SWEEP=1 $(PYTEST) -m torture $(PYTEST_ARGS)
 
 .PHONY: torture-sink
 torture-sink: setup ## random workloads with random DDL into lakes, every cut compared: PACKS=200 SEED=1
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.torture_sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.sink --packs $(PACKS) --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-values
 torture-values: setup ## MODIFY of every pair of types at its edges, on both real servers, against what is decided: SEED=1
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.torture_values --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.values --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-disk
 torture-disk: setup ## each call of a run fails once (full disk, broken disk, kill), the power goes at each joint: TORTURE_ARGS="--spark --seed 2"
 	@command -v cc gcc >/dev/null || { echo "a C compiler is needed: run  apt-get install gcc libc6-dev  and try again" >&2; exit 2; }
-	@$(BIN)/python -m tests.torture_disk --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.disk --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: mutations
 mutations: setup ## take something out of each rule that keeps the data right, and see a test fail: MUTATIONS_ARGS="--no-spark", or "--spark", or "--rule K17"
@@ -63,22 +76,22 @@ mutations: setup ## take something out of each rule that keeps the data right, a
 .PHONY: torture-load
 torture-load: setup ## loads under constant writes and DDL, killed at random: TORTURE_ARGS="--rounds 10 --seed 1 --rows 4000"
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.load.torture $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.load $(TORTURE_ARGS)
 
 .PHONY: torture-secrets
 torture-secrets: setup ## passwords, salts, masked values and literals through every command and failure, then searched for: SEED=1
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.torture_secrets --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.secrets --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: torture-names
 torture-names: setup ## names, keys, labels, defaults and values of every class of characters, in every mode and command: SEED=1
 	@$(BIN)/python -m tests.servers.install
-	@$(BIN)/python -m tests.torture_names --seed $(SEED) $(TORTURE_ARGS)
+	@$(BIN)/python -m tests.campaigns.names --seed $(SEED) $(TORTURE_ARGS)
 
 .PHONY: readers
 readers: setup ## lakes of each reader setting, read by DuckDB, Polars and delta-rs and compared with SELECT
 	@$(BIN)/python -m tests.servers.install mysql
-	@$(BIN)/python -m tests.readers
+	@$(BIN)/python -m tests.campaigns.readers
 
 .PHONY: docs
 docs: setup ## write docs/types.md again from the conversion table
@@ -86,11 +99,11 @@ docs: setup ## write docs/types.md again from the conversion table
 
 .PHONY: fuzz
 fuzz: setup ## 20,000 damaged journals through the whole decode: an error or rows, nothing else
-	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
+	@$(BIN)/python -m tests.campaigns.fuzz $(FUZZ_ARGS)
 
 .PHONY: fuzz-bounds
 fuzz-bounds: setup ## the same on fewer, with bounds checks compiled into the kernels
-	@$(BIN)/python -m tests.fuzz --bounds --count 4000 $(FUZZ_ARGS)
+	@$(BIN)/python -m tests.campaigns.fuzz --bounds --count 4000 $(FUZZ_ARGS)
 
 .PHONY: lint
 lint: setup ## ruff, mypy and the import fence

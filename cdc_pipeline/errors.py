@@ -348,6 +348,12 @@ class LakeFullError(MergeError):
     """A disk is full or refuses writes."""
 
 
+class LakeDiskError(SinkError):
+    """A disk fails at one file; it may not the next time."""
+
+    retryable = True
+
+
 class TargetRefusedError(MergeError):
     """Spark or Delta refuses the changes of a batch to one table, and would refuse them again."""
 

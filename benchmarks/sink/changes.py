@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from benchmarks.sink.tables import schema_of
 from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows
-from tests.seqs import seq_array
+from tests.support.seqs import seq_array
 
 JOURNAL = 7
 

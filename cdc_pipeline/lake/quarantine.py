@@ -60,7 +60,7 @@ SCHEMA: Final = pa.schema(
         ("raw", pa.binary()),
     ]
 )
-LOST_NOTE: Final = "quarantine_lost"
+_LOST_NOTE: Final = "quarantine_lost"
 _FILE: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})-(\d+)\.parquet")
 _MARKS: Final = re.compile(rf"(\d{{{NUMBER_DIGITS}}})\.json")
 _IDENTITY: Final = ["table", "_seq"]
@@ -151,7 +151,7 @@ def damaged_files(paths: LakePaths, record: BatchRecord) -> list[tuple[Quarantin
 def lost_note(file: QuarantineFile, error: CdcError) -> Note:
     """Return a cut's note of lost rows for the quarantine, of a table without a target that reads them again."""
     text = f"{file.rows} rows that could not be applied are not in the quarantine: {error.what}"
-    return Note(kind=LOST_NOTE, text=text, table=file.table)
+    return Note(kind=_LOST_NOTE, text=text, table=file.table)
 
 
 def _publish_rows(paths: LakePaths, record: BatchRecord, *, without: Collection[str]) -> Counter[str]:

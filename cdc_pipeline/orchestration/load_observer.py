@@ -2,7 +2,7 @@
 
 Rules:
 - Captures of the main lake within a load are shown as any capture is.
-- Progress is told at most every `OBSERVED_EVERY_S` seconds: Dagster keeps every event for good. Numbers stand under
+- Progress is told at most every `_OBSERVED_EVERY_S` seconds: Dagster keeps every event for good. Numbers stand under
   their own names, so that Dagster plots them.
 """
 
@@ -17,13 +17,14 @@ from cdc_pipeline.lake.loads import LoadState, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan
 
-OBSERVED_EVERY_S: Final = 20.0
+_OBSERVED_EVERY_S: Final = 20.0
 
 
-class LoadRecorder:
-    """A `LoadObserver` that writes to the run of `context`; captures are told to `recorder`."""
+class LoadRecorder(RunObserver):
+    """Writes to the run of `context`; captures are told to `recorder`."""
 
     def __init__(
         self, context: dg.AssetExecutionContext, recorder: MaterializationRecorder, *, asset_key: dg.AssetKey
@@ -37,10 +38,6 @@ class LoadRecorder:
 
     def planned(self, plan: CapturePlan) -> None:
         self._recorder.planned(plan)
-
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None: ...
-
-    def reached(self, joint: str) -> None: ...
 
     def published(self, cut: Cut) -> None:
         self._recorder.published(cut)
@@ -62,7 +59,7 @@ class LoadRecorder:
         if self._rows_before < 0:
             self._rows_before, self._began_s = rows, now_s
         is_done = all(name in progress.tables and progress.tables[name].is_done for name in state.sources)
-        if not is_done and now_s - self._observed_s < OBSERVED_EVERY_S:
+        if not is_done and now_s - self._observed_s < _OBSERVED_EVERY_S:
             return
         self._observed_s = now_s
         seconds = now_s - self._began_s

@@ -17,7 +17,7 @@ import threading
 import time
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.position.position import Flavor, LoggedEvent, Position, ServerIdentity
@@ -66,12 +66,13 @@ class Suspension(_Plain):
 
 
 class TargetState(_Plain):
-    """The state of one Delta table.
+    """The state of one target's table.
 
     Attributes:
         table: the target's name, ``schema.table`` in the lake.
-        app_id: the application id of the table's Delta transactions.
-        delta_version: version of the Delta table that belongs to this cut.
+        app_id: the table's transaction application id.
+        table_version: of the table in this cut, -1 before it was made; `delta_version` in cursors
+            of earlier versions.
         applied_batch: number of the last batch that changed it.
         partial: True for a table that was neither created in the log nor loaded, so that it lacks
             older rows (K19).
@@ -86,7 +87,7 @@ class TargetState(_Plain):
 
     table: str
     app_id: str
-    delta_version: int
+    table_version: int = Field(validation_alias=AliasChoices("table_version", "delta_version"))
     applied_batch: int
     partial: bool = False
     suspended: Suspension | None = None

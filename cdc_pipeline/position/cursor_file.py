@@ -31,7 +31,7 @@ from cdc_pipeline.private_folder import make_private
 from cdc_pipeline.text.server_messages import said_by
 
 FORM_VERSION: Final = 1
-HISTORY_BYTES_MAX: Final = 8 << 20
+_HISTORY_BYTES_MAX: Final = 8 << 20
 
 _NEXT_STEP = "restore the file from a backup, or remove it: the next run rebuilds the cursor from the lake's last cut"
 
@@ -55,7 +55,7 @@ class FileCursorStore:
         folder: Path,
         *,
         source: str,
-        history_bytes_max: int = HISTORY_BYTES_MAX,
+        history_bytes_max: int = _HISTORY_BYTES_MAX,
         on_step: Callable[[str], None] = _no_step,
     ) -> None:
         self.file = folder / "cursor.json"
@@ -204,7 +204,7 @@ class FileCursorStore:
             if len(whole) < len(tail):
                 stream.truncate(size_bytes - len(tail) + len(whole))
                 os.fsync(stream.fileno())
-            return whole.decode("utf-8", errors="replace").splitlines()[-1:]
+            return whole.decode("utf-8", errors="replace").split("\n")[-2:-1]
 
     def _newer_half(self) -> list[str]:
         kept: list[str] = []

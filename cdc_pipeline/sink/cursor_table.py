@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 FORM_VERSION: Final = 1
-ENTRIES_KEPT: Final = 1000
+_ENTRIES_KEPT: Final = 1000
 REWRITE_EVERY: Final = 64
 
 # The table's own description: the library writes no properties but Delta's.
@@ -61,7 +61,7 @@ class DeltaCursorStore:
         entries_kept: rows that a rewrite keeps.
     """
 
-    def __init__(self, path: Path, *, source: str, entries_kept: int = ENTRIES_KEPT) -> None:
+    def __init__(self, path: Path, *, source: str, entries_kept: int = _ENTRIES_KEPT) -> None:
         self.path = path
         self._options = delta_options(path) if is_object(path) else None
         self._source = source

@@ -1,17 +1,15 @@
-"""The project fixtures of the orchestration tests, for the command line."""
+"""A project for the command line whose capture is the tests' own."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.orchestration.conftest import ROOT, Project, empty_home, instance, project
-
-__all__ = ["Project", "empty_home", "fake_project", "instance", "project"]
+from tests.support.project import ROOT, Project
 
 DEFINITIONS = """
 from pathlib import Path
 from cdc_pipeline.orchestration import build_definitions
-from tests.orchestration.fakes import FakeCapture, cut
+from tests.support.fake_capture import FakeCapture, cut
 from tests.orchestration.test_capture_job import TWO_CUTS
 
 defs = build_definitions(Path(__file__).parent, capture=FakeCapture(TWO_CUTS), retry_wait_s=0)
@@ -21,7 +19,7 @@ defs = build_definitions(Path(__file__).parent, capture=FakeCapture(TWO_CUTS), r
 @pytest.fixture
 def fake_project(project: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A project whose definitions.py hands in the tests' own capture."""
-    from tests.orchestration.fakes import write_config
+    from tests.support.fake_capture import write_config
 
     write_config(project.jobs, "shop", include=("shop.orders", "shop.*"))
     (project.jobs / "definitions.py").write_text(DEFINITIONS)

@@ -17,8 +17,8 @@ from cdc_pipeline.cli.app import COMMANDS, cli
 from cdc_pipeline.cli.report import ddl_table
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.schema.evolution.decisions import DdlDecision
-from tests.orchestration.conftest import Project
-from tests.orchestration.fakes import cut, write_config, write_cut
+from tests.support.fake_capture import cut, write_config, write_cut
+from tests.support.project import Project
 
 
 def _run(*arguments: object) -> Result:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.orchestration.conftest import ROOT, Project
+from tests.support.project import ROOT, Project
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
 

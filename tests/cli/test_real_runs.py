@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from tests.orchestration.conftest import ROOT, Project
+from tests.support.project import ROOT, Project
 
 SCRIPT = str(Path(sys.executable).with_name("cdc-pipeline"))
 SHOP = ROOT / "cdc_pipeline" / "demo" / "shop"
@@ -54,7 +54,6 @@ def _of_event(instance: dg.DagsterInstance, table: str, entry: str) -> object:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     shop: dict[str, Any], instance: dg.DagsterInstance
 ) -> None:

@@ -22,7 +22,7 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from cdc_pipeline.sink.spark.session import SparkProvider
-from tests.pipeline.conftest import SPARK
+from tests.support.captures import SPARK
 
 _ARCHIVE = Path(__file__).with_name("lake-9168b91.tar.xz")
 _CONFIG = """
@@ -72,7 +72,6 @@ def test_k3_the_state_of_an_older_version_is_read(old: PipelineConfig) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_k2_k3_a_run_finishes_the_batch_of_an_older_version_and_goes_on(old: PipelineConfig, spark: Any) -> None:
     lake, before = old.sink.lake_path, cdc_pipeline.cuts(old.sink.lake_path, "shop")
     report = capture(old, cursors=_cursors(old))

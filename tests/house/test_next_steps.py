@@ -32,31 +32,31 @@ TRIED: Final[dict[str, str]] = {
     "pipeline/backfill/lake.py::checked_tables": _LISTS,
     "pipeline/backfill/range.py::_wrong": _LISTS,
     "pipeline/operate/cursor_change.py::_check_unmoved": (
-        "cursors/test_command.py::test_k3_a_cursor_that_moved_since_the_plan_is_not_set"
+        "cli/test_cursor.py::test_k3_a_cursor_that_moved_since_the_plan_is_not_set"
     ),
     "pipeline/load/load.py::load": _REBUILT,
     "pipeline/load/side.py::log_is_gone": (
-        "load/test_edges.py::test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load"
+        "pipeline/load/test_edges.py::test_k14_k17_masks_shards_ddl_and_purged_journals_inside_a_load"
     ),
     "lake/loads.py::_parsed": _REBUILT,
     "pipeline/plan/needs_load.py::load_command": (
-        "load/test_load.py::test_k17_k19_partial_and_suspended_tables_become_whole"
+        "pipeline/load/test_load.py::test_k17_k19_partial_and_suspended_tables_become_whole"
     ),
     "pipeline/operate/quarantine_replay.py::_chosen": _LISTS,
     "pipeline/plan/reconcile.py::_ahead": _AHEAD,
     "pipeline/plan/reconcile.py::reconcile": _WAYS + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
-    "pipeline/capture/suspension.py::check_finished": _UNFINISHED,
-    "pipeline/capture/suspension.py::standing_of": _FIRST,
+    "pipeline/admin_batch.py::finished_state": _UNFINISHED,
+    "pipeline/admin_batch.py::_nothing_captured": _FIRST,
     "position/cursor.py::CursorGuard.check_write": (
-        "cursors/test_command.py::test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees"
+        "cli/test_cursor.py::test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees"
     ),
     "position/start/same_log.py::begin_again": (
-        "pipeline/test_same_log.py::test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again"
+        "pipeline/plan/test_same_log.py::test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again"
     ),
     "sink/read/cuts.py::_not_found": _LISTS,
     "sink/read/cuts.py::source_of": _LISTS,
     "sink/delta/table_checks.py::_way_out": (
-        "verify/test_end_to_end.py::"
+        "pipeline/verify/test_end_to_end.py::"
         "test_k3_k17_a_row_changed_by_hand_in_the_lake_is_told_and_put_back_also_while_others_write"
     ),
     "lake/suspensions.py::way_out": _REBUILT,
@@ -69,7 +69,6 @@ SEEN: Final[dict[str, str]] = {
     "pipeline/backfill/rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
     "pipeline/operate/cursor_change.py::apply_rebuild": "a look at the cursor",
     "pipeline/load/begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
-    "pipeline/load/main.py::MainLake._locked": "a run: there is no cursor yet",
     "pipeline/load/main.py::MainLake.capture": "a run: there is no cursor yet",
     "pipeline/verify/reread.py::_Repair._check_targets": "a load, from a state that stops no run",
     "pipeline/targets/targets.py::Targets._arrive": "a load of a suspended table, as `way_out` names it too",

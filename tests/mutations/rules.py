@@ -15,10 +15,10 @@ from tests.mutations.rules_loading import LOADING
 from tests.mutations.rules_reading import READING
 from tests.mutations.runner import Mutation
 
-_STAGING: Final = "sink/test_staging.py::"
-_RECONCILE: Final = "pipeline/test_reconcile.py::"
-_EXACT: Final = "pipeline/test_exact.py::"
-_MASKING: Final = "routing/test_masking.py::"
+_STAGING: Final = "sink/staging/test_staging.py::"
+_RECONCILE: Final = "pipeline/plan/test_reconcile.py::"
+_EXACT: Final = "pipeline/targets/test_exact.py::"
+_MASKING: Final = "pipeline/targets/test_masking.py::"
 
 _WRITING: Final[tuple[Mutation, ...]] = (
     # -- K1: one total order -------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K1", "the row ordinal is part of a seq", "binlog/kernels/row_events.py",
         "            | np.uint64(row_ordinal[row]) << _ONE\n", "",
-        "binlog_rows/test_decode.py::test_k1_ops_places_and_seq_of_each_change",
+        "binlog/rows/test_decode.py::test_k1_ops_places_and_seq_of_each_change",
     ),
     Mutation(
         "K1", "another server begins an epoch", "pipeline/plan/reconcile.py",
@@ -49,28 +49,28 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _STAGING + "test_k2_files_are_recorded_with_their_checksums",
     ),
     Mutation(
-        "K2", "staged files without a record are garbage", "sink/delta_sink.py",
+        "K2", "staged files without a record are garbage", "sink/lake_sink.py",
         "            if folder != keep:\n", "            if False:\n",
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
     Mutation(
-        "K2", "the files of the recorded batch stay", "sink/delta_sink.py",
+        "K2", "the files of the recorded batch stay", "sink/lake_sink.py",
         "keep = None if pending is None else self.paths.staging(pending.batch_number)", "keep = None",
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
     Mutation(
-        "K2", "the cursor follows each cut", "pipeline/capture/commit.py",
-        '''        self._observer.reached("before_cursor")
-        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut, start_reasons=self._start_reasons))
+        "K2", "the cursor follows each cut", "pipeline/publish.py",
+        '''    observer.reached("before_cursor")
+    cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
 ''',
-        '''        self._observer.reached("before_cursor")
+        '''    observer.reached("before_cursor")
 ''',
-        "pipeline/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
+        "pipeline/capture/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
     ),
     Mutation(
         "K2", "each DML of a batch has an id of its own, 16 n + step", "sink/delta/transactions.py",
         "return STEPS_PER_BATCH * batch_number + step", "return STEPS_PER_BATCH * batch_number",
-        "sink/test_state_checks.py::test_k2_each_statement_of_a_batch_has_an_id_of_its_own",
+        "sink/delta/test_table_checks.py::test_k2_each_statement_of_a_batch_has_an_id_of_its_own",
     ),
     # -- K3: cursor and cut --------------------------------------------------------------------------------------------
     Mutation(
@@ -92,53 +92,53 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K3", "a cursor goes back only by a person's hand", "position/cursor.py",
         "        if not replace and latest is not None and _is_earlier(cursor, latest):\n", "        if False:\n",
-        "cursors/test_contract.py::test_k3_only_a_persons_decision_goes_back",
+        "position/test_cursor_stores.py::test_k3_only_a_persons_decision_goes_back",
     ),
     Mutation(
         "K3", "a cursor that somebody else wrote is not written over", "position/cursor.py",
         "if self._has_seen and _sort_key(latest) != _sort_key(self._seen):", "if False:",
-        "cursors/test_contract.py::test_k3_compare_and_swap_a_second_writer_is_refused",
+        "position/test_cursor_stores.py::test_k3_compare_and_swap_a_second_writer_is_refused",
     ),
     Mutation(
         "K3", "a damaged cursor is not a cursor", "position/cursor_file.py",
         'document.get("sha256") != _checksum(body) or', "",
-        "cursors/test_files_and_tables.py::test_k3_a_changed_byte_is_found_by_the_checksum",
+        "position/test_cursor_files.py::test_k3_a_changed_byte_is_found_by_the_checksum",
     ),
     Mutation(
         "K3", "a table that was set back is noticed", "sink/delta/table_checks.py",
-        "    if there.version < table.delta_version:\n", "    if False:\n",
-        "sink/test_state_checks.py::test_k3_a_table_that_is_older_than_the_cut_is_noticed",
+        "    if there.version < table.table_version:\n", "    if False:\n",
+        "sink/delta/test_table_checks.py::test_k3_a_table_that_is_older_than_the_cut_is_noticed",
     ),
     Mutation(
         "K3", "what others wrote to a table is noticed", "sink/delta/table_checks.py",
         "if not any(is_of_batch(commit, app_id=app_id, batch_number=number) for number in own):", "if False:",
-        "sink/test_state_checks.py::test_k3_a_commit_of_others_is_noticed",
+        "sink/delta/test_table_checks.py::test_k3_a_commit_of_others_is_noticed",
     ),
     # -- K4: a target that fails ---------------------------------------------------------------------------------------
     Mutation(
         "K4", "a suspended table is not read as of a cut", "sink/read/cuts.py",
         "if held is not None and not allow_suspended:", "if False:",
-        "cuts/test_finding.py::test_k4_a_table_suspended_in_the_cut_is_refused_with_its_own_place",
+        "sink/read/test_finding.py::test_k4_a_table_suspended_in_the_cut_is_refused_with_its_own_place",
     ),
     Mutation(
         "K4", "views leave suspended tables out", "sink/read/cut_sql.py",
         "[name for name in cut.tables if name not in cut.cursor.suspended]", "list(cut.tables)",
-        "cuts/test_finding.py::test_k4_views_leave_suspended_tables_out_and_quote_every_name",
+        "sink/read/test_finding.py::test_k4_views_leave_suspended_tables_out_and_quote_every_name",
     ),
     Mutation(
-        "K4", "a target that was left behind is caught up by keys", "sink/delta_sink.py",
+        "K4", "a target that was left behind is caught up by keys", "sink/next_cut.py",
         'return was and follows and record.kind == "batch"', "return was",
         _EXACT + "test_k4_k12_standing_still_and_catching_up_end_it",
     ),
     Mutation(
         "K4", "what fails for one table suspends that table alone", "pipeline/capture/suspension.py",
         "        if not self._is_of_one_table(error):\n", "        if True:\n",
-        "pipeline/test_suspension.py::test_k4_a_value_and_a_statement_suspend_their_tables_alone", spark=True,
+        "pipeline/capture/test_suspension.py::test_k4_a_value_and_a_statement_suspend_their_tables_alone", spark=True,
     ),
     Mutation(
-        "K4", "a target that fails in a batch is left where the batch begins", "sink/delta_sink.py",
+        "K4", "a target that fails in a batch is left where the batch begins", "sink/lake_sink.py",
         "                failing[name] = error\n", "                pass\n",
-        "pipeline/test_wedge.py::test_k22_a_step_that_fails_suspends_its_target",
+        "pipeline/capture/test_wedge.py::test_k22_a_step_that_fails_suspends_its_target",
     ),
     # -- K10, K11: reduction -------------------------------------------------------------------------------------------
     Mutation(
@@ -154,23 +154,23 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K10", "a target's own columns do not make an image whole", "pipeline/targets/shape.py",
         "bits.append(np.packbits(np.hstack([of_source, of_added])", "bits.append(np.packbits(np.hstack([of_source | 1, of_added])",
-        "routing/test_shaping.py::test_k10_absent_columns_stay_absent",
+        "pipeline/targets/test_shaping.py::test_k10_absent_columns_stay_absent",
     ),
     Mutation(
         "K10", "of a key each column has its last present value", "sink/modes/reduce.py",
         'columns.append(f", max_by(c{position}, CASE WHEN {there} THEN _seq END) AS c{position}")',
         'columns.append(f", max_by(c{position}, _seq) AS c{position}")',
-        "sink/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
+        "sink/apply/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
     ),
     Mutation(
         "K10", "the last row of a key counts", "sink/modes/reduce.py",
         "ORDER BY _seq DESC) AS _rank", "ORDER BY _seq) AS _rank",
-        "sink/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
+        "sink/apply/test_merge_model.py::test_k10_k11_batches_equal_a_plain_model", spark=True,
     ),
     Mutation(
         "K10", "a history has every version, not the last one alone", "sink/modes/versions.py",
         "WHERE _op = {THERE} OR _there IS NULL OR _seq > _there", "WHERE _op <> {UPDATE}",
-        "modes/test_modes_model.py::test_k10_k11_every_mode_equals_its_twin", spark=True,
+        "sink/modes/test_modes_model.py::test_k10_k11_every_mode_equals_its_twin", spark=True,
     ),
     Mutation(
         "K11", "a key update leaves the old key", "sink/modes/expand.py",
@@ -185,7 +185,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K11", "values of a row follow it through several keys", "sink/modes/reduce.py",
         "        jump = further\n", "        break\n",
-        "sink/test_reduce.py::test_k11_a_row_is_followed_through_a_chain_of_keys",
+        "sink/modes/test_reduce.py::test_k11_a_row_is_followed_through_a_chain_of_keys",
     ),
     # -- K12: plain appends --------------------------------------------------------------------------------------------
     Mutation(
@@ -196,7 +196,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K12", "a shard, a filter or a masked key is not exact", "lake/records.py",
         "return not (self.shard_column or self.filter or masked & {name.lower() for name in key})", "return True",
-        "routing/test_shaping.py::test_k12_what_keeps_a_target_from_plain_appends",
+        "pipeline/targets/test_shaping.py::test_k12_what_keeps_a_target_from_plain_appends",
     ),
     Mutation(
         "K12", "a statement that may change rows in silence ends it", "pipeline/targets/targets.py",
@@ -209,7 +209,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _EXACT + "test_k12_statements_that_may_change_rows_in_silence_end_it",
     ),
     Mutation(
-        "K12", "a cursor that a person set ends it", "sink/delta_sink.py",
+        "K12", "a cursor that a person set ends it", "sink/next_cut.py",
         "        if is_set:  # rows may come a second time, or never (K12)\n", "        if False:\n",
         _EXACT + "test_k3_k12_a_cursor_set_by_a_person_ends_it",
     ),
@@ -217,35 +217,35 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "K12", "inserts are appended only to what is exact", "sink/apply/append.py",
         'return target.exact and record.kind in ("batch", "load") and not target.rows_updated',
         'return record.kind in ("batch", "load") and not target.rows_updated',
-        "sink/test_append.py::test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact", spark=True,
+        "sink/apply/test_append.py::test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact", spark=True,
     ),
     # -- K13: DDL ------------------------------------------------------------------------------------------------------
     Mutation(
         "K13", "a table map confirms the columns", "schema/evolution/changes.py",
         "        if name in actual and actual[name] != expected[name]\n", "        if False\n",
-        "schema/test_changes.py::test_k13_a_contradiction_stops_with_both_versions",
+        "schema/evolution/test_changes.py::test_k13_a_contradiction_stops_with_both_versions",
     ),
     Mutation(
         "K13", "a column that is not known stops", "schema/evolution/changes.py",
         '''    differences += [f"`{name}` is not in the lake" for name in actual if name not in expected]
 ''',
         "",
-        "schema/test_changes.py::test_k13_a_renamed_column_does_not_pass",
+        "schema/evolution/test_changes.py::test_k13_a_renamed_column_does_not_pass",
     ),
     Mutation(
         "K13", "a value of the ALTER's own time is not back-filled", "schema/evolution/backfill.py",
         "    if definition.default is DefaultKind.NOW:\n", "    if False:\n",
-        "schema/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
+        "schema/ddl/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
     ),
     Mutation(
         "K13", "a value that each row has of its own is not back-filled", "schema/evolution/backfill.py",
         "    if definition.generated:\n", "    if False:\n",
-        "schema/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
+        "schema/ddl/test_alter.py::test_k13_a_value_that_the_text_does_not_tell_is_refused",
     ),
     Mutation(
         "K13", "what keeps the past is not emptied for another table", "pipeline/targets/targets.py",
         "        if change.empties:\n", "        if False:\n",
-        "pipeline/test_renamed_targets.py::"
+        "pipeline/targets/test_renamed_targets.py::"
         "test_k13_what_keeps_the_past_stops_at_a_create_whose_columns_only_a_table_map_will_tell",
     ),
     # -- K14: filters and masks ----------------------------------------------------------------------------------------
@@ -275,75 +275,75 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K14", "rescue does not tell a hidden value", "pipeline/targets/row_policies.py",
         "if not rows.invalid or not hidden:", "if True:",
-        "rescue/test_rescued_rows.py::test_k14_the_text_of_a_hidden_column_goes_nowhere",
+        "pipeline/targets/test_rescued_rows.py::test_k14_the_text_of_a_hidden_column_goes_nowhere",
     ),
     Mutation(
         "K14", "expressions have the columns that they read", "pipeline/targets/shape.py",
         "    if not lacking.any():\n        return\n", "    return\n",
-        "routing/test_shaping.py::test_k14_expressions_need_the_columns_that_they_read",
+        "pipeline/targets/test_shaping.py::test_k14_expressions_need_the_columns_that_they_read",
     ),
     Mutation(
         "K14", "a row that leaves a filter is deleted", "sink/modes/shape.py",
         "IF({passes}, {value}, CAST({DELETE} AS tinyint))", "{value}",
-        "pipeline/test_routing.py::test_k14_every_rule_in_one_pipeline", spark=True,
+        "pipeline/capture/test_routing.py::test_k14_every_rule_in_one_pipeline", spark=True,
     ),
     Mutation(
         "K14", "the spill is private", "private_folder.py",
         "        os.fchmod(folder, 0o700)\n", "        os.fchmod(folder, 0o755)\n",
-        "store/test_file.py::test_k14_the_spill_is_private_and_gone_after_stop",
+        "store/segments/test_file.py::test_k14_the_spill_is_private_and_gone_after_stop",
     ),
     Mutation(
         "K14", "the next start removes what a crash left of it", "store/segments/folder.py",
         "            if name != _LOCK_NAME and _OWN_NAME.fullmatch(name):\n", "            if False:\n",
-        "store/test_file.py::test_k14_the_next_start_removes_what_a_crash_left",
+        "store/segments/test_file.py::test_k14_the_next_start_removes_what_a_crash_left",
     ),
     # -- K15: retention ------------------------------------------------------------------------------------------------
     Mutation(
-        "K15", "a cut goes only when the next one is older than the retention", "sink/durable/retention.py",
+        "K15", "a cut goes only when the next one is older than the retention", "lake/cut_retention.py",
         "            if state.read_cut(paths, following).published_at_us >= oldest_us:\n",
         "            if state.read_cut(paths, number).published_at_us >= oldest_us:\n",
-        "cuts/test_finding.py::test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention",
+        "sink/read/test_finding.py::test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention",
     ),
     Mutation(
-        "K15", "the last cut of a suspended table stays", "sink/durable/retention.py",
+        "K15", "the last cut of a suspended table stays", "lake/cut_retention.py",
         "            if number not in kept:\n", "            if True:\n",
-        "cuts/test_finding.py::test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays",
+        "sink/read/test_finding.py::test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays",
     ),
     Mutation(
         "K15", "the retention is the tables' own", "sink/durable/retention.py",
         "FILE_RETENTION: text, LOG_CLEANUP", "LOG_CLEANUP",
-        "cuts/test_retention.py::test_k15_the_retention_is_set_for_log_and_files",
+        "sink/durable/test_retention.py::test_k15_the_retention_is_set_for_log_and_files",
     ),
     # -- K16: one writer -----------------------------------------------------------------------------------------------
     Mutation(
         "K16", "one process holds the lock", "lake/storage/lock.py",
         "            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "            pass\n",
-        "sink/test_lock.py",
+        "lake/storage/test_lock.py",
     ),
     Mutation(
         "K16", "one writer puts a number", "lake/storage/storage.py",
         "                    os.link(temporary, path)\n                except FileEx", "                    os.replace(temporary, path)\n                    temporary.touch()\n                except FileEx",
-        "sink/test_lake.py::test_k16_of_many_writers_one_puts_its_file",
+        "lake/test_paths.py::test_k16_of_many_writers_one_puts_its_file",
     ),
     Mutation(
         "K16", "a table of somebody else is left alone", "sink/delta/table_owner.py",
         "    if there.app_id == app_id and there.properties.get(TABLE_PROPERTY) == table:\n        return\n", "    return\n",
-        "sink/test_state_checks.py::test_k16_a_table_of_somebody_else_is_noticed",
+        "sink/delta/test_table_checks.py::test_k16_a_table_of_somebody_else_is_noticed",
     ),
     Mutation(
         "K16", "two stores never share a spill", "store/segments/folder.py",
         "            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n", "            pass\n",
-        "store/test_file.py::test_k16_two_stores_never_share_a_directory",
+        "store/segments/test_file.py::test_k16_two_stores_never_share_a_directory",
     ),
     Mutation(
         "K16", "a lease that was taken over stops its holder", "lake/storage/lease.py",
         "        if self._is_lost():\n            raise LockError(\n", "        if False:\n            raise LockError(\n",
-        "object_store/test_lease.py::test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder",
+        "lake/storage/test_lease.py::test_k16_a_lease_is_renewed_and_a_stolen_one_stops_its_holder",
     ),
     Mutation(
         "K16", "a lease that lives is not taken over", "lake/storage/lease.py",
         "            if age_s < _seconds(note, self._time_s):\n", "            if False:\n",
-        "object_store/test_lease.py::test_k16_the_holder_is_named_and_its_expiry",
+        "lake/storage/test_lease.py::test_k16_the_holder_is_named_and_its_expiry",
     ),
 )  # fmt: skip
 

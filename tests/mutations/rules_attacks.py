@@ -10,7 +10,7 @@ from tests.mutations.runner import Mutation
 
 # -- K20: text is data ----------------------------------------------------------------------------------------------
 _NAMES: Final = "orchestration/test_names.py::"
-_PAIRS: Final = "pipeline/test_table_names.py::"
+_PAIRS: Final = "pipeline/targets/test_table_names.py::"
 _TERMINAL: Final = "cli/test_terminal.py::"
 _TEXT: Final = "sink/test_text_is_data.py::"
 _K20: Final[tuple[Mutation, ...]] = (
@@ -113,13 +113,13 @@ _K20: Final[tuple[Mutation, ...]] = (
 )
 
 # -- K21: durable before named --------------------------------------------------------------------------------------
-_DURABILITY: Final = "sink/test_durability.py::"
+_DURABILITY: Final = "sink/durable/test_durability.py::"
 _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K21",
         "the disk is waited for before the cut",
-        "sink/delta_sink.py",
-        "        failures |= self._make_durable(record, previous, logs)\n",
+        "sink/lake_sink.py",
+        " | self._tables.make_durable(record, previous, applied.there)",
         "",
         _DURABILITY + "test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut",
     ),
@@ -143,7 +143,7 @@ _K21: Final[tuple[Mutation, ...]] = (
         "K21",
         "a wait that failed is not believed the second time",
         "sink/delta_sink.py",
-        "            distrust(self.paths)\n",
+        "            distrust(self._paths)\n",
         "            pass\n",
         _DURABILITY + "test_k21_a_file_that_the_disk_refuses_is_not_named_and_is_made_again",
     ),
@@ -177,7 +177,7 @@ _K21: Final[tuple[Mutation, ...]] = (
         "lake/storage/object_storage.py",
         "seen = self._seen[key] if key in self._seen else self._present_tag(key)",
         "seen = self._present_tag(key)",
-        "object_store/test_state.py::test_k16_a_paused_writer_sets_no_file_back",
+        "lake/storage/test_state.py::test_k16_a_paused_writer_sets_no_file_back",
     ),
     Mutation(
         "K16",
@@ -185,12 +185,12 @@ _K21: Final[tuple[Mutation, ...]] = (
         "lake/storage/storage.py",
         "        sizes = at.store.sizes(at.key)\n        check()\n",
         "        check()\n        sizes = at.store.sizes(at.key)\n",
-        "object_store/test_state.py::test_k16_who_has_lost_the_lock_removes_nothing_of_its_new_holder",
+        "lake/storage/test_state.py::test_k16_who_has_lost_the_lock_removes_nothing_of_its_new_holder",
     ),
 )
 
 # -- K22: nobody wedges the source ----------------------------------------------------------------------------------
-_WEDGE: Final = "pipeline/test_wedge.py::"
+_WEDGE: Final = "pipeline/capture/test_wedge.py::"
 
 _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
@@ -199,7 +199,7 @@ _K22: Final[tuple[Mutation, ...]] = (
         "pipeline/capture/capture.py",
         "            run.check_matched(resolved)\n",
         "",
-        "pipeline/test_unmatched.py::test_k22_a_run_that_has_read_an_archive_to_its_end_fails_on_a_typo",
+        "pipeline/plan/test_unmatched.py::test_k22_a_run_that_has_read_an_archive_to_its_end_fails_on_a_typo",
     ),
     Mutation(
         "K22",
@@ -207,7 +207,7 @@ _K22: Final[tuple[Mutation, ...]] = (
         "pipeline/capture/capture.py",
         "with files_failing(config.sink.lake_path), sink.lock()",
         "with sink.lock()",
-        "pipeline/test_file_failures.py::test_k22_a_full_disk_at_any_step_of_a_run_is_named",
+        "pipeline/capture/test_file_failures.py::test_k22_a_full_disk_at_any_step_of_a_run_is_named",
     ),
     Mutation(
         "K22",
@@ -215,7 +215,7 @@ _K22: Final[tuple[Mutation, ...]] = (
         "lake/paths.py",
         "    if escaped and len(escaped) <= _FOLDER_NAME_BYTES_MAX:\n",
         "    if escaped:\n",
-        "sink/test_lake.py::test_k22_every_name_has_a_plain_folder_that_fits",
+        "lake/test_paths.py::test_k22_every_name_has_a_plain_folder_that_fits",
     ),
     Mutation(
         "K22",
@@ -223,7 +223,7 @@ _K22: Final[tuple[Mutation, ...]] = (
         "lake/paths.py",
         "hashlib.sha256(name.encode())",
         "hashlib.sha256(name[:8].encode())",
-        "sink/test_lake.py::test_k22_two_names_never_share_a_folder",
+        "lake/test_paths.py::test_k22_two_names_never_share_a_folder",
     ),
     Mutation(
         "K22",
@@ -231,12 +231,12 @@ _K22: Final[tuple[Mutation, ...]] = (
         "sink/delta/half_made.py",
         "    return all(name == _FIRST_COMMIT and not (log / name).stat().st_size for name in others)\n",
         "    return True\n",
-        "sink/test_half_made.py::test_k22_whatever_else_lies_there_stays",
+        "sink/delta/test_half_made.py::test_k22_whatever_else_lies_there_stays",
     ),
     Mutation(
         "K22",
         "a batch that is taken up again suspends what fails again",
-        "sink/delta_sink.py",
+        "sink/lake_sink.py",
         "            if is_of_the_machine(failure) or (failure.retryable and not recovered):\n",
         "            if is_of_the_machine(failure) or failure.retryable:\n",
         _WEDGE + "test_k22_a_step_that_fails_suspends_its_target",
@@ -244,7 +244,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a full disk suspends nobody",
-        "sink/delta_sink.py",
+        "sink/lake_sink.py",
         "            if is_of_the_machine(failure) or (failure.retryable and not recovered):\n",
         "            if failure.retryable and not recovered:\n",
         _WEDGE + "test_k22_what_the_machine_fails_suspends_nobody",
@@ -252,7 +252,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "what is caught up and fails again keeps nobody else from it",
-        "sink/delta_sink.py",
+        "sink/lake_sink.py",
         'again = recovered or record.kind == "catch_up"',
         "again = recovered",
         _WEDGE + "test_k22_a_table_that_fails_for_good_does_not_keep_others_from_catching_up",
@@ -299,7 +299,7 @@ _K23: Final[tuple[Mutation, ...]] = (
         "schema/evolution/value_changes.py",
         "if whole is not None and whole[0] < 0 and column.kind is Kind.BIT:",
         "if False:",
-        "schema/test_value_changes.py::test_k23_bits_of_negative_numbers_are_another_number",
+        "schema/evolution/test_value_changes.py::test_k23_bits_of_negative_numbers_are_another_number",
     ),
     Mutation(
         "K23",
@@ -307,12 +307,12 @@ _K23: Final[tuple[Mutation, ...]] = (
         "schema/evolution/value_changes.py",
         "gives_values = new.auto_increment or is_timestamp or not modes.strict",
         "gives_values = is_timestamp or not modes.strict",
-        "schema/test_value_changes.py::test_k23_auto_increment_numbers_nulls",
+        "schema/evolution/test_value_changes.py::test_k23_auto_increment_numbers_nulls",
     ),
 )
 
 # -- K24: the same log ----------------------------------------------------------------------------------------------
-_SAME_LOG: Final = "position/test_same_log.py::"
+_SAME_LOG: Final = "position/start/test_same_log.py::"
 
 _K24: Final[tuple[Mutation, ...]] = (
     Mutation(
@@ -350,7 +350,7 @@ _K24: Final[tuple[Mutation, ...]] = (
 )
 
 # -- K25: bounded ---------------------------------------------------------------------------------------------------
-_SIZES: Final = "binlog_framing/test_size_limits.py::"
+_SIZES: Final = "binlog/framing/test_size_limits.py::"
 
 _K25: Final[tuple[Mutation, ...]] = (
     Mutation(
@@ -367,7 +367,7 @@ _K25: Final[tuple[Mutation, ...]] = (
         "binlog/rows/result_set.py",
         "if total_bytes > self._packet_bytes_max:",
         "if length > self._packet_bytes_max:",
-        "table_reader/test_kernels.py::test_k25_f18_a_row_larger_than_the_limit_stops_at_its_header",
+        "binlog/kernels/test_result_rows.py::test_k25_f18_a_row_larger_than_the_limit_stops_at_its_header",
     ),
     Mutation(
         "K25",
@@ -388,22 +388,22 @@ _K25: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K25", "facts of a table that did not change are referred to", "lake/table_facts.py",
         '    return before.facts if all(getattr(table, name) == getattr(before, name) for name in _FIELDS) else ""\n', '    return ""\n',
-        "sink/test_table_facts.py::test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_is_written_alone",
+        "lake/test_table_facts.py::test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_is_written_alone",
     ),
     Mutation(
         "K25", "facts that a kept cut refers to stay", "lake/table_facts.py",
         " and name not in needed:\n", ":\n",
-        "sink/test_table_facts.py::test_k25_facts_that_no_cut_refers_to_are_pruned",
+        "lake/test_table_facts.py::test_k25_facts_that_no_cut_refers_to_are_pruned",
     ),
     Mutation(
         "K25", "a run's lists of decisions have an end", "pipeline/capture/summary.py",
         "entries[: ENTRIES_KEPT_MAX - len(kept)]", "entries",
-        "sink/test_table_facts.py::test_k25_a_run_keeps_its_latest_cut_alone",
+        "pipeline/capture/test_summary.py::test_k25_a_run_keeps_its_latest_cut_alone",
     ),
 )  # fmt: skip
 
 # -- K26: secrets stay out of text ----------------------------------------------------------------------------------
-_JVM: Final = "sink/test_jvm.py::"
+_JVM: Final = "sink/spark/test_jvm.py::"
 _K26: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K26",
@@ -427,7 +427,7 @@ _K26: Final[tuple[Mutation, ...]] = (
         "source/live/login.py",
         "(name in _CLEAR_TEXT and _is_verified(connection))",
         "name in _CLEAR_TEXT",
-        "source_live/test_login.py::test_k26_clear_text_is_never_sent_to_an_unchecked_server",
+        "source/live/test_login.py::test_k26_clear_text_is_never_sent_to_an_unchecked_server",
     ),
     Mutation(
         "K26",
@@ -435,7 +435,7 @@ _K26: Final[tuple[Mutation, ...]] = (
         "source/live/connection.py",
         '        "auth_plugin_map": LoginPlugins(),\n',
         "",
-        "source_live/test_login.py::test_k26_clear_text_is_never_sent_to_an_unchecked_server",
+        "source/live/test_login.py::test_k26_clear_text_is_never_sent_to_an_unchecked_server",
     ),
     Mutation(
         "K26",
@@ -443,7 +443,7 @@ _K26: Final[tuple[Mutation, ...]] = (
         "source/live/login.py",
         "takes_key = connection._secure or",
         "takes_key = True or",
-        "source_live/test_login.py::test_k26_no_key_is_taken_from_another_machine_without_tls",
+        "source/live/test_login.py::test_k26_no_key_is_taken_from_another_machine_without_tls",
     ),
     Mutation(
         "K26",
@@ -451,7 +451,7 @@ _K26: Final[tuple[Mutation, ...]] = (
         "schema/ddl/published.py",
         'return "?" if is_literal else None',
         "return None",
-        "schema/test_published.py::test_k26_no_literal_is_in_what_is_published",
+        "schema/ddl/test_published.py::test_k26_no_literal_is_in_what_is_published",
     ),
     Mutation(
         "K26",
@@ -459,7 +459,7 @@ _K26: Final[tuple[Mutation, ...]] = (
         "schema/ddl/published.py",
         "        if breaks_off:\n            return None\n",
         "",
-        "schema/test_published.py::test_k26_broken_and_random_texts_give_nothing_away",
+        "schema/ddl/test_published.py::test_k26_broken_and_random_texts_give_nothing_away",
     ),
     Mutation(
         "K26",
@@ -475,7 +475,7 @@ _K26: Final[tuple[Mutation, ...]] = (
         "private_folder.py",
         "if found.st_uid not in ours:",
         "if False:",
-        "store/test_private_folder.py::test_k26_a_spill_folder_of_another_user_is_refused",
+        "test_private_folder.py::test_k26_a_spill_folder_of_another_user_is_refused",
     ),
     Mutation(
         "K26",
@@ -483,7 +483,7 @@ _K26: Final[tuple[Mutation, ...]] = (
         "private_folder.py",
         "os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
         "os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
-        "store/test_private_folder.py::test_k26_a_link_in_the_place_of_the_spill_folder_is_not_followed",
+        "test_private_folder.py::test_k26_a_link_in_the_place_of_the_spill_folder_is_not_followed",
     ),
     Mutation(
         "K26",
@@ -491,7 +491,7 @@ _K26: Final[tuple[Mutation, ...]] = (
         "sink/spark/jars.py",
         "if pinned.get(jar.name) != sha256:",
         "if jar.name not in pinned:",
-        "sink/test_java_and_jars.py::test_k26_a_jar_that_another_source_serves_is_refused",
+        "sink/spark/test_java_and_jars.py::test_k26_a_jar_that_another_source_serves_is_refused",
     ),
     Mutation(
         "K26",
@@ -499,7 +499,7 @@ _K26: Final[tuple[Mutation, ...]] = (
         "lake/storage/lock.py",
         "make_private(path.parent)",
         "path.parent.mkdir(parents=True, exist_ok=True)",
-        "store/test_private_folder.py::test_k26_a_lakes_own_folder_is_closed_at_the_next_run",
+        "test_private_folder.py::test_k26_a_lakes_own_folder_is_closed_at_the_next_run",
     ),
     Mutation(
         "K26",
@@ -527,7 +527,7 @@ _K27: Final[tuple[Mutation, ...]] = (
         "config/expressions.py",
         "name not in _FUNCTIONS and name not in _OPERATORS",
         "False",
-        "routing/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
+        "config/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
     ),
     Mutation(
         "K27",
@@ -535,7 +535,7 @@ _K27: Final[tuple[Mutation, ...]] = (
         "config/expressions.py",
         "and _TIME_WORD.fullmatch(str(node.this))",
         "and False",
-        "routing/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
+        "config/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
     ),
     Mutation(
         "K27",
@@ -543,12 +543,12 @@ _K27: Final[tuple[Mutation, ...]] = (
         "config/expressions.py",
         "and not _may_be_constant(node)",
         "and False",
-        "routing/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
+        "config/test_rules.py::test_k27_what_can_give_something_else_the_next_time_is_refused",
     ),
 )
 
 # -- K28: a name shows its table ------------------------------------------------------------------------------------
-_RENAMES: Final = "pipeline/test_renames.py::"
+_RENAMES: Final = "pipeline/targets/test_renames.py::"
 _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
@@ -593,7 +593,7 @@ _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
         "a target that cannot be given its rows waits for a load",
-        "sink/delta_sink.py",
+        "sink/next_cut.py",
         'left = left.model_copy(update={"needs_reload": True})',
         "pass",
         _RENAMES + "test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load",
@@ -604,7 +604,7 @@ _K28: Final[tuple[Mutation, ...]] = (
         "pipeline/load/side.py",
         'if state.kind == "rebuild" else _leaving_renamed(config)',
         "if state else {}",
-        "load/test_parts.py::test_k28_a_table_that_is_renamed_leaves_its_load",
+        "pipeline/load/test_parts.py::test_k28_a_table_that_is_renamed_leaves_its_load",
     ),
 )
 

@@ -8,21 +8,21 @@ from typing import Final
 
 from tests.mutations.runner import Mutation
 
-_RULES: Final = "load/test_rules.py::"
+_RULES: Final = "pipeline/load/test_rules.py::"
 _MOVING: Final = (
-    "load/test_moving.py::"
+    "pipeline/load/test_moving.py::"
     "test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lakes_stand_at_one_place"
 )
-_PARTS: Final = "load/test_parts.py::"
-_MARKS: Final = "table_reader/test_marks.py::"
-_RANGES: Final = "table_reader/test_key_ranges.py::"
-_READER: Final = "table_reader/test_table_reader.py::"
-_INTO: Final = "backfill/test_into.py::"
-_PARALLEL: Final = "backfill/test_parallel.py::"
-_GAP: Final = "backfill/test_gap.py::test_k18_a_gap_of_a_changelog_is_filled_once"
-_REBUILD: Final = "backfill/test_rebuild.py::"
-_VERIFY: Final = "verify/test_end_to_end.py::"
-_COMPARE: Final = "verify/test_compare.py::test_k17_each_kind_is_told_and_keys_that_changed_are_left_out"
+_PARTS: Final = "pipeline/load/test_parts.py::"
+_MARKS: Final = "source/rows/test_marks.py::"
+_RANGES: Final = "source/rows/test_key_ranges.py::"
+_READER: Final = "source/rows/test_table_reader.py::"
+_INTO: Final = "pipeline/backfill/test_into.py::"
+_PARALLEL: Final = "pipeline/backfill/test_parallel.py::"
+_GAP: Final = "pipeline/backfill/test_gap.py::test_k18_a_gap_of_a_changelog_is_filled_once"
+_REBUILD: Final = "pipeline/backfill/test_rebuild.py::"
+_VERIFY: Final = "pipeline/verify/test_end_to_end.py::"
+_COMPARE: Final = "sink/verify/test_compare.py::test_k17_each_kind_is_told_and_keys_that_changed_are_left_out"
 
 LOADING: Final[tuple[Mutation, ...]] = (
     # -- K17: low mark, then rows --------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "the side lake is captured to the main cursor and no further", "pipeline/load/side.py",
-        "                bound=bound,\n", '                bound="end_of_log",\n',
+        "            self.capture(bound)\n", '            self.capture("end_of_log")\n',
         _RULES + "test_k17_a_side_lake_is_captured_to_its_bound_and_no_further",
     ),
     Mutation(
@@ -199,7 +199,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K17", "a repaired row is newer than the lake's", "pipeline/verify/repair.py",
         "words[:, 0] = low | places.astype(np.uint64) << np.uint64(1) | coming", "words[:, 0] = low | coming",
-        "verify/test_parts.py::test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes",
+        "pipeline/verify/test_parts.py::test_k17_repaired_rows_are_newer_than_the_lake_and_older_than_all_that_comes",
     ),
     # -- K18: replay ---------------------------------------------------------------------------------------------------
     Mutation(
@@ -228,9 +228,8 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _INTO + "test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again",
     ),
     Mutation(
-        "K18", "a backfill has a cursor of its own", "pipeline/backfill/lake.py",
-        "return FileCursorStore(self.paths.state / _CURSOR_FOLDER, source=self.main.name)",
-        "return FileCursorStore(LakePaths(self.main.sink.lake_path, self.main.name).state / _CURSOR_FOLDER, source=self.main.name)",
+        "K18", "a backfill reads as far as its range goes", "pipeline/backfill/lake.py",
+        'update={"start": start, "bound": bound}', 'update={"start": start}',
         _INTO + "test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again",
     ),
     Mutation(
@@ -271,25 +270,25 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K18", "a quarantined row that was deleted since is not raised", "pipeline/operate/quarantine_replay.py",
-        '        if gone and "mirror" in modes and not even_if_deleted:\n', "        if False:\n",
-        "rescue/test_quarantine_way.py::test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is", spark=True,
+        '        if gone and is_forgotten and not even_if_deleted:\n', "        if False:\n",
+        "pipeline/operate/test_quarantine_way.py::test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is", spark=True,
     ),
     # -- K19: partial --------------------------------------------------------------------------------------------------
     Mutation(
         "K19", "a table that was not created in the log is partial", "pipeline/targets/targets.py",
         "target = self._follow(route, of_source, partial=source not in self._created_in_log)",
         "target = self._follow(route, of_source, partial=False)",
-        "pipeline/test_partial.py::test_k19_a_table_first_met_in_a_table_map_is_partial",
+        "pipeline/targets/test_partial.py::test_k19_a_table_first_met_in_a_table_map_is_partial",
     ),
     Mutation(
         "K19", "so is one that may have been there before its CREATE", "pipeline/targets/targets.py",
         "self._follow(route, source, partial=created.may_exist, exact=exact)", "self._follow(route, source, partial=False, exact=exact)",
-        "pipeline/test_partial.py::test_k19_a_table_first_met_in_a_table_map_is_partial",
+        "pipeline/targets/test_partial.py::test_k19_a_table_first_met_in_a_table_map_is_partial",
     ),
     Mutation(
         "K19", "a shard that was not made in the log makes its target partial", "pipeline/targets/targets.py",
         '"partial": there.state.partial or partial,', '"partial": partial,',
-        "pipeline/test_partial.py::test_k19_a_target_is_partial_while_one_of_its_tables_is",
+        "pipeline/targets/test_partial.py::test_k19_a_target_is_partial_while_one_of_its_tables_is",
     ),
     Mutation(
         "K19", "what is partial needs a load", "pipeline/plan/needs_load.py",
@@ -299,13 +298,13 @@ LOADING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K19", "a gap in the log makes every table partial", "pipeline/operate/cursor_change.py",
         '    update: dict[str, object] = {"partial": True} if move.is_forward else {}\n', "    update: dict[str, object] = {}\n",
-        "cursors/test_set_converges.py::test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_tables_partial",
+        "pipeline/operate/test_set_converges.py::test_k18_a_run_after_set_back_equals_the_servers_select_and_forward_marks_tables_partial",
         spark=True,
     ),
     Mutation(
         "K19", "the doctor names partial tables", "pipeline/doctor/tables.py",
         "partial = sorted({name for state in targets.values() if state.partial for name in state.source_names})",
         "partial: list[str] = []",
-        "doctor/test_tables.py::test_k19_partial_tables_come_with_the_command_that_loads_them",
+        "pipeline/doctor/test_tables.py::test_k19_partial_tables_come_with_the_command_that_loads_them",
     ),
 )  # fmt: skip

@@ -8,13 +8,13 @@ from typing import Final
 
 from tests.mutations.runner import Mutation
 
-_ENDS: Final = "journal_ends/test_live_ends.py::"
+_ENDS: Final = "source/live/test_journal_ends.py::"
 _BUFFER: Final = "transaction/test_buffer.py::"
-_SEARCH: Final = "position/test_search.py::"
-_MATCH: Final = "overlap/test_match.py::"
-_SWITCH: Final = "overlap/test_switch.py::"
-_FAILOVER: Final = "pipeline/test_failover.py::"
-_XA: Final = "sink/test_xa.py::"
+_SEARCH: Final = "position/start/test_search.py::"
+_MATCH: Final = "position/test_overlap.py::"
+_SWITCH: Final = "pipeline/plan/test_server_switch.py::"
+_FAILOVER: Final = "pipeline/capture/test_failover.py::"
+_XA: Final = "lake/test_prepared.py::"
 _RING: Final = "store/test_memory.py"
 
 READING: Final[tuple[Mutation, ...]] = (
@@ -32,12 +32,12 @@ READING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K5", "without GTIDs an end is accepted by name alone", "source/journal_ends.py",
         "        if self._journal in self._accepted:\n", "        if True:\n",
-        "source_archive/test_archive.py::test_k5_without_gtids_an_open_end_is_not_proved",
+        "source/archive/test_archive.py::test_k5_without_gtids_an_open_end_is_not_proved",
     ),
     Mutation(
         "K5", "an acceptance that is used is recorded", "source/journal_ends.py",
         "            self._on_accepted(AcceptedEnd(self._journal, offset, following.journal))\n", "",
-        "journal_ends/test_accepted_in_a_run.py::test_k5_an_acceptance_that_is_used_is_recorded",
+        "pipeline/capture/test_accepted_journal_end.py::test_k5_an_acceptance_that_is_used_is_recorded",
     ),
     Mutation(
         "K5", "a transaction that did not end was never committed", "source/journal_ends.py",
@@ -64,7 +64,7 @@ READING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K5", "an archive ends at its last whole transaction", "source/archive/ends.py",
         "last = chunk.events[whole - 1]\n", "last = chunk.events[grouped.rows - 1]\n",
-        "source_archive/test_archive.py",
+        "source/archive/test_archive.py",
     ),
     # -- K6: search by time --------------------------------------------------------------------------------------------
     Mutation(
@@ -96,7 +96,7 @@ READING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K6", "the fallback interval is taken off", "position/start/history.py",
         "    t_us = last_us - rules.fallback_interval_us\n", "    t_us = last_us\n",
-        "position/test_start.py::test_p6_the_fallback_interval_and_the_cuts_commit_time_decide_where_the_search_begins",
+        "position/start/test_start.py::test_p6_the_fallback_interval_and_the_cuts_commit_time_decide_where_the_search_begins",
     ),
     # -- K7: overlap without GTIDs -------------------------------------------------------------------------------------
     Mutation(
@@ -137,12 +137,12 @@ READING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K7", "a run that ends in the overlap publishes nothing and fails", "pipeline/capture/drain.py",
-        "        self._committer.check_not_held()\n", "",
+        "        self._overlap.check_passed()\n", "",
         _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
     ),
     Mutation(
-        "K7", "what keeps every change waits for a decision", "pipeline/capture/commit.py",
-        "        if not self.is_held or self.hold_until_us is None or first_us > self.hold_until_us:\n", "        if True:\n",
+        "K7", "what keeps every change waits for a decision", "pipeline/capture/overlap.py",
+        "        if not self.is_held() or self._until_us is None or first_us > self._until_us:\n", "        if True:\n",
         _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
     ),
     # -- K8: XA --------------------------------------------------------------------------------------------------------
@@ -186,12 +186,12 @@ READING: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K8", "rows that XA ROLLBACK ends never count", "pipeline/capture/xa.py",
         "        any_rows = False\n        if end.is_commit:\n", "        any_rows = False\n        if True:\n",
-        "pipeline/test_xa.py::test_k8_the_cursor_alone_passes_prepares_and_rollbacks", spark=True,
+        "pipeline/capture/test_xa.py::test_k8_the_cursor_alone_passes_prepares_and_rollbacks", spark=True,
     ),
     Mutation(
         "K8", "a commit whose prepare was not seen stops", "pipeline/capture/xa.py",
         "        if end.is_commit and end.xid not in self._accepted:\n", "        if False:\n",
-        "pipeline/test_xa.py::test_k8_a_commit_whose_prepare_was_not_seen_stops_by_name", spark=True,
+        "pipeline/capture/test_xa.py::test_k8_a_commit_whose_prepare_was_not_seen_stops_by_name", spark=True,
     ),
     # -- K9: store and memory ------------------------------------------------------------------------------------------
     Mutation(
@@ -218,17 +218,17 @@ READING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K9", "a merge batch ends by what it has staged", "pipeline/capture/commit.py",
-        "return batch.staged_bytes >= self._limits.merge_staged_bytes or", "return",
-        "pipeline/test_merge_batches.py::test_k9_merge_batches_are_bounded_by_staged_bytes_and_not_by_gets",
+        "return batch.staged_bytes >= limits.merge_staged_bytes or", "return",
+        "pipeline/capture/test_merge_batches.py::test_k9_merge_batches_are_bounded_by_staged_bytes_and_not_by_gets",
     ),
     Mutation(
         "K9", "DDL of tables that are not captured is no boundary", "schema/evolution/changes.py",
         "    return any(captured(*table) for table in statement.tables)\n", "    return True\n",
-        "schema/test_changes.py::test_s7_ddl_of_captured_tables_stands_alone",
+        "schema/evolution/test_changes.py::test_s7_ddl_of_captured_tables_stands_alone",
     ),
     Mutation(
         "K9", "a batch is not recorded inside a transaction", "sink/staging/staging.py",
         "        if self.has_open or self._recorded or", "        if self._recorded or",
-        "sink/test_staging.py::test_k9_open_pieces_join_or_are_gone",
+        "sink/staging/test_staging.py::test_k9_open_pieces_join_or_are_gone",
     ),
 )  # fmt: skip

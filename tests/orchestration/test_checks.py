@@ -6,8 +6,8 @@ import dagster as dg
 import pytest
 
 from cdc_pipeline.orchestration import build_definitions
-from tests.orchestration import fakes
-from tests.orchestration.conftest import Project
+from tests.support import fake_capture as fakes
+from tests.support.project import Project
 
 LIVE = "kind: live\n  host: localhost\n  user: cdc\n  password: secret"
 CURSOR = dg.AssetKey(["shop", "cursor"])

@@ -8,7 +8,7 @@ import pytest
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.orchestration import DagsterCursorStore
 from cdc_pipeline.position.cursor import CursorState
-from tests.orchestration.fakes import cursor
+from tests.support.fake_capture import cursor
 
 KEY = dg.AssetKey(["shop", "cursor"])
 

@@ -15,8 +15,8 @@ from cdc_pipeline.config.pipeline_config import ConfigMistakes, load_config
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration import CdcTranslator, build_definitions
 from cdc_pipeline.orchestration.definitions import only_source
-from tests.orchestration.conftest import ROOT, Project
-from tests.orchestration.fakes import cut, write_config, write_cut
+from tests.support.fake_capture import cut, write_config, write_cut
+from tests.support.project import ROOT, Project
 
 SCHEDULE = "schedule: {cron: '5 * * * *', timezone: Europe/Berlin, enabled: true}\n"
 
@@ -121,10 +121,10 @@ def test_a_missing_jobs_directory_is_named(tmp_path: Path) -> None:
 
 def test_a_translator_changes_keys_and_groups(project: Project) -> None:
     class Ours(CdcTranslator):
-        def table_key(self, source: str, table: str) -> dg.AssetKey:  # noqa: ARG002
+        def table_key(self, source: str, table: str) -> dg.AssetKey:
             return dg.AssetKey(["bronze", *table.split(".", 1)])
 
-        def group_name(self, source: str) -> str:  # noqa: ARG002
+        def group_name(self, source: str) -> str:
             return "bronze"
 
     write_config(project.jobs, "shop")

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.orchestration import build_definitions, load_source
 from cdc_pipeline.orchestration.names import dagster_name, identifier, markdown, plain_name
-from tests.orchestration import fakes
-from tests.orchestration.conftest import Project
+from tests.support import fake_capture as fakes
+from tests.support.project import Project
 
 LIVE = "kind: live\n  host: localhost\n  user: cdc\n  password: secret"
 ODD_NAMES = (

@@ -12,8 +12,8 @@ from cdc_pipeline.orchestration import build_definitions, execute_capture
 from cdc_pipeline.orchestration.execute import LoadedSource
 from cdc_pipeline.pipeline.capture.suspension import suspended_error
 from cdc_pipeline.position.cursor import Suspension
-from tests.orchestration.conftest import Project
-from tests.orchestration.fakes import FakeCapture, cut, write_config
+from tests.support.fake_capture import FakeCapture, cut, write_config
+from tests.support.project import Project
 
 CURSOR = dg.AssetKey(["shop", "cursor"])
 ORDERS = dg.AssetKey(["shop", "shop", "orders"])

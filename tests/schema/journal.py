@@ -13,8 +13,8 @@ from cdc_pipeline.binlog.tables import table_map
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import Place, SchemaHistory
-from tests.binlog_rows.journals import read_chunk
 from tests.servers import Server
+from tests.support.decoded_journals import read_chunk
 
 _DELETES = (EventType.DELETE_ROWS_V1, EventType.DELETE_ROWS_V2)
 

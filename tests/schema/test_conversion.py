@@ -12,9 +12,9 @@ from cdc_pipeline.schema.conversion import CONVERSIONS, Conversion
 from cdc_pipeline.schema.ddl.columns import column_definition
 from cdc_pipeline.schema.ddl.tokens import SqlModes, TokenReader
 from cdc_pipeline.schema.types import delta_type
+from tests.campaigns.edges.evidence import Journal
 from tests.schema.spark_names import spark_name
 from tests.servers import Server
-from tests.torture.evidence import Journal
 from tools import types_page
 
 MODES = SqlModes(ansi_quotes=False, explicit_defaults_for_timestamp=True, time_zone="+00:00")

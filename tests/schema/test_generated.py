@@ -16,10 +16,10 @@ from cdc_pipeline.schema.generated import GeneratedColumn, generated_column
 from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import Place, SchemaHistory
 from cdc_pipeline.schema.types import target_columns
+from tests.schema.history.reading import Reading
 from tests.schema.journal import Said, read_journal
-from tests.schema_history.reading import Reading
 from tests.servers import Server
-from tests.source_live.helpers import live_source
+from tests.support.live_source import live_source
 
 MODES = SqlModes(strict=True, trims_char=True, explicit_defaults_for_timestamp=True, ansi_quotes=False)
 

@@ -23,7 +23,7 @@ from cdc_pipeline.errors import (
     StoreError,
 )
 from cdc_pipeline.position.position import Position
-from tests.grouping.journal_builder import JournalBuilder, cut
+from tests.support.event_builder import JournalBuilder, cut
 
 DEADLINE_S = 20
 

@@ -12,7 +12,7 @@ from cdc_pipeline.binlog.transactions.grouping import TransactionPass
 from cdc_pipeline.errors import RingSizeError, StoreError, TransactionError, UnsupportedDdlError
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.transaction.buffer import TransactionBuffer
-from tests.grouping.journal_builder import MARIADB, JournalBuilder, cut
+from tests.support.event_builder import MARIADB, JournalBuilder, cut
 
 KINDS = {kind: kind.name for kind in SliceKind}
 

@@ -16,7 +16,7 @@ from cdc_pipeline.position.start.start import resolve_start
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from cdc_pipeline.transaction.buffer import TransactionBuffer
 from tests.servers import Server
-from tests.source_live.helpers import live_source
+from tests.support.live_source import live_source
 
 
 @pytest.fixture

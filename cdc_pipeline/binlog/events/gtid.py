@@ -36,9 +36,7 @@ __all__ = [
     "previous_set",
 ]
 
-FLAG_STANDALONE: Final = 0x01
 FLAG_GROUP_COMMIT: Final = 0x02
-FLAG_TRANSACTIONAL: Final = 0x04
 FLAG_DDL: Final = 0x20
 FLAG_PREPARED_XA: Final = 0x40
 FLAG_COMPLETED_XA: Final = 0x80

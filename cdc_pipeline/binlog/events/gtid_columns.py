@@ -20,7 +20,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import gtid_kernel as kernel
 from cdc_pipeline.binlog.events.gtid import executed, gtid_key, parse
 
-NO_KEY = -1
+_NO_KEY = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class GtidColumns:
             executed(chunk, 0, size)  # raises, with the log position
         rows, high, low, number = rows[:count], high[:count], low[:count], number[:count].copy()
         types = events["event_type"][rows]
-        key = np.full(count, NO_KEY, np.int32)
+        key = np.full(count, _NO_KEY, np.int32)
         left = types != EventType.GTID_TAGGED
         while left.any():
             at = int(left.argmax())
@@ -96,9 +96,9 @@ class GtidColumns:
         (n,) of the last chunk.
         """
         if not len(self._offset):
-            return Gtids(self.keys, np.full(len(tx_offset), NO_KEY, np.int32), np.zeros(len(tx_offset), np.int64))
+            return Gtids(self.keys, np.full(len(tx_offset), _NO_KEY, np.int32), np.zeros(len(tx_offset), np.int64))
         at = np.minimum(np.searchsorted(self._offset, tx_offset), len(self._offset) - 1)
-        key = np.where(self._offset[at] == tx_offset, self._key[at], np.int32(NO_KEY))
+        key = np.where(self._offset[at] == tx_offset, self._key[at], np.int32(_NO_KEY))
         return Gtids(self.keys, key, self._number[at])
 
     def _key_index(self, key: str) -> int:

@@ -22,7 +22,7 @@ from cdc_pipeline.binlog.tables.charsets import decode_text
 from cdc_pipeline.binlog.tables.collations import CHARSET_BY_COLLATION
 from cdc_pipeline.errors import CdcError, DamagedJournalError
 
-POST_HEADER_BYTES: Final = 13
+_POST_HEADER_BYTES: Final = 13
 _SQL_MODE: Final = 1
 _CHARSET: Final = 4
 _TIME_ZONE: Final = 5
@@ -86,8 +86,8 @@ def parse_query(chunk: Chunk, row: int) -> Query:
     Raises the errors of `parse`.
     """
     lengths = chunk.journal_format.post_header_lengths
-    post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else POST_HEADER_BYTES
-    post_header = post_header or POST_HEADER_BYTES
+    post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else _POST_HEADER_BYTES
+    post_header = post_header or _POST_HEADER_BYTES
     if chunk.events["event_type"][row] == EventType.EXECUTE_LOAD_QUERY:
         post_header += _LOAD_BYTES
     return parse(
@@ -105,7 +105,7 @@ def parse(
     journal: str,
     offset: int,
     is_mariadb: bool = False,
-    post_header_bytes: int = POST_HEADER_BYTES,
+    post_header_bytes: int = _POST_HEADER_BYTES,
 ) -> Query:
     """Parse a query event from its bytes between header and checksum.
 
@@ -115,11 +115,11 @@ def parse(
     raw = bytes(body)
     database_bytes = raw[8] if len(raw) > 8 else 0
     variables_bytes = 0
-    if post_header_bytes >= POST_HEADER_BYTES:
+    if post_header_bytes >= _POST_HEADER_BYTES:
         variables_bytes = int.from_bytes(raw[11:13], "little")
     database_at = post_header_bytes + variables_bytes
     sql_at = database_at + database_bytes + 1
-    if len(raw) < max(sql_at, POST_HEADER_BYTES - 2):
+    if len(raw) < max(sql_at, _POST_HEADER_BYTES - 2):
         raise DamagedJournalError(
             "a query event is shorter than its own fields",
             journal=journal,

@@ -1,4 +1,4 @@
-"""Compiled loops of the row decoder on numpy arrays. Each has a slow twin in tests/binlog_rows.
+"""Compiled loops of the row decoder on numpy arrays. Each has a slow twin in tests/binlog.
 
 Rules:
 - `walk_rows` is the only kernel that reads unchecked bytes: it proves that every value is inside

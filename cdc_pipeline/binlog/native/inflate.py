@@ -2,7 +2,7 @@
 
 Rules:
 - One stream serves many values: it is set up once and reset for each, without allocation per value.
-- The stream is an opaque int64 array of STREAM_WORDS; every `inflate_start` needs an `inflate_end`.
+- The stream is an opaque int64 array of _STREAM_WORDS; every `inflate_start` needs an `inflate_end`.
 - Importing this module registers the symbols with LLVM, before any kernel that uses them is
   compiled or loaded.
 
@@ -24,10 +24,10 @@ from cdc_pipeline.binlog.native.compiling import njit
 from cdc_pipeline.binlog.native.shared_zlib import zlib_addresses
 from cdc_pipeline.errors import RuntimeSetupError
 
-STREAM_BYTES: Final = 112
+_STREAM_BYTES: Final = 112
 # After the stream: zlib's version as text, whose first character must match.
 _VERSION_WORD: Final = 14
-STREAM_WORDS: Final = 15
+_STREAM_WORDS: Final = 15
 # Words of z_stream; little-endian machines only.
 _NEXT_IN, _AVAILABLE_IN, _NEXT_OUT, _AVAILABLE_OUT = 0, 1, 3, 4
 
@@ -48,7 +48,7 @@ def _register() -> bool:
 
 
 def new_stream() -> NDArray[np.int64]:
-    """Allocate one stream, int64 (STREAM_WORDS,), not yet set up.
+    """Allocate one stream, int64 (_STREAM_WORDS,), not yet set up.
 
     Raises:
         RuntimeSetupError: this machine has no shared zlib.
@@ -59,7 +59,7 @@ def new_stream() -> NDArray[np.int64]:
             expected="libz.so.1 or libz.dylib",
             next_step="install zlib (Debian: apt-get install zlib1g)",
         )
-    stream = np.zeros(STREAM_WORDS, np.int64)
+    stream = np.zeros(_STREAM_WORDS, np.int64)
     stream[_VERSION_WORD] = ord("1")
     return stream
 
@@ -111,7 +111,7 @@ else:
         or another layout of its stream).
         """
         here = stream.ctypes.data
-        return _init(here, -_WINDOW_BITS, here + 8 * _VERSION_WORD, STREAM_BYTES)
+        return _init(here, -_WINDOW_BITS, here + 8 * _VERSION_WORD, _STREAM_BYTES)
 
     @njit(cache=True, nogil=True)
     def inflate_at(

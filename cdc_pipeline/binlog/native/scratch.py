@@ -3,7 +3,7 @@
 Rules:
 - An array from `empty` is valid until the thread's next `reset` and must not outlive the call that
   took it.
-- At most KEPT_BYTES_MAX per thread are kept; larger requests are allocated as usual.
+- At most _KEPT_BYTES_MAX per thread are kept; larger requests are allocated as usual.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-KEPT_BYTES_MAX: Final = 32 << 20
+_KEPT_BYTES_MAX: Final = 32 << 20
 _ALIGN: Final = 64
 
 
@@ -27,8 +27,8 @@ class Scratch(threading.local):
 
     def reset(self) -> None:
         """Allow everything allocated before to be overwritten."""
-        if len(self._memory) < min(self._used, KEPT_BYTES_MAX):
-            self._memory = np.empty(min(self._used, KEPT_BYTES_MAX), np.uint8)
+        if len(self._memory) < min(self._used, _KEPT_BYTES_MAX):
+            self._memory = np.empty(min(self._used, _KEPT_BYTES_MAX), np.uint8)
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:

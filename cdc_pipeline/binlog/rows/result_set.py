@@ -31,8 +31,8 @@ from cdc_pipeline.binlog.selected import SelectedRows
 from cdc_pipeline.binlog.tables.table_map import COLUMNS_MAX
 from cdc_pipeline.errors import BinlogError, TableChangedError
 
-INPUT_BYTES: Final = 4 << 20
-READ_BYTES_MIN: Final = 1 << 20
+_INPUT_BYTES: Final = 4 << 20
+_READ_BYTES_MIN: Final = 1 << 20
 KEPT_BYTES: Final = 32 << 20  # input memory that is kept between rows
 BATCH_BYTES: Final = 32 << 20
 BATCH_ROWS: Final = 65_536
@@ -70,7 +70,7 @@ class ResultSet:
         self._program = plan.program
         self._is_mariadb = is_mariadb
         self._packet_bytes_max = packet_bytes_max
-        self._data: NDArray[np.uint8] = np.empty(INPUT_BYTES, np.uint8)
+        self._data: NDArray[np.uint8] = np.empty(_INPUT_BYTES, np.uint8)
         self._stop = 0
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
         self._state[kernel.S_SEQUENCE] = 1
@@ -85,22 +85,24 @@ class ResultSet:
         self._nulls = np.zeros(columns, np.int64)
 
     def room(self) -> NDArray[np.uint8]:
-        """Return room for the next bytes, at least READ_BYTES_MIN;
+        """Return room for the next bytes, at least _READ_BYTES_MIN;
         `commit` takes the number written.
         """
         first = int(self._state[kernel.S_POSITION])
         left = self._stop - first
-        if len(self._data) - self._stop < READ_BYTES_MIN or (len(self._data) > KEPT_BYTES and left < INPUT_BYTES // 2):
+        if len(self._data) - self._stop < _READ_BYTES_MIN or (
+            len(self._data) > KEPT_BYTES and left < _INPUT_BYTES // 2
+        ):
             size = len(self._data)
-            if size > KEPT_BYTES and left < INPUT_BYTES // 2:  # the long row is gone
-                size = INPUT_BYTES
-            elif size - left < READ_BYTES_MIN:  # one row fills it
+            if size > KEPT_BYTES and left < _INPUT_BYTES // 2:  # the long row is gone
+                size = _INPUT_BYTES
+            elif size - left < _READ_BYTES_MIN:  # one row fills it
                 size *= 2
             target = self._data if size == len(self._data) else np.empty(size, np.uint8)
             target[:left] = self._data[first : self._stop].copy()
             self._data, self._stop = target, left
             self._state[kernel.S_POSITION] = 0
-        return self._data[self._stop : self._stop + INPUT_BYTES]
+        return self._data[self._stop : self._stop + _INPUT_BYTES]
 
     def commit(self, count: int) -> None:
         """Count the first `count` bytes of the last `room` as received."""

@@ -33,7 +33,7 @@ from cdc_pipeline.binlog.tables.columns_wire import type_name, width_rules
 from cdc_pipeline.errors import BinlogError, CdcError, DamagedJournalError, SchemaError, UnsupportedEventError
 
 BLOCK_ROWS_MAX: Final = 1 << 17
-BLOCK_CELLS_MAX: Final = 1 << 20
+_BLOCK_CELLS_MAX: Final = 1 << 20
 
 _OPS: Final = np.zeros(256, np.uint8)
 _OPS[[EventType.WRITE_ROWS_V1, EventType.WRITE_ROWS_V2]] = INSERT
@@ -326,7 +326,7 @@ def _walk(
     status = walk.FULL
     while status == walk.FULL:
         # An estimate: rows of NULLs are shorter, and then the walk needs another block.
-        capacity = max(min(left_bytes // row_bytes_min + len(events), BLOCK_ROWS_MAX, BLOCK_CELLS_MAX // columns), 16)
+        capacity = max(min(left_bytes // row_bytes_min + len(events), BLOCK_ROWS_MAX, _BLOCK_CELLS_MAX // columns), 16)
         base, event, ordinal = (_scratch.empty((capacity,), np.int64) for _ in range(3))
         before = _scratch.empty((columns, capacity if has_before else 0), np.int32)
         after = _scratch.empty((columns, capacity if has_after else 0), np.int32)

@@ -19,11 +19,11 @@ from cdc_pipeline.binlog.kernels.memory import equal_bytes, prefetch
 from cdc_pipeline.binlog.native.checksum import crc32_of
 from cdc_pipeline.binlog.native.compiling import njit
 
-NOT_FOUND: Final = -1  # a rows event whose table id has no map
+_NOT_FOUND: Final = -1  # a rows event whose table id has no map
 NO_ROWS: Final = -2  # not a rows event, or a statement's empty end marker
 CARRIED: Final = -3  # CARRIED - k: the k-th of the maps kept from earlier slices
 
-DUMMY_TABLE_ID: Final = 0xFFFFFF
+_DUMMY_TABLE_ID: Final = 0xFFFFFF
 _TABLE_MAP: Final = int(EventType.TABLE_MAP)
 _FIRST_V2: Final = int(EventType.WRITE_ROWS_V2)
 _LAST_V2: Final = int(EventType.DELETE_ROWS_V2)
@@ -43,7 +43,7 @@ def _slot(key: Any, bits: int) -> Any:
 @njit(cache=True, nogil=True)
 def _is_end_marker(data: NDArray[np.uint8], event: Any, id_bytes: int, stop: int) -> bool:
     """Return whether this is an empty rows event of the dummy table id."""
-    if event["table_id"] != DUMMY_TABLE_ID:
+    if event["table_id"] != _DUMMY_TABLE_ID:
         return False
     at = event["start"] + _HEADER + id_bytes + 2
     if _FIRST_V2 <= event["event_type"] <= _LAST_V2 or event["event_type"] == _PARTIAL:
@@ -149,7 +149,7 @@ def _resolve(
             if ids[slot] == table_id and id_tx[slot] == event["tx_offset"]:
                 map_of[index] = id_map[slot]
             elif not _is_end_marker(data, event, id_bytes, stop):
-                map_of[index] = NOT_FOUND
+                map_of[index] = _NOT_FOUND
                 if missing < 0:
                     missing = index
             continue

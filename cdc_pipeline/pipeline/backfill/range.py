@@ -24,7 +24,7 @@ from cdc_pipeline.config.pipeline_config import (
 )
 from cdc_pipeline.errors import ConfigError
 
-EARLIEST: Final = "earliest"
+_EARLIEST: Final = "earliest"
 _JOURNAL = re.compile(r"(?P<journal>[^\s:,]*\.\d{6,})(?::(?P<offset>\d+))?")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ].*")
 _FORMS: Final = (
@@ -38,8 +38,8 @@ def start_of(text: str) -> Start:
     Raises:
         ConfigError: it cannot be understood.
     """
-    if text in ("", EARLIEST):
-        return EARLIEST
+    if text in ("", _EARLIEST):
+        return _EARLIEST
     found: Start = _read(text, setting="from", position=PositionConfig, gtid=(GtidConfig, "gtid_set"), time=TimeConfig)  # type: ignore[assignment]
     return found
 

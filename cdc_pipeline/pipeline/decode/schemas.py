@@ -32,7 +32,7 @@ from cdc_pipeline.schema.history.apply_ddl import LoggedStatement, apply
 from cdc_pipeline.schema.history.history import Origin, Place, SchemaHistory, Version
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 
-KEPT_BINARY_NOTE = "kept_binary"
+_KEPT_BINARY_NOTE = "kept_binary"
 _NO_TABLE = "no statement of the log that was read has made it, and no catalog tells it at this place"
 
 AskCatalog = Callable[[], PlacedCatalog | None]
@@ -218,7 +218,7 @@ class Schemas:
         kind = next(known.kind for known in schema.columns if known.name == column)
         text = f"column `{column}` is {kind} at the source; its target was made with binary and keeps it"
         self.notes.append(
-            Note(kind=KEPT_BINARY_NOTE, text=text, journal=journal, offset=offset, table=schema.full_name)
+            Note(kind=_KEPT_BINARY_NOTE, text=text, journal=journal, offset=offset, table=schema.full_name)
         )
 
     # -- the catalog --------------------------------------------------------------------------------------------------

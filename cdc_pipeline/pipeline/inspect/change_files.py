@@ -6,7 +6,7 @@ Rules:
   does not hold (``after.name``; null where it holds all); _cdc_rescued, the server's text of values that the column's
   type cannot hold, by ``after.name``. Nothing is NULL in silence.
 - Rows of a table keep the order of the log. Statements are not in the files.
-- Memory: rows wait until a row group is worth writing, all tables together at most `WAITING_BYTES_MAX`; few files are
+- Memory: rows wait until a row group is worth writing, all tables together at most `_WAITING_BYTES_MAX`; few files are
   open at a time. A file is rolled at `file_bytes_max`.
 - A file has its name only when it is whole: until then it ends with ``.partial``. A directory that holds Parquet files
   already is refused.
@@ -37,9 +37,9 @@ from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.pipeline.inspect.change_log import LogPiece
 
 GROUP_BYTES: Final = 32 << 20
-WAITING_BYTES_MAX: Final = 256 << 20
-FILE_BYTES_MAX: Final = 1 << 30
-OPEN_FILES_MAX: Final = 64
+_WAITING_BYTES_MAX: Final = 256 << 20
+_FILE_BYTES_MAX: Final = 1 << 30
+_OPEN_FILES_MAX: Final = 64
 
 _NAME_BYTES_MAX: Final = 180
 _UNSAFE: Final = re.compile(rb"[^A-Za-z0-9_$-]")
@@ -124,7 +124,7 @@ class ChangeFiles:
         ConfigError: the directory holds Parquet files already.
     """
 
-    def __init__(self, directory: Path, *, file_bytes_max: int = FILE_BYTES_MAX) -> None:
+    def __init__(self, directory: Path, *, file_bytes_max: int = _FILE_BYTES_MAX) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.glob("*.parquet")) or any(directory.glob("*.parquet.partial")):
             raise ConfigError(
@@ -167,7 +167,7 @@ class ChangeFiles:
             table.waiting_bytes += found.nbytes
             if table.waiting_bytes >= GROUP_BYTES:
                 self._write(table)
-        while sum(table.waiting_bytes for table in self._waiting.values()) > WAITING_BYTES_MAX:
+        while sum(table.waiting_bytes for table in self._waiting.values()) > _WAITING_BYTES_MAX:
             self._write(max(self._waiting.values(), key=lambda table: table.waiting_bytes))
 
     def _table(self, schema: TableSchema) -> _Waiting:
@@ -197,7 +197,7 @@ class ChangeFiles:
 
     def _open(self, table: _Waiting) -> None:
         open_now = [other for other in self._waiting.values() if other.writer is not None]
-        if len(open_now) >= OPEN_FILES_MAX:
+        if len(open_now) >= _OPEN_FILES_MAX:
             self._close(min(open_now, key=lambda other: other.used))
         table.parts += 1
         table.path = self._directory / f"{table.name}-{table.parts:05d}.parquet.partial"

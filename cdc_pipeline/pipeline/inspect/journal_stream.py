@@ -23,7 +23,7 @@ from cdc_pipeline.binlog.seq import JOURNAL_BITS
 from cdc_pipeline.errors import DamagedJournalError, JournalMissingError, SourceIdentityError, TruncatedJournalError
 from cdc_pipeline.source.archive.files import check_magic, framed, journal_files
 
-STREAM_CHUNK_BYTES: Final = 8 << 20
+_STREAM_CHUNK_BYTES: Final = 8 << 20
 
 _NUMBER: Final = re.compile(r"\.(\d+)$")
 
@@ -42,7 +42,7 @@ class JournalStream:
         name: see `numbered`.
     """
 
-    def __init__(self, handle: BinaryIO, name: str, *, chunk_bytes: int = STREAM_CHUNK_BYTES) -> None:
+    def __init__(self, handle: BinaryIO, name: str, *, chunk_bytes: int = _STREAM_CHUNK_BYTES) -> None:
         self._handle = handle
         self._name = name
         self._chunk_bytes = chunk_bytes

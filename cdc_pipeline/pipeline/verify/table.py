@@ -24,7 +24,7 @@ from cdc_pipeline.sink.verify.scratch import Scratch
 from cdc_pipeline.sink.verify.sides import Sides
 
 ROUNDS_MAX: Final = 6
-KEYS_MAX: Final = 20_000  # more keys than these are read again with the whole table
+_KEYS_MAX: Final = 20_000  # more keys than these are read again with the whole table
 _DISTURBED_MAX: Final = 5
 _ON_SOURCE: Final = ("missing", "different", "duplicate", "ambiguous")
 
@@ -178,10 +178,10 @@ class TableComparison:
     def what_of(self, piece: Piece) -> What:
         """How the keys of a piece are read again: by their values, where that is worth it."""
         sides = piece.sides
-        if not sides.key or piece.keys > KEYS_MAX:
+        if not sides.key or piece.keys > _KEYS_MAX:
             return What(exact="if possible")
         shard = sides.shard[0] if sides.shard is not None else ""
         places = [at for at in sides.key_positions if sides.target.columns[at].name != shard]
-        values = read_found(sides, piece.found, piece.kinds, limit=KEYS_MAX, columns=places)
+        values = read_found(sides, piece.found, piece.kinds, limit=_KEYS_MAX, columns=places)
         columns = {sides.target.columns[at]: values.column(f"c{at}") for at in places}
         return What(exact="if possible", keys=columns)

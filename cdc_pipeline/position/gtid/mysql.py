@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.position.gtid.errors import same_kind, set_error
 
 NUMBER_MAX: Final = 2**63 - 2
-TAGGED_FORMAT: Final = 1
+_TAGGED_FORMAT: Final = 1
 
 Intervals = NDArray[np.int64]  # (k, 2): first, one past the last
 
@@ -151,7 +151,7 @@ def encode_mysql_binary(gtid_set: MysqlGtidSet) -> bytes:
     """
     is_tagged = gtid_set.is_tagged
     count = len(gtid_set.intervals)
-    head = TAGGED_FORMAT << 56 | count << 8 | TAGGED_FORMAT if is_tagged else count
+    head = _TAGGED_FORMAT << 56 | count << 8 | _TAGGED_FORMAT if is_tagged else count
     out = [struct.pack("<Q", head)]
     for key in sorted(gtid_set.intervals, key=_sort_key):
         source, _, tag = key.partition(":")

@@ -26,7 +26,7 @@ from cdc_pipeline.position.gtid.sets import MariadbGtidSet, MysqlGtidSet, parse_
 from cdc_pipeline.position.position import Flavor, Position
 from cdc_pipeline.position.start.types import FIRST_OFFSET, StartSource
 
-GTIDS_UNKNOWN_STEP: Final = "run FLUSH BINARY LOGS and start at offset 4 of the next journal, or start at a gtid_set"
+_GTIDS_UNKNOWN_STEP: Final = "run FLUSH BINARY LOGS and start at offset 4 of the next journal, or start at a gtid_set"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
             offset=error.offset,
             setting="start",
             got=error.what,
-            next_step=GTIDS_UNKNOWN_STEP,
+            next_step=_GTIDS_UNKNOWN_STEP,
         ) from error
     if not uses_gtids:
         return replace(found.position, gtid_set=""), (*notes, "the source does not use GTIDs")

@@ -27,7 +27,7 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartSource
 
 ALL_READ_MAX: Final = 32
-NEIGHBOURS_READ: Final = 8
+_NEIGHBOURS_READ: Final = 8
 
 
 def search_by_time(
@@ -91,7 +91,7 @@ def journals_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) ->
                 high = middle
             else:
                 low = middle + 1
-        for index in range(max(0, low - NEIGHBOURS_READ), min(len(names), low + 1)):
+        for index in range(max(0, low - _NEIGHBOURS_READ), min(len(names), low + 1)):
             is_after(index)
         times = [created[index] for index in sorted(created)]
         if times == sorted(times):

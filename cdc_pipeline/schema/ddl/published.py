@@ -19,7 +19,7 @@ from cdc_pipeline.schema.ddl.statement import Statement, StatementKind
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes, Token, TokenKind, respelled, tokenize
 from cdc_pipeline.text.table_names import table_name
 
-TEXT_MAX_CHARS: Final = 500
+_TEXT_MAX_CHARS: Final = 500
 _K = StatementKind
 _WITH_TEXT: Final = frozenset(
     {
@@ -76,7 +76,7 @@ def published(
 
 
 def without_literals(
-    sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False, max_chars: int = TEXT_MAX_CHARS
+    sql: str, *, modes: SqlModes = UNKNOWN_MODES, is_mariadb: bool = False, max_chars: int = _TEXT_MAX_CHARS
 ) -> str | None:
     """Return a text with `?` in the place of each literal, shortened; None if it cannot be read with certainty."""
     sizes = _Sizes()

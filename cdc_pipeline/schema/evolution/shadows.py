@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.schema.ddl.tokens import SqlModes
 
-STATEMENTS_MAX = 100
+_STATEMENTS_MAX = 100
 
 
 class ShadowStatement(BaseModel):
@@ -48,6 +48,6 @@ class Shadow(BaseModel):
         """The shadow after another statement."""
         if any(statement.place == known.place for known in self.statements if known.place):
             return self  # read again
-        if len(self.statements) >= STATEMENTS_MAX:
-            return self.model_copy(update={"doubt": f"it was altered more than {STATEMENTS_MAX} times"})
+        if len(self.statements) >= _STATEMENTS_MAX:
+            return self.model_copy(update={"doubt": f"it was altered more than {_STATEMENTS_MAX} times"})
         return self.model_copy(update={"statements": (*self.statements, statement)})

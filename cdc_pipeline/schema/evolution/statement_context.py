@@ -25,7 +25,7 @@ RELOAD: Final = (
 
 
 DEFAULT_POLICY: Final = SchemaChangePolicy()
-SHADOW_NAMES: Final = ShadowNames()
+_SHADOW_NAMES: Final = ShadowNames()
 COLUMN_MAPPING: Final = "columnMapping"
 TYPE_WIDENING: Final = "typeWidening"
 ALL_FEATURES: Final = frozenset({COLUMN_MAPPING, TYPE_WIDENING})
@@ -238,7 +238,7 @@ class Scene:
     catalog_after: Callable[[str, str], TableSchema | None] = lambda _database, _table: None
     shadow: Callable[[str, str], Shadow | None] = lambda _database, _table: None
     # The table that a shadow's name belongs to, "" for other names.
-    shadowed: Callable[[str], str] = SHADOW_NAMES.table_of
+    shadowed: Callable[[str], str] = _SHADOW_NAMES.table_of
     masked: Callable[[str, str], Collection[str]] = lambda _database, _table: ()
     # Captured, also if suspended; None: as `captured`.
     is_name_captured: Callable[[str, str], bool] | None = None

@@ -24,7 +24,7 @@ from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.schema.generated import GeneratedColumn
 
-FORMAT: Final = 1
+_FORMAT: Final = 1
 
 
 class Place(NamedTuple):
@@ -185,13 +185,13 @@ class SchemaHistory:
             for (database, table), versions in sorted(self._versions.items())
         ]
         begins = [list(place) for place in self.begins.values()]
-        return json.dumps({"format": FORMAT, "begins": begins, "tables": tables}, ensure_ascii=False)
+        return json.dumps({"format": _FORMAT, "begins": begins, "tables": tables}, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> SchemaHistory:
         """A history from its text. Raises KeyError, TypeError or ValueError on any other."""
         plain = json.loads(text)
-        if plain["format"] != FORMAT:
+        if plain["format"] != _FORMAT:
             raise ValueError(f"format {plain['format']}")
         history = cls()
         for parts in plain["begins"]:

@@ -38,14 +38,14 @@ from cdc_pipeline.sink.spark.sql import quoted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CREATED_VERSION: Final = 0  # of a table that its CREATE alone has committed to
+_CREATED_VERSION: Final = 0  # of a table that its CREATE alone has committed to
 
 
 def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
     """Whether no row of the target can have a key of the batch's rows."""
-    if target.mode != "mirror" or not target.all_present or target.partial_key_updates:
+    if not target.all_present or target.partial_key_updates:
         return False
-    if there.version == CREATED_VERSION and there.transaction_version < 0:
+    if there.version == _CREATED_VERSION and there.transaction_version < 0:
         return True
     return target.exact and record.kind in ("batch", "load") and not target.rows_updated and not target.rows_deleted
 

@@ -30,8 +30,8 @@ from cdc_pipeline.sink.delta.commit import DataFile
 from cdc_pipeline.sink.delta.data_file import read_statistics
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 
-LOOKED_ROWS_MAX: Final = 20_000_000
-LOOKED_FILES_MAX: Final = 500
+_LOOKED_ROWS_MAX: Final = 20_000_000
+_LOOKED_FILES_MAX: Final = 500
 _REQUESTS_AT_A_TIME: Final = 16  # of an object store, where a file is a few of them
 _ROW: Final = "_cdc_row"
 
@@ -53,9 +53,9 @@ def rows_with_keys(
         return None
     files = [DataFile(unquote(add["path"]), add, read_statistics(add.get("stats"))) for add in adds]
     files = [file for file in files if _can_have(file.statistics, keys)]
-    if len(files) > LOOKED_FILES_MAX or any(file.rows is None or _is_elsewhere(file.name) for file in files):
+    if len(files) > _LOOKED_FILES_MAX or any(file.rows is None or _is_elsewhere(file.name) for file in files):
         return None
-    if sum(file.rows or 0 for file in files) > LOOKED_ROWS_MAX:
+    if sum(file.rows or 0 for file in files) > _LOOKED_ROWS_MAX:
         return None
     found = []
     for file, rows in zip(files, _looked(path, files, keys), strict=True):

@@ -21,7 +21,7 @@ from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COL
 from cdc_pipeline.sink.modes.reduce import Layout
 
 ROWS_MAX: Final = 500_000
-BYTES_MAX: Final = 64 << 20
+_BYTES_MAX: Final = 64 << 20
 
 # Equal as bytes exactly where Spark calls them equal.
 _KEY_TYPES: Final = re.compile(
@@ -34,7 +34,7 @@ def may_reduce_in_memory(target: RecordedTarget) -> bool:
     types = {column.name: column.delta_type for column in target.columns}
     return (
         sum(file.rows for file in target.files) <= ROWS_MAX
-        and sum(file.size_bytes for file in target.files) <= BYTES_MAX
+        and sum(file.size_bytes for file in target.files) <= _BYTES_MAX
         and all(_KEY_TYPES.fullmatch(types[name]) for name in target.key)
     )
 

@@ -19,7 +19,7 @@ from cdc_pipeline.sink.delta.half_made import LOG_FOLDER
 from cdc_pipeline.sink.delta.log import commit_file, damaged_log, read_commit_lines
 from cdc_pipeline.sink.delta.row_count import file_name, log_files, read_actions
 
-FILES_MAX: Final = 1_000
+_FILES_MAX: Final = 1_000
 
 _FIELDS: Final = (
     "path",
@@ -53,7 +53,7 @@ def active_adds(path: Path, version: int) -> list[dict[str, Any]] | None:
         known.update(found)
     for number in range(start + 1, version + 1):
         lines = read_commit_lines(path, number)
-        if lines is None or len(lines) > 2 * FILES_MAX:
+        if lines is None or len(lines) > 2 * _FILES_MAX:
             return None
         added = {}
         for action in read_actions(lines, commit_file(path, number)):
@@ -62,7 +62,7 @@ def active_adds(path: Path, version: int) -> list[dict[str, Any]] | None:
             elif "remove" in action:
                 known.pop(file_name(action["remove"]), None)
         known.update(added)
-    return list(known.values()) if len(known) <= FILES_MAX else None
+    return list(known.values()) if len(known) <= _FILES_MAX else None
 
 
 def _checkpointed(file: Path) -> dict[str, dict[str, Any]] | None:
@@ -71,7 +71,7 @@ def _checkpointed(file: Path) -> dict[str, dict[str, Any]] | None:
     try:
         with pq.ParquetFile(storage_of(file).arrow_source(file)) as opened:
             names = {field.name for field in opened.schema_arrow}
-            if opened.metadata.num_rows > 10 * FILES_MAX or "add" not in names or "sidecar" in names:
+            if opened.metadata.num_rows > 10 * _FILES_MAX or "add" not in names or "sidecar" in names:
                 return None
             rows = opened.read(columns=["add"]).column("add").to_pylist()
     except (OSError, pa.ArrowException) as error:

@@ -20,7 +20,7 @@ from typing import Final
 from cdc_pipeline.config.pipeline_config import READER_FEATURES, READER_PRESETS, SinkConfig
 from cdc_pipeline.errors import FeatureNotAllowedError
 
-SETTING: Final = "sink.reader_features"
+_SETTING: Final = "sink.reader_features"
 
 # Feature -> the table property that switches it on, for what is switched on by a property.
 PROPERTIES: Final = {
@@ -62,10 +62,10 @@ class Allowed:
         raise FeatureNotAllowedError(
             f"{why}, which needs the Delta feature {feature}",
             table=table,
-            setting=SETTING,
+            setting=_SETTING,
             expected=f"{feature} among {', '.join(sorted(self.features or ())) or 'no features'}",
             got=f"tables with {feature} cannot be read by {', '.join(excluded(feature)) or 'readers without it'}",
-            next_step=f"add {feature} to {SETTING} if all of your readers know it"
+            next_step=f"add {feature} to {_SETTING} if all of your readers know it"
             + (f", or {way_out}" if way_out else ""),
         )
 

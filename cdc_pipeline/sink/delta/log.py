@@ -35,7 +35,7 @@ _DDL_NAMES: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "
 
 # Operations that change how rows are stored and not which rows there are.
 MAINTENANCE: Final = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"})
-PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
+_PROPERTIES_OPERATION: Final = "SET TBLPROPERTIES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +198,20 @@ def read_commit_lines(path: Path, version: int) -> list[str] | None:
     """
     file = commit_file(path, version)
     try:
-        return file.read_text(encoding="utf-8").splitlines()
+        return json_lines(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise damaged_log(file, error) from None
+
+
+def json_lines(text: str) -> list[str]:
+    """The JSON texts of a log's file, a line each.
+
+    Names and values of rows stand in them as they are. `splitlines` would also end a line at U+0085
+    and U+2028.
+    """
+    return [line for line in text.split("\n") if line]
 
 
 def damaged_log(file: Path, error: Exception) -> LakeStateError:
@@ -226,7 +235,7 @@ def maintenance_note(app_id: str) -> str:
 
 def is_maintenance(commit: Commit, *, app_id: str) -> bool:
     """Whether a commit left all rows as they are: Delta's own maintenance, or our change of properties."""
-    if commit.operation == PROPERTIES_OPERATION:
+    if commit.operation == _PROPERTIES_OPERATION:
         return commit.user_metadata == {"cdc_app_id": app_id, "cdc_maintenance": True}
     return commit.operation in MAINTENANCE
 

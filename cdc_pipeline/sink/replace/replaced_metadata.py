@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
 
-MAPPING_MODE: Final = "delta.columnMapping.mode"
-MAPPING_ID_MAX: Final = "delta.columnMapping.maxColumnId"
+_MAPPING_MODE: Final = "delta.columnMapping.mode"
+_MAPPING_ID_MAX: Final = "delta.columnMapping.maxColumnId"
 _ID: Final = "delta.columnMapping.id"
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 _COMMENT: Final = "comment"
@@ -69,8 +69,8 @@ def replaced_metadata(
         mapped = _mode(side.get("configuration", {})) != "none"
         if mapped or _mode(kept) != "none":
             ids = [_id_max(kept), _id_max(configuration), *_ids(before), *_ids(schema)]
-            configuration[MAPPING_MODE] = (configuration if mapped else kept)[MAPPING_MODE]
-            configuration[MAPPING_ID_MAX] = str(_map_columns(schema, max(ids), are_named=not mapped))
+            configuration[_MAPPING_MODE] = (configuration if mapped else kept)[_MAPPING_MODE]
+            configuration[_MAPPING_ID_MAX] = str(_map_columns(schema, max(ids), are_named=not mapped))
     made["schemaString"] = json.dumps(schema)
     made["configuration"] = configuration
     return made
@@ -82,11 +82,11 @@ def mapping_mode(metadata: Mapping[str, Any]) -> str:
 
 
 def _mode(configuration: Mapping[str, str]) -> str:
-    return configuration.get(MAPPING_MODE, "none")
+    return configuration.get(_MAPPING_MODE, "none")
 
 
 def _id_max(configuration: Mapping[str, str]) -> int:
-    return int(configuration.get(MAPPING_ID_MAX, "0"))
+    return int(configuration.get(_MAPPING_ID_MAX, "0"))
 
 
 def _fields(kind: Any) -> Iterator[dict[str, Any]]:

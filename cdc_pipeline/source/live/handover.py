@@ -39,7 +39,7 @@ _DUMP_GTID: Final = 0x1E
 _NON_BLOCKING: Final = 0x01
 _SEND_ANNOTATE: Final = 0x02  # MariaDB only; for MySQL the same bit asks for heartbeats of version 2
 _THROUGH_GTID: Final = 0x04
-OFFSET_MAX: Final = (1 << 32) - 1
+_OFFSET_MAX: Final = (1 << 32) - 1
 
 # Announced before the dump: without it the server refuses journals with checksums. The library announces the server's
 # setting of today, which says nothing about the journals of yesterday.
@@ -176,12 +176,12 @@ def open_dump(config: LiveSourceConfig, request: DumpRequest, replica: ReplicaNa
         ServerUnreachableError, MissingGrantError, SourceError: as the server answered.
     """
     address = f"{config.host}:{config.port}"
-    if not request.gtid_set and request.offset > OFFSET_MAX:
+    if not request.gtid_set and request.offset > _OFFSET_MAX:
         raise PositionError(
             "the dump command cannot carry an offset of this size",
             journal=request.journal,
             offset=request.offset,
-            expected=f"at most {OFFSET_MAX}",
+            expected=f"at most {_OFFSET_MAX}",
             next_step="start at a GTID set, or read this journal from an archive; keep max_binlog_size at 1 GiB",
         )
     journal_number(request.journal)

@@ -54,11 +54,11 @@ from cdc_pipeline.source.live.replica_id import check_replica_id, thrown_out
 from cdc_pipeline.source.live.server_checks import check_server, setting_notes
 from cdc_pipeline.source.protocol import JournalInfo, PlacedCatalog, Source
 
-READ_BYTES: Final = 256 << 10  # at once: what the processor's cache holds beside the kernel's copy of it
-CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, but for one with a larger event
+_READ_BYTES: Final = 256 << 10  # at once: what the processor's cache holds beside the kernel's copy of it
+_CHUNK_BYTES: Final = 8 << 20  # no chunk is larger, but for one with a larger event
 _GOAL_BYTES_MIN: Final = 64 << 10
 # Of the process, whose streams follow each other (captures of a load, catch-ups): their memory need not be made anew.
-_POOL: Final = BlockPool(CHUNK_BYTES, spare_blocks_max=5)
+_POOL: Final = BlockPool(_CHUNK_BYTES, spare_blocks_max=5)
 _HOST_BYTES_MAX: Final = 60
 _UUID_NAMESPACE: Final = uuid.UUID("6f1c1fd2-0a9e-5c2c-8f5e-3a0b7c1d9e42")
 
@@ -247,7 +247,7 @@ class _Stream:
             prefix_bytes=PREFIX_BYTES,
             unpacked_bytes_max=source.config.unpacked_bytes_max,
         )
-        self._packets = PacketBuffer(_POOL, room_bytes=READ_BYTES, packet_bytes_max=source.config.packet_bytes_max)
+        self._packets = PacketBuffer(_POOL, room_bytes=_READ_BYTES, packet_bytes_max=source.config.packet_bytes_max)
         self._must_check_journal = not by_gtid
         self._next = (start.journal, start.offset)
         self._furthest = ((0, 0), 0)  # the last place that was passed, and how much of an event had come there
@@ -255,7 +255,7 @@ class _Stream:
 
     def chunks(self) -> Iterator[Chunk]:
         """The chunks, then the error that kept the end from being reached, if one did."""
-        most_bytes = READ_BYTES  # the first chunk is small: who wants to see a journal's head waits for little
+        most_bytes = _READ_BYTES  # the first chunk is small: who wants to see a journal's head waits for little
         stop: PacketEnd | CdcError | str | None = None
         while stop is None:
             began_s = time.monotonic()
@@ -267,7 +267,7 @@ class _Stream:
                 return
             if stop is None and not self._moves(took_s):
                 stop = f"nothing but heartbeats came for {self._still_s:.0f} s"
-            most_bytes = min(2 * most_bytes, CHUNK_BYTES)
+            most_bytes = min(2 * most_bytes, _CHUNK_BYTES)
         if isinstance(stop, PacketEnd):
             raise self._end_early(stop)
         if isinstance(stop, str):
@@ -293,7 +293,7 @@ class _Stream:
     def _left_bytes(self) -> int:
         """What is read for at most: a server whose log grows sends on behind the end."""
         if journal_number(self._framer.journal) != self._end_number:
-            return CHUNK_BYTES
+            return _CHUNK_BYTES
         return max(self._end.offset - self._framer.offset, _GOAL_BYTES_MIN)
 
     def _fill(self, goal_bytes: int) -> PacketEnd | CdcError | str | None:

@@ -31,7 +31,7 @@ _HEADER_CRC: Final = struct.Struct("<I")
 _MAGIC: Final = 0x31454443
 _VERSION: Final = 1
 HEADER_BYTES: Final = _FIELDS.size + _HEADER_CRC.size
-ALIGNMENT_BYTES: Final = 8
+_ALIGNMENT_BYTES: Final = 8
 _RUNS_MAX: Final = 64  # a slice in more runs of bytes than this is copied into one
 _GAP_BYTES_MAX: Final = 16  # gaps of live data up to this length are stored (`framing_kernel`)
 
@@ -114,9 +114,9 @@ class EntryEncoder:
         if part.sql or part.database:
             detail = json.dumps({"sql": part.sql, "database": part.database}).encode()
         rows, data = _own_bytes(part)
-        gap = bytes(-(HEADER_BYTES + len(context) + len(detail)) % ALIGNMENT_BYTES)
+        gap = bytes(-(HEADER_BYTES + len(context) + len(detail)) % _ALIGNMENT_BYTES)
         data_bytes = sum(map(len, data))
-        tail = bytes(-data_bytes % ALIGNMENT_BYTES)
+        tail = bytes(-data_bytes % _ALIGNMENT_BYTES)
         front = context + detail + gap + rows.tobytes()
         body_crc = zlib.crc32(front)
         for piece in (*data, tail):
@@ -218,4 +218,4 @@ def _own_bytes(part: EventSlice) -> tuple[np.ndarray, list[Any]]:
 
 
 def _aligned(length: int) -> int:
-    return -(-length // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return -(-length // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -1,0 +1,46 @@
+"""Everything in this folder is marked `torture`; the evidence of each server is gathered once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.campaigns.edges.cases import CASES, REALS
+from tests.campaigns.edges.evidence import Evidence, evidence_of
+from tests.servers import Server
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.torture)
+
+
+@pytest.fixture(scope="session")
+def mysql_evidence(mysql_server: Server) -> Iterator[Evidence]:
+    """All cases on MySQL."""
+    with evidence_of(mysql_server, [*CASES, *REALS]) as evidence:
+        yield evidence
+
+
+@pytest.fixture(scope="session")
+def mariadb_evidence(mariadb_server: Server) -> Iterator[Evidence]:
+    """All cases on MariaDB."""
+    with evidence_of(mariadb_server, [*CASES, *REALS]) as evidence:
+        yield evidence
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("mysql", marks=pytest.mark.mysql, id="mysql"),
+        pytest.param("mariadb", marks=pytest.mark.mariadb, id="mariadb"),
+    ]
+)
+def evidence(request: pytest.FixtureRequest) -> Evidence:
+    """The evidence of each flavor in turn."""
+    shared: Evidence = request.getfixturevalue(f"{request.param}_evidence")
+    return shared

@@ -1,0 +1,84 @@
+"""Captures in processes of their own, which kill themselves with SIGKILL at random joints and are run again.
+
+python -m tests.campaigns.sink.killing CONFIG [JOURNAL OFFSET] [--joint NAME --occurrence N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
+from cdc_pipeline.position.cursor_file import FileCursorStore
+from tests.campaigns.sink.group import JOINTS, SOURCE, run_once
+from tests.support.kills import Killer
+
+ROOT = Path(__file__).resolve().parents[3]
+KILLS_MAX = 2  # a process starts a JVM of its own
+TIMEOUT_S = 7200  # a large group takes its time on a busy machine: that is no finding
+
+
+class KilledRuns:
+    """Runs captures for a group; see `Group.run`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.killed = 0
+
+    def __call__(self, config: PipelineConfig, bound: Bound | None, choose: random.Random) -> None:
+        file = self._folder / "config.json"
+        file.write_text(json.dumps(document_of(config)), encoding="utf-8")
+        at = [bound.journal, str(bound.offset)] if isinstance(bound, PositionConfig) else []
+        for _ in range(choose.randint(0, KILLS_MAX)):
+            joint = ["--joint", choose.choice(JOINTS), "--occurrence", str(choose.randint(1, 4))]
+            self.killed += self._run(str(file), *at, *joint) == -signal.SIGKILL
+        self._run(str(file), *at)
+
+    def _run(self, *arguments: str) -> int:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.campaigns.sink.killing", *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=TIMEOUT_S,
+        )
+        if done.returncode not in (0, -signal.SIGKILL):
+            pytest.fail(f"a capture ended with {done.returncode}: {done.stderr[-3000:]}")
+        return done.returncode
+
+
+def document_of(config: PipelineConfig) -> dict[str, Any]:
+    """A configuration as plain values, the password in it: it goes to a process of the same user."""
+    document: dict[str, Any] = json.loads(config.model_dump_json(by_alias=True, exclude_unset=True))
+    if config.source.kind == "live":
+        document["source"]["password"] = config.source.password.get_secret_value()
+    return document
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("config", type=Path)
+    parser.add_argument("at", nargs="*")
+    parser.add_argument("--joint", default="")
+    parser.add_argument("--occurrence", type=int, default=1)
+    options = parser.parse_args()
+    config = PipelineConfig.model_validate_json(options.config.read_text(encoding="utf-8"))
+    bound = PositionConfig(journal=options.at[0], offset=int(options.at[1])) if options.at else None
+    cursors = FileCursorStore(options.config.parent / "cursors", source=SOURCE)
+    run_once(config, bound, cursors=cursors, observer=Killer(options.joint, options.occurrence))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

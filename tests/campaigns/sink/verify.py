@@ -1,0 +1,141 @@
+"""Every cut of a lake against what the server held at the cut's place."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.lake.state import read_cut
+from tests.campaigns.sink.alterations import Altered, items_of
+from tests.campaigns.sink.changes import Change
+from tests.campaigns.sink.comparing import difference
+from tests.campaigns.sink.oracle import Oracle
+from tests.campaigns.sink.verify_modes import MODES
+from tests.support.delta_reader import DeltaTable, read_delta
+
+# Suspensions by the product's own rules: a value that no journal holds (K13).
+RELOADS = r"gives existing rows values that the journal does not hold"
+# Targets that keep what was stop where another table takes the name (docs/modes.md).
+TAKEN_NAME = r"another table takes the place of .*got: .*, a (soft_delete|history|changelog)"
+ACCEPTED_STOPS = re.compile(f"{RELOADS}|{TAKEN_NAME}", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A table that is not what it must be, at one cut."""
+
+    table: str
+    cut: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.table} at cut {self.cut}: {self.what}"
+
+
+@dataclass
+class Verdict:
+    """What the comparison of a lake found; `compared` counts tables at cuts."""
+
+    findings: list[Finding] = field(default_factory=list)
+    compared: int = 0
+    cuts: int = 0
+    stops: Counter[str] = field(default_factory=Counter)
+    modes: Counter[str] = field(default_factory=Counter)
+
+
+class Lake:
+    """A lake of one source, read without the product's own decoding."""
+
+    def __init__(self, lake: Path, source: str) -> None:
+        self.paths = LakePaths(lake.absolute(), source)
+        self._read: dict[tuple[str, int], DeltaTable] = {}
+
+    def cuts(self) -> list[Cut]:
+        return [read_cut(self.paths, number) for number in list_numbers(self.paths.cuts)]
+
+    def table(self, name: str, version: int) -> DeltaTable:
+        """The target `name` at a Delta version."""
+        key = (name, version)
+        if key not in self._read:
+            self._read[key] = read_delta(self.paths.table(name), version)
+        return self._read[key]
+
+
+def verify(
+    lake: Lake,
+    oracle: Oracle,
+    *,
+    changes: dict[str, list[Change]] | None = None,
+    altered: Sequence[Altered] = (),
+    may_stop: Callable[[str], bool] = lambda _source: False,
+) -> Verdict:
+    """Compare every target of every cut with the server's SELECT, and with the twin of its mode.
+
+    Args:
+        changes: the log's changes by source table, where targets other than mirrors are to be compared.
+        altered: what DDL did to rows without row events, in order.
+        may_stop: whether a DDL that may stop its table by the product's own rules was run on a source table.
+    """
+    verdict = Verdict()
+    for cut in lake.cuts():
+        verdict.cuts += 1
+        kept: set[str] = set()
+        for name, state in cut.cursor.targets.items():
+            kept.update(state.source_names)
+            finding = _target(lake, cut, name, oracle, (changes or {}, altered), may_stop, verdict)
+            if finding:
+                verdict.findings.append(Finding(name, cut.batch_number, finding))
+        place = (cut.cursor.journal, cut.cursor.offset)
+        for source in sorted(oracle.states.keys() - kept):
+            expected = oracle.at(source, place)
+            if expected is not None and expected.rows and not is_shadow(source):
+                what = f"has {len(expected.rows)} rows at {place[0]}:{place[1]} and no target"
+                verdict.findings.append(Finding(source, cut.batch_number, what))
+    return verdict
+
+
+def is_shadow(source: str) -> bool:
+    """Tables of online schema changes are not captured."""
+    return source.split(".", 1)[1].startswith("_")
+
+
+def _target(
+    lake: Lake,
+    cut: Cut,
+    name: str,
+    oracle: Oracle,
+    log: tuple[dict[str, list[Change]], Sequence[Altered]],
+    may_stop: Callable[[str], bool],
+    verdict: Verdict,
+) -> str:
+    state, table = cut.cursor.targets[name], cut.tables.get(name)
+    (source,) = state.source_names
+    place = (cut.cursor.journal, cut.cursor.offset)
+    if state.suspended is not None:
+        held = state.suspended
+        place = (held.journal, held.offset)
+        if not may_stop(source) and not ACCEPTED_STOPS.search(held.what):
+            return f"suspended at {held.journal}:{held.offset}: {held.what}"
+        verdict.stops[held.what] += 1
+    expected = oracle.at(source, place)
+    if table is None:
+        if expected is not None and expected.rows:
+            return f"has {len(expected.rows)} rows at {place[0]}:{place[1]} and no table in the cut"
+        return ""
+    if table.mode == "mirror" and name != source:
+        return f"shows {source}, and not the table of its name (K28)"
+    if expected is not None and expected.columns is None:
+        expected = oracle.before(expected)  # dropped: the target is kept as it was (schema_changes.drop_table)
+    if expected is None or expected.columns is None:
+        return ""
+    verdict.compared += 1
+    verdict.modes[table.mode] += 1
+    there = lake.table(name, table.table_version)
+    if table.mode == "mirror":
+        return difference(there, expected)
+    return MODES[table.mode](there, expected, items_of(source, place, *log), table.sources_of(name)[source].key)

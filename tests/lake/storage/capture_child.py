@@ -1,0 +1,39 @@
+"""One capture in a process of its own: ``python -m tests.lake.storage.capture_child JOB_FILE CURSORS [JOINT]``.
+
+With a joint it kills itself there; else it prints, as JSON, the outcome, whether Spark was needed, and the rows of the
+captured tables, read through Spark where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from cdc_pipeline.config.pipeline_config import load_config
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.position.cursor_file import FileCursorStore
+from tests.support.comparison import lake_rows
+from tests.support.kills import Killer
+from tests.support.workload import COLUMNS
+
+
+def main(job: str, cursors: str, joint: str = "") -> None:
+    config = load_config(Path(job))
+    store = FileCursorStore(Path(cursors), source=config.name)
+    report = capture(config, cursors=store, observer=Killer(joint))
+    told: dict[str, object] = {"outcome": report.outcome, "spark": "pyspark" in sys.modules, "rows": {}}
+    if told["spark"]:
+        from cdc_pipeline.lake.paths import LakePaths
+        from cdc_pipeline.sink.spark.session import SparkProvider
+
+        session = SparkProvider.of(config.sink).session()
+        lake, database = LakePaths(config.sink.lake_path, config.name).lake, config.tables.include[0].partition(".")[0]
+        told["rows"] = {
+            table: repr(lake_rows(session, lake, database, table, columns)) for table, columns in COLUMNS.items()
+        }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

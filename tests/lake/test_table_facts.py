@@ -1,0 +1,154 @@
+"""K25: what grows with tables times columns is kept once, and a run keeps counters of its past."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake import state
+from cdc_pipeline.lake.paths import LakePaths, put_if_absent
+from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
+from cdc_pipeline.lake.table_facts import prune_facts, put_cut
+from cdc_pipeline.position.cursor import CursorState, TargetState
+from cdc_pipeline.schema.types import TargetColumn
+
+TABLES, COLUMNS = 500, 30
+
+
+def _columns(table: int) -> tuple[TargetColumn, ...]:
+    return tuple(TargetColumn(name=f"t{table}_c{place}", delta_type="decimal(20,0)") for place in range(COLUMNS))
+
+
+def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] = ()) -> Cut:
+    return Cut(
+        source="shop",
+        batch_number=number,
+        published_at_us=number,
+        interval=Interval(
+            start_journal="b.1", start_offset=number, end_journal="b.1", end_offset=number + 1, transactions_seen=2
+        ),
+        cursor=CursorState(
+            source="shop",
+            batch_number=number,
+            flavor="mysql",
+            server_id=1,
+            journal="b.1",
+            offset=4 + number,
+            targets={
+                name: TargetState(table=name, app_id=f"a/{name}", table_version=number, applied_batch=number)
+                for name in tables
+            },
+        ),
+        tables=tables,
+        notes=notes,
+    )
+
+
+def _many() -> dict[str, CutTable]:
+    return {
+        f"shop.t{n}": CutTable(table_version=1, columns=_columns(n), key=(f"t{n}_c0",), rows_inserted=n)
+        for n in range(TABLES)
+    }
+
+
+def _without_references(cut: Cut) -> Cut:
+    tables = {name: table.model_copy(update={"facts": ""}) for name, table in cut.tables.items()}
+    return cut.model_copy(update={"tables": tables})
+
+
+def _facts_files(paths: LakePaths) -> list[str]:
+    return sorted(file.name for file in paths.tables.iterdir()) if paths.tables.is_dir() else []
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> LakePaths:
+    return LakePaths(tmp_path, "shop")
+
+
+def test_k25_a_cut_grows_by_its_tables_and_not_by_their_columns(paths: LakePaths) -> None:
+    first = cut_of(1, _many())
+    written = put_cut(paths, first)
+    back = state.read_cut(paths, 1)
+    assert written == back
+    assert _without_references(back) == first
+    second = cut_of(2, {name: table.model_copy(update={"table_version": 2}) for name, table in back.tables.items()})
+    assert put_cut(paths, second, back) == state.read_cut(paths, 2)
+    assert _without_references(state.read_cut(paths, 2)) == _without_references(second)
+    assert len(_facts_files(paths)) == 1, "nothing of the second cut is new"
+    assert paths.cut(2).stat().st_size / TABLES < 350
+
+
+def test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_is_written_alone(
+    paths: LakePaths,
+) -> None:
+    put_cut(paths, cut_of(1, _many()))
+    before = state.read_cut(paths, 1)
+    tables = dict(before.tables)
+    # The sink builds tables of a batch from its record: they come without a reference.
+    tables["shop.t1"] = CutTable(table_version=2, columns=_columns(1), key=("t1_c0",))
+    tables["shop.t2"] = CutTable(table_version=2, columns=_columns(2)[:-1], key=("t2_c0",))
+    put_cut(paths, cut_of(2, tables), before)
+    after = state.read_cut(paths, 2)
+    assert after.tables["shop.t1"].facts == before.tables["shop.t1"].facts
+    assert after.tables["shop.t2"].columns == _columns(2)[:-1]
+    _first, new = _facts_files(paths)
+    assert (paths.tables / new).stat().st_size < paths.cut(2).stat().st_size / 10
+
+
+def test_k25_a_cut_of_an_earlier_version_is_read_and_its_tables_are_kept_once_from_the_next_on(
+    paths: LakePaths,
+) -> None:
+    old = cut_of(1, _many()).model_copy(update={"version": 2})
+    assert put_if_absent(paths.cut(1), state.dump(old))
+    before = state.read_cut(paths, 1)
+    assert before == old
+    put_cut(paths, cut_of(2, before.tables), before)
+    assert state.read_cut(paths, 2).tables["shop.t7"].columns == _columns(7)
+    assert len(_facts_files(paths)) == 1
+
+
+def test_k25_facts_without_a_cut_are_taken_when_it_comes_and_a_second_cut_of_a_number_changes_nothing(
+    paths: LakePaths,
+) -> None:
+    cut = cut_of(1, _many())
+    put_cut(paths, cut)
+    paths.cut(1).unlink()  # as if the process had died before
+    assert put_cut(paths, cut) is not None
+    assert put_cut(paths, cut_of(1, {})) is None
+    assert _without_references(state.read_cut(paths, 1)) == cut
+
+
+def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
+    previous = None
+    for number in range(1, 5):
+        wide = 1 if number < 3 else number
+        tables = {"shop.t0": CutTable(table_version=number, columns=_columns(0)[:wide])}
+        put_cut(paths, cut_of(number, tables), previous)
+        previous = state.read_cut(paths, number)
+    assert [name[:20].lstrip("0") for name in _facts_files(paths)] == ["1", "3", "4"]
+    assert prune_facts(paths, [state.read_cut(paths, 2)]) == 0
+    assert prune_facts(paths, [state.read_cut(paths, 1), state.read_cut(paths, 3)]) == 0, "cut 1 is kept too"
+    assert prune_facts(paths, [state.read_cut(paths, 3)]) == 1
+    assert state.read_cut(paths, 4).tables["shop.t0"].columns == _columns(0)[:4]
+
+
+def test_k3_state_that_named_delta_versions_is_read(paths: LakePaths) -> None:
+    """A cut of an earlier version, and the cursor in it; what is written now has the new name."""
+    first = cut_of(1, {"shop.a": CutTable(table_version=7)})
+    put_cut(paths, first)
+    text = paths.cut(1).read_text()
+    assert text.count('"table_version"') == 2
+    paths.cut(1).write_text(text.replace('"table_version"', '"delta_version"'))
+    read = state.read_cut(paths, 1)
+    assert (read.tables["shop.a"].table_version, read.cursor.targets["shop.a"].table_version) == (7, 1)
+    assert "delta_version" not in read.model_dump_json()
+
+
+def test_k25_a_reference_to_nothing_is_told(paths: LakePaths) -> None:
+    put_cut(paths, cut_of(9, {"shop.t0": CutTable(table_version=1, columns=_columns(99))}))
+    for file in paths.tables.iterdir():
+        file.unlink()
+    with pytest.raises(LakeStateError, match="records"):
+        state.read_cut(paths, 9)

@@ -1,0 +1,21 @@
+"""One capture in a process of its own, which kills itself with SIGKILL at a joint.
+
+    python -m tests.pipeline.capture.modes_crash_child CONFIG_JSON JOINT OCCURRENCE
+
+The cursor is in memory: it is lost with the process, and the next run finds its place by the last cut.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.position.cursor import MemoryCursorStore
+from tests.support.kills import Killer
+
+if __name__ == "__main__":
+    _, config, joint, occurrence = sys.argv
+    made = PipelineConfig.model_validate_json(Path(config).read_text(encoding="utf-8"))
+    capture(made, cursors=MemoryCursorStore(), observer=Killer(joint, int(occurrence)))

@@ -1,0 +1,145 @@
+"""A server's log from a place to its end through the schema history, as a run reads it, without lake or Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cdc_pipeline.binlog.chunk import EventSlice, Role
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.events.query import parse_query
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.lake.schema_history import SchemaHistoryFile
+from cdc_pipeline.pipeline.decode.decoding import RunDecoder
+from cdc_pipeline.pipeline.decode.schemas import Schemas
+from cdc_pipeline.pipeline.decode.statements import StatementRules
+from cdc_pipeline.pipeline.targets.table_filter import TableFilter
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.schema.evolution.changes import KnownTable
+from cdc_pipeline.schema.history.history import Place, SchemaHistory
+from cdc_pipeline.source.archive.files import read_journal
+from cdc_pipeline.transaction.buffer import TransactionBuffer
+from tests.servers import Server
+from tests.support.live_source import live_source
+
+EPOCH = 1
+
+
+class Reading:
+    """Consecutive runs over one log.
+
+    Attributes:
+        rows: (table, values by column) of the after images of all runs, in the order of the log, table by table.
+        schemas: of each decoded table map, in order.
+        changes: as they were decoded, in order.
+    """
+
+    def __init__(self, server: Server, database: str, folder: Path, *, asks: bool = True) -> None:
+        self._server = server
+        self._file = SchemaHistoryFile(folder / "schema_history.json")
+        document = {
+            "name": "reading",
+            "source": {"kind": "archive", "directory": folder},
+            "tables": {"include": [f"{database}.*"]},
+            "sink": {"lake_path": folder / "lake"},
+        }
+        self._config = PipelineConfig.model_validate(document)
+        self._filter = TableFilter(self._config.tables)
+        self._asks = asks
+        self.recorded: Callable[[str, str], KnownTable | None] = lambda _database, _table: None
+        self.rows: list[tuple[str, dict[str, Any]]] = []
+        self.schemas: list[TableSchema] = []
+        self.changes: list[DecodedRows] = []
+        self.at = Position(*server.end_position())
+        self.notes: list[str] = []
+
+    def schemas_at(self, start: Position) -> Schemas:
+        """The history for a run that begins at a place, with the server to ask."""
+        return self._history(start, asks=True)
+
+    def _history(self, start: Position, *, asks: bool) -> Schemas:
+        source = live_source(self._server) if asks else None
+        history = self._file.read().up_to(Place(EPOCH, *start.order))
+        captured = self._filter.captured
+        return Schemas(
+            history,
+            file=self._file,
+            captured=captured,
+            epoch=EPOCH,
+            start=start,
+            ask=lambda: None if source is None else source.catalog(captured, since=start),
+            recorded=lambda database, table: self.recorded(database, table),
+        )
+
+    def begin(self) -> None:
+        """What a first run with nothing to read does: the catalog at its start."""
+        self.at = Position(*self._server.end_position())
+        schemas = self._history(self.at, asks=True)
+        schemas.begin()
+
+    def run(self) -> None:
+        """Read from where the last run ended to the log's end now."""
+        end = Position(*self._server.end_position())
+        source = live_source(self._server)
+        self._read(source.chunks(self.at, end), self._history(self.at, asks=self._asks))
+        source.close()
+        self.at = end
+
+    def run_files(self, files: Sequence[Path]) -> None:
+        """Read journals without a server."""
+        schemas = self._history(Position(files[0].name, 4), asks=False)
+        self._read((chunk for file in files for chunk in read_journal(file)), schemas)
+
+    def history(self) -> SchemaHistory:
+        """What is stored."""
+        return self._file.read()
+
+    def _read(self, chunks: Any, schemas: Schemas) -> None:
+        is_mariadb = self._server.flavor == "mariadb"
+        rules = StatementRules(self._filter, is_mariadb=is_mariadb, config=self._config, followed=())
+        slices: list[EventSlice] = []
+
+        def take(pieces: Sequence[EventSlice]) -> bool:
+            slices.extend(pieces)
+            return True
+
+        buffer = TransactionBuffer(take, is_isolated=rules.is_isolated, source="")
+        decoder = RunDecoder(captured=self._filter.captured, epoch=EPOCH, schemas=schemas)
+        for chunk in chunks:
+            buffer.feed(chunk)
+            for piece in slices:
+                self._apply(piece, schemas, is_mariadb=is_mariadb)
+                for table in decoder.decode([piece]).tables:
+                    self.schemas.append(table.rows.schema)
+                    self.changes.append(table.rows)
+                    self.rows += [(table.rows.schema.table, row) for row in table.rows.after.to_pylist()]
+            slices.clear()
+        self.notes += [note.text for note in schemas.notes]
+        schemas.save(None, source_time_us=-1)
+
+    @staticmethod
+    def _apply(piece: EventSlice, schemas: Schemas, *, is_mariadb: bool) -> None:
+        for row in (np.flatnonzero(piece.events["role"] == Role.STATEMENT) + piece.first).tolist():
+            schemas.apply(
+                parse_query(piece.chunk, row),
+                is_mariadb=is_mariadb,
+                journal=piece.chunk.journal,
+                offset=int(piece.chunk.events["offset"][row]),
+                time_us=int(piece.chunk.events["commit_ts_us"][row]),
+            )
+
+    def of(self, table: str) -> list[dict[str, Any]]:
+        """Rows of one table."""
+        return [row for name, row in self.rows if name == table]
+
+
+def selected(server: Server, database: str, table: str, order: str = "id") -> list[dict[str, Any]]:
+    """The table's rows as the server's own SELECT gives them (its columns in their own order)."""
+    with server.root_connection(database=database, charset="utf8mb4") as connection, connection.cursor() as cursor:
+        cursor.execute(f"SELECT * FROM `{table}` ORDER BY `{order}`")
+        names = [column[0] for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]

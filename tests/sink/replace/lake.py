@@ -1,0 +1,113 @@
+"""A lake and a side lake in it, filled by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.lake.records import BatchRecord, Cut
+from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.replace.content import Replacement, replacement
+from cdc_pipeline.sink.spark.sql import table_at
+from cdc_pipeline.sink.staging.staging import StagedBatch
+from tests.support.sink_values import Change, cursor_at, decoded, interval_of, plan_of, seq_of
+
+LOAD_PLACE = 500  # of the rows that a load reads
+
+
+class Lakes:
+    """`main` follows the source; `side` loads."""
+
+    def __init__(self, open_sink: Callable[[str], DeltaSink], name: str = "lake") -> None:
+        self._open, self._name, self._loads = open_sink, name, 0
+        self.main = open_sink(name)
+        self.load_again()
+
+    def load_again(self) -> None:
+        """Begin another load."""
+        self._loads += 1
+        self.side = self._open(f"{self._name}/_cdc/shop/loads/{self._loads}")
+
+    def table(self, schema: TableSchema) -> str:
+        return table_at(self.main.paths.table(schema.full_name))
+
+    def side_table(self, schema: TableSchema) -> str:
+        return table_at(self.side.paths.table(schema.full_name))
+
+    def sql(self, statement: str) -> list[Any]:
+        return self.main.spark.session().sql(statement).collect()
+
+    def actions(self, schema: TableSchema, version: int) -> dict[str, list[Any]]:
+        file = self.main.paths.table(schema.full_name) / "_delta_log" / f"{version:020d}.json"
+        found: dict[str, list[Any]] = {}
+        for line in file.read_text().splitlines():
+            ((kind, value),) = json.loads(line).items()
+            found.setdefault(kind, []).append(value)
+        return found
+
+
+def next_number(sink: DeltaSink) -> int:
+    cut = sink.last_cut()
+    return 1 if cut is None else cut.batch_number + 1
+
+
+def side_plan(plan: TargetPlan, load: int = 1) -> TargetPlan:
+    return replace(plan, app_id=f"{plan.app_id}/{load}")
+
+
+def apply(sink: DeltaSink, plan: TargetPlan, *pieces: tuple[TableSchema, Sequence[Change], int], **named: Any) -> Cut:
+    """One batch of rows; a piece is (schema, changes, first place)."""
+    number = next_number(sink)
+    batch = sink.begin(number)
+    cut = sink.last_cut()
+    if cut is None or plan.table not in cut.tables:
+        batch.create(plan)
+    for schema, changes, place in pieces:
+        batch.add(decoded(schema, changes, first_place=place), plan)
+    return finish(sink, batch, **named)
+
+
+def finish(sink: DeltaSink, batch: StagedBatch, **named: Any) -> Cut:
+    """Record a batch and finish it."""
+    named.setdefault("cursor_after", cursor_at(batch.number))
+    return sink.finish(batch.record(interval=interval_of(batch.number), **named))
+
+
+def replaced(lakes: Lakes, plan: TargetPlan) -> Replacement:
+    cut, side_cut = lakes.main.last_cut(), lakes.side.last_cut()
+    assert side_cut is not None
+    seq, ts_us = seq_of(LOAD_PLACE), LOAD_PLACE * 1_000_000
+    content = lakes.side.content_of(side_cut, plan.table, lake=lakes.main.paths.lake, seq=seq, ts_us=ts_us)
+    before = cut.tables.get(plan.table) if cut is not None else None
+    state = cut.cursor.targets.get(plan.table) if cut is not None else None
+    return replacement(plan, content, before=before, state=state)
+
+
+def recorded_swap(lakes: Lakes, *plans: TargetPlan) -> BatchRecord:
+    """The record of the batch that puts the side tables of some plans in the place of their targets."""
+    made = [replaced(lakes, plan) for plan in plans]
+    number = next_number(lakes.main)
+    batch = lakes.main.begin(number)
+    for found in made:
+        batch.replace(found.plan, found.content)
+    assert batch.has_work
+    notes = tuple(note for found in made for note in found.notes)
+    return batch.record(interval=interval_of(number), cursor_after=cursor_at(number), kind="load", notes=notes)
+
+
+def differences(lakes: Lakes, schema: TableSchema, *, rescued: bool = False) -> list[Any]:
+    """Rows that only one of target and side table has, by Spark's own words."""
+    # Spark compares no maps.
+    listed = "* EXCEPT (_cdc_rescued), map_entries(_cdc_rescued)" if rescued else "*"
+    there, loaded = (f"SELECT {listed} FROM {table}" for table in (lakes.table(schema), lakes.side_table(schema)))
+    return lakes.sql(
+        f"SELECT * FROM ({there} EXCEPT ALL {loaded}) UNION ALL SELECT * FROM ({loaded} EXCEPT ALL {there})"
+    )
+
+
+def plan(schema: TableSchema, **named: Any) -> TargetPlan:
+    return replace(plan_of(schema), **named)

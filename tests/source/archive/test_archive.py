@@ -1,0 +1,256 @@
+"""The archive source on journals that real servers wrote."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cdc_pipeline.binlog.event_types import EventType
+from cdc_pipeline.errors import (
+    BinlogError,
+    CdcError,
+    DamagedJournalError,
+    JournalMissingError,
+    PositionError,
+    SourceError,
+    SourceIdentityError,
+    TruncatedJournalError,
+)
+from cdc_pipeline.source.archive.archive import ArchiveSource
+from tests.servers import Server
+from tests.source.proving import proved
+
+StartServer = Callable[..., Server]
+
+
+@pytest.fixture(params=["mysql", "mariadb"])
+def flavor(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def write(server: Server, *, journals: int = 3) -> None:
+    server.execute_all("CREATE DATABASE shop", "CREATE TABLE shop.t (a INT PRIMARY KEY, b VARCHAR(100))")
+    for number in range(journals):
+        for row in range(5):
+            server.execute(f"INSERT INTO shop.t VALUES ({number * 5 + row}, REPEAT('x', {row * 20}))")
+        if number < journals - 1:
+            server.flush_journal()
+
+
+def offsets(source: ArchiveSource) -> list[tuple[str, int]]:
+    return [
+        (chunk.journal, offset)
+        for chunk in source.chunks(source.earliest_position(), source.end_position())
+        for offset in chunk.events["offset"].tolist()
+    ]
+
+
+def fails(source: ArchiveSource) -> tuple[list[tuple[str, int]], CdcError]:
+    """Events that were delivered, and the error after them."""
+    seen: list[tuple[str, int]] = []
+    try:
+        for chunk in proved(source, source.earliest_position(), source.end_position()):
+            seen += [(chunk.journal, offset) for offset in chunk.events["offset"].tolist()]
+    except CdcError as error:
+        return seen, error
+    raise AssertionError("nothing failed")
+
+
+@pytest.fixture
+def archive(flavor: str, start_server: StartServer, tmp_path: Path) -> tuple[Path, str, Server]:
+    server = start_server(flavor)
+    write(server)
+    directory = tmp_path / "archive"
+    directory.mkdir()
+    server.copy_journals(directory)
+    (directory / "binlog.index").write_text("not a journal")
+    return directory, flavor, server
+
+
+def test_it_ends_where_the_server_ends(archive: tuple[Path, str, Server]) -> None:
+    directory, flavor, server = archive
+    source = ArchiveSource(directory, chunk_bytes=512)
+    source.check()
+    end = source.end_position()
+    at_server = server.end_position()
+    assert (end.journal, end.offset) == (at_server[0], at_server[1])
+    assert end.gtid_set.replace("\n", "").replace(" ", "") == server.gtid_set().replace("\n", "").replace(" ", "")
+    assert source.identity.flavor == flavor
+    assert source.identity.server_id == server.server_id
+    assert [info.journal for info in source.journals()] == ["binlog.000001", "binlog.000002", "binlog.000003"]
+    assert source.earliest_position().offset == 4
+    assert source.tables() is None
+
+
+def test_chunks_join_whatever_the_block_size(archive: tuple[Path, str, Server]) -> None:
+    directory, _, _ = archive
+    whole = offsets(ArchiveSource(directory))
+    for chunk_bytes in (64, 1000):
+        assert offsets(ArchiveSource(directory, chunk_bytes=chunk_bytes)) == whole
+    source = ArchiveSource(directory)
+    for journal, offset in whole[:: max(1, len(whole) // 20)]:
+        start = replace(source.earliest_position(), journal=journal, offset=offset, journal_created_s=0)
+        source.validate_position(start)
+        rest = [
+            (chunk.journal, at)
+            for chunk in source.chunks(start, source.end_position())
+            for at in chunk.events["offset"].tolist()
+        ]
+        assert rest == whole[whole.index((journal, offset)) :]
+        head = [
+            (chunk.journal, at)
+            for chunk in source.chunks(source.earliest_position(), start)
+            for at in chunk.events["offset"].tolist()
+        ]
+        assert head == whole[: whole.index((journal, offset))]
+
+
+def test_positions_inside_events_past_the_end_and_of_other_journals(archive: tuple[Path, str, Server]) -> None:
+    directory, _, _ = archive
+    source = ArchiveSource(directory)
+    start = source.earliest_position()
+    size = (directory / start.journal).stat().st_size
+    boundaries = {offset for journal, offset in offsets(source) if journal == start.journal} | {size}
+    for offset in range(4, size + 1):
+        position = replace(start, offset=offset)
+        if offset in boundaries:
+            source.validate_position(position)
+        else:
+            with pytest.raises(PositionError):
+                source.validate_position(position)
+    with pytest.raises(PositionError, match="past the end"):
+        source.validate_position(replace(start, offset=size + 1))
+    with pytest.raises(SourceIdentityError):
+        source.validate_position(replace(start, journal_created_s=start.journal_created_s + 1))
+    with pytest.raises(JournalMissingError):
+        source.validate_position(replace(start, journal="binlog.000009"))
+
+
+def test_a_gap_in_the_numbers_stops_after_what_is_before_it(archive: tuple[Path, str, Server]) -> None:
+    directory, _, _ = archive
+    (directory / "binlog.000002").unlink()
+    seen, error = fails(ArchiveSource(directory))
+    assert isinstance(error, JournalMissingError)
+    assert error.journal == "binlog.000002"
+    assert {journal for journal, _ in seen} == {"binlog.000001"}
+
+
+def test_damage_and_truncation_of_the_last_journal_are_met_by_the_run(archive: tuple[Path, str, Server]) -> None:
+    directory, _, _ = archive
+    source = ArchiveSource(directory)
+    whole = offsets(source)
+    last = directory / "binlog.000003"
+    data = last.read_bytes()
+    event_offset = whole[-3][1]
+    last.write_bytes(data[: event_offset + 25])
+    seen, error = fails(ArchiveSource(directory))
+    assert isinstance(error, TruncatedJournalError)
+    assert (error.journal, error.offset) == (last.name, event_offset)
+    assert seen == whole[:-3]
+    last.write_bytes(data[: event_offset + 25] + bytes([data[event_offset + 25] ^ 1]) + data[event_offset + 26 :])
+    seen, error = fails(ArchiveSource(directory))
+    assert isinstance(error, DamagedJournalError)
+    assert error.offset == event_offset
+    assert seen == whole[:-3]
+
+
+def test_an_unfinished_transaction_at_the_end_waits(archive: tuple[Path, str, Server]) -> None:
+    directory, _, _ = archive
+    source = ArchiveSource(directory)
+    whole = source.end_position()
+    last = directory / "binlog.000003"
+    types = [
+        (int(event["event_type"]), int(event["offset"]))
+        for chunk in source.chunks(source.earliest_position(), whole)
+        if chunk.journal == last.name
+        for event in chunk.events
+    ]
+    assert types[-1][0] == EventType.XID
+    last.write_bytes(last.read_bytes()[: types[-1][1]])
+    gtids = (EventType.GTID, EventType.MARIADB_GTID)
+    begin = max(offset for event_type, offset in types if event_type in gtids)
+    cut = ArchiveSource(directory)
+    assert cut.end_position().offset == begin
+    assert cut.end_position().gtid_set != whole.gtid_set
+    assert offsets(cut)[-1][1] < begin
+
+
+def test_k5_a_killed_server_proves_its_end_by_the_next_set(
+    flavor: str, start_server: StartServer, tmp_path: Path
+) -> None:
+    server = start_server(flavor)
+    write(server, journals=2)
+    server.kill()
+    server.start()
+    server.execute("INSERT INTO shop.t VALUES (1000, 'after')")
+    server.copy_journals(tmp_path)
+    source = ArchiveSource(tmp_path)
+    seen = offsets(source)
+    assert {journal for journal, _ in seen} >= {"binlog.000001", "binlog.000002", "binlog.000003"}
+    # The same journal without its last transaction is no longer proved.
+    killed = tmp_path / "binlog.000002"
+    types = [
+        (int(event["event_type"]), int(event["offset"]))
+        for chunk in source.chunks(source.earliest_position(), source.end_position())
+        if chunk.journal == killed.name
+        for event in chunk.events
+    ]
+    assert types[-1][0] not in (EventType.ROTATE, EventType.STOP)
+    begin = max(offset for event_type, offset in types if event_type in (EventType.GTID, EventType.MARIADB_GTID))
+    killed.write_bytes(killed.read_bytes()[:begin])
+    seen, error = fails(ArchiveSource(tmp_path))
+    assert isinstance(error, DamagedJournalError)
+    assert (error.journal, error.offset) == (killed.name, begin)
+    assert error.expected
+    assert error.got
+    assert seen[-1][1] < begin
+
+
+@pytest.mark.mysql
+def test_k5_without_gtids_an_open_end_is_not_proved(start_server: StartServer, tmp_path: Path) -> None:
+    server = start_server("mysql", gtid_mode="OFF", enforce_gtid_consistency="OFF")
+    write(server, journals=1)
+    server.kill()
+    server.start()
+    server.copy_journals(tmp_path)
+    _, error = fails(ArchiveSource(tmp_path))
+    assert isinstance(error, DamagedJournalError)
+    assert "no GTIDs" in str(error)
+
+
+def test_what_is_no_archive(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="cannot be read"):
+        ArchiveSource(tmp_path / "nowhere").check()
+    with pytest.raises(JournalMissingError):
+        ArchiveSource(tmp_path).check()
+    journal = tmp_path / "binlog.000001"
+    for content, error in (
+        (b"", TruncatedJournalError),
+        (b"\xfeb", TruncatedJournalError),
+        (b"PK\3\4" + bytes(100), DamagedJournalError),
+        (b"\xfdbin" + bytes(600), BinlogError),
+        (b"\xfebin" + bytes(10), TruncatedJournalError),
+        (b"\xfebin" + bytes(200), DamagedJournalError),
+    ):
+        journal.write_bytes(content)
+        with pytest.raises(error) as caught:
+            ArchiveSource(tmp_path).check()
+        assert caught.value.journal == journal.name
+        assert caught.value.next_step
+    shutil.copy(journal, tmp_path / "relay-bin.000001")
+    with pytest.raises(SourceError, match="more than one log"):
+        ArchiveSource(tmp_path).check()
+
+
+def test_close_stops_the_chunks(archive: tuple[Path, str, Server]) -> None:
+    directory, _, _ = archive
+    source = ArchiveSource(directory, chunk_bytes=256)
+    chunks = source.chunks(source.earliest_position(), source.end_position())
+    assert np.all(next(chunks).events["offset"] >= 4)
+    source.close()
+    assert list(chunks) == []

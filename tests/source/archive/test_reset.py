@@ -1,0 +1,50 @@
+"""A log that was reset: journals and GTIDs are numbered anew, and must never read as nothing
+new.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from cdc_pipeline.errors import JournalMissingError, SourceIdentityError
+from cdc_pipeline.pipeline.capture.commit import cursor_state
+from cdc_pipeline.position.position import Position
+from cdc_pipeline.position.start.start import resolve_start
+from tests.source.archive.conftest import Log
+
+
+def test_p5_a_reset_log_never_reads_as_nothing_new(log: Log) -> None:
+    """Journals and GTIDs are numbered anew: the old copies would fit, and the server has the cursor's set."""
+    log.keep(1, 2, 3, 4, 5)
+    server = log.server
+    cursor = cursor_state("shop", log.live().identity, log.start)
+    late = replace(log.sets[4], journal_created_s=log.start.journal_created_s)
+
+    def refused(*positions: Position) -> None:
+        for source in (log.live(), log.source()):
+            for position in positions:
+                own = cursor_state("shop", source.identity, position)
+                with pytest.raises((SourceIdentityError, JournalMissingError)):
+                    resolve_start(cursor=own, start="latest", source=source)
+
+    assert resolve_start(cursor=cursor, start="latest", source=log.source()).position == log.start
+    deadline = time.monotonic() + 10
+    while int(time.time()) <= log.start.journal_created_s + 1:  # until the clock shows another second
+        assert time.monotonic() < deadline
+    server.execute("RESET BINARY LOGS AND GTIDS" if server.flavor == "mysql" else "RESET MASTER")
+    refused(log.start, late)
+    for number in range(40):
+        server.execute(f"INSERT INTO shop.t VALUES ({1000 + number})")
+    refused(log.start, late)
+    for _ in range(5):
+        server.flush_journal()
+        server.execute("DELETE FROM shop.t LIMIT 1")
+    if log.start.gtid_set:  # sets alone do not tell
+        log.live().validate_position(log.start)
+    refused(log.start, late)
+    log.purge("binlog.000004")
+    with pytest.raises(SourceIdentityError):
+        resolve_start(cursor=cursor, start="latest", source=log.source())

@@ -1,0 +1,259 @@
+"""What happens when the stream breaks: everything before is delivered, then one error with its place."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+
+import pymysql
+import pytest
+
+from cdc_pipeline.binlog.chunk import Chunk
+from cdc_pipeline.errors import (
+    DamagedJournalError,
+    MissingGrantError,
+    PositionError,
+    ReplicaIdError,
+    ServerUnreachableError,
+)
+from cdc_pipeline.position.position import Position
+from tests.servers import Flavor, Server
+from tests.support.live_source import Event, archived_events, events_of, live_source, position, read_failing
+
+pytestmark = pytest.mark.timeout(120)
+FLAVORS = pytest.mark.parametrize(
+    "flavor", [pytest.param("mysql", marks=pytest.mark.mysql), pytest.param("mariadb", marks=pytest.mark.mariadb)]
+)
+
+
+def big_log(server: Server) -> tuple[Position, Position]:
+    """About 60 MB of log: more than sockets and buffers hold. Start and end."""
+    server.execute_all("CREATE DATABASE a", "CREATE TABLE a.t (k INT PRIMARY KEY AUTO_INCREMENT, b LONGBLOB)")
+    start = position(server)
+    for _ in range(60):
+        server.execute("INSERT INTO a.t (b) VALUES (REPEAT('x', 1000000))")
+    return start, position(server)
+
+
+# GTID, BEGIN or text, table map, rows and end of the first transaction: the first chunk, and what surely came.
+FIRST_EVENTS = 4
+
+
+def delivered_before(chunks: list[Chunk], server: Server, start: Position) -> int:
+    """Assert that `chunks` are the first events of the log; how many they are."""
+    got = events_of(chunks)
+    last = chunks[-1]
+    assert got == archived_events(server.journals(), start, Position(last.journal, last.end_offset))
+    return len(got)
+
+
+@FLAVORS
+def test_a_killed_server_ends_the_dump_after_what_came(start_server: Callable[..., Server], flavor: Flavor) -> None:
+    """No reconnect, no event twice; the error is retryable and tells how far it came."""
+    server = start_server(flavor)
+    source = live_source(server)
+    start, end = big_log(server)
+
+    def crash() -> None:
+        server.kill()
+        server.start()  # it is back at once: a reader that reconnects would go on
+
+    chunks, error = read_failing(source, start, end, after_first=crash)
+    assert isinstance(error, ServerUnreachableError)
+    assert error.retryable
+    assert delivered_before(chunks, server, start) >= FIRST_EVENTS
+    assert (error.journal, error.offset) == (chunks[-1].journal, chunks[-1].end_offset)
+    # The same source reads on from there.
+    rest = list(source.chunks(Position(chunks[-1].journal, chunks[-1].end_offset), end))
+    assert events_of(chunks + rest) == archived_events(server.journals(), start, end)
+
+
+@FLAVORS
+@pytest.mark.parametrize("by_gtid", [False, True])
+def test_a_killed_dump_is_a_lost_connection(start_server: Callable[..., Server], flavor: Flavor, by_gtid: bool) -> None:
+    """MariaDB says EOF, as at the end of the log: only the position tells that it is not."""
+    server = start_server(flavor)
+    source = live_source(server)
+    gtid_set = server.gtid_set() if by_gtid else ""
+    start, end = big_log(server)
+
+    def kill() -> None:
+        (dump,) = [row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
+        server.execute(f"KILL {dump}")
+
+    chunks, error = read_failing(source, dataclasses.replace(start, gtid_set=gtid_set), end, after_first=kill)
+    assert isinstance(error, ServerUnreachableError)
+    assert error.retryable
+    if not by_gtid:
+        assert delivered_before(chunks, server, start) >= FIRST_EVENTS
+
+
+@pytest.mark.mariadb
+def test_an_orderly_stop_of_mariadb_is_a_lost_connection(start_server: Callable[..., Server]) -> None:
+    """It says EOF as well. It waits for a reader that stands still: the reading goes on once the shutdown has begun."""
+    server = start_server("mariadb")
+    source = live_source(server)
+    start, end = big_log(server)
+    idle = server.root_connection()
+
+    def begin_stop() -> None:
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGTERM)
+        with pytest.raises(pymysql.Error):
+            idle._read_packet()  # connections are closed first, dumps last
+
+    chunks, error = read_failing(source, start, end, after_first=begin_stop)
+    server.stop()
+    assert isinstance(error, ServerUnreachableError)
+    assert delivered_before(chunks, server, start) >= FIRST_EVENTS
+
+
+# Flavor, name of the second capture, whether the first may see it, and what its error says of it. MySQL tells names
+# apart by their uuid and lets both read; MariaDB goes by the server id alone, and shows replicas to REPLICATION MASTER
+# ADMIN only.
+CLASHES = [
+    pytest.param("mysql", "shop", True, "another capture of the same name, cdc-shop@", marks=pytest.mark.mysql),
+    pytest.param("mariadb", "shop", True, "another capture of the same name, cdc-shop@", marks=pytest.mark.mariadb),
+    pytest.param("mariadb", "stock", True, "cdc-stock@", marks=pytest.mark.mariadb),
+    pytest.param("mariadb", "stock", False, "REPLICATION MASTER ADMIN", marks=pytest.mark.mariadb),
+]
+
+
+@pytest.mark.parametrize(("flavor", "name", "may_see", "other_text"), CLASHES)
+def test_a_second_reader_with_our_id_ends_the_first(
+    start_server: Callable[..., Server], flavor: Flavor, name: str, may_see: bool, other_text: str
+) -> None:
+    """The one that came first is thrown out by the server, and says by whom; it does not throw it
+    out in turn.
+    """
+    server = start_server(flavor)
+    seeing = dict(zip(("user", "password"), server.create_replication_user("cdc_all", grants=("ALL",)), strict=True))
+    source = live_source(server, replica_server_id=4_000_000_001, **(seeing if may_see else {}))
+    # An account that does not see the first one, so that its check lets it pass.
+    other = live_source(server, name=name, replica_server_id=4_000_000_001)
+    start, end = big_log(server)
+    second: list[Event] = []
+    go_on = threading.Event()
+
+    def read_second() -> None:
+        for chunk in other.chunks(start, end):
+            second.extend(events_of([chunk]))
+            assert go_on.wait(60)
+
+    thread = threading.Thread(target=read_second)
+
+    def begin_second() -> None:
+        (first,) = [row[0] for row in server.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
+        other.check()
+        thread.start()
+        deadline = time.monotonic() + 20
+        while True:  # until the second's dump is there, or waits for the first's to end
+            now = {row[0]: str(row[4]) for row in server.query("SHOW PROCESSLIST")}
+            if now.get(first) == "Killed" or any("Binlog Dump" in now[number] for number in now if number != first):
+                return
+            assert time.monotonic() < deadline
+
+    try:
+        chunks, error = read_failing(source, start, end, after_first=begin_second)
+    finally:
+        go_on.set()
+    thread.join(60)
+    assert isinstance(error, ReplicaIdError)
+    assert not error.retryable
+    assert error.setting == "source.replica_server_id"
+    assert "4000000001 for cdc-shop@" in str(error.expected)
+    assert other_text in str(error.got)
+    assert "same server_uuid/server_id" in str(error.got)
+    assert delivered_before(chunks, server, start) >= FIRST_EVENTS
+    assert second == archived_events(server.journals(), start, end)
+
+
+@pytest.mark.mysql
+def test_mysql_lets_two_names_with_one_id_read(start_server: Callable[..., Server]) -> None:
+    """Both got past their checks: nobody is thrown out, since their uuids differ."""
+    server = start_server("mysql")
+    source = live_source(server, replica_server_id=4_000_000_001)
+    other = live_source(server, name="stock", replica_server_id=4_000_000_001)
+    start, end = big_log(server)
+    first = source.chunks(start, end)
+    got = events_of([next(first)])
+    other.replica = dataclasses.replace(other.replica, host=source.replica.host)  # its check sees the first's name
+    assert events_of(other.chunks(start, end)) == archived_events(server.journals(), start, end)
+    assert got + events_of(first) == archived_events(server.journals(), start, end)
+
+
+@FLAVORS
+def test_a_silent_server_times_out(start_server: Callable[..., Server], flavor: Flavor) -> None:
+    """A server that stopped answering: the read timeout ends the wait."""
+    server = start_server(flavor)
+    source = live_source(server, read_timeout_s=1)
+    start, end = big_log(server)
+    pid = server.pid
+    assert pid is not None
+    try:
+        chunks, error = read_failing(source, start, end, after_first=lambda: os.kill(pid, signal.SIGSTOP))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert isinstance(error, ServerUnreachableError)
+    assert "nothing came for 1 s" in str(error.got)
+    assert delivered_before(chunks, server, start) >= FIRST_EVENTS
+
+
+@FLAVORS
+def test_a_flipped_bit_on_the_server_stops_at_its_event(start_server: Callable[..., Server], flavor: Flavor) -> None:
+    """Servers send damaged events without a word (their verification is off by default)."""
+    server = start_server(flavor)
+    source = live_source(server)
+    server.execute_all("CREATE DATABASE a", "CREATE TABLE a.t (k INT PRIMARY KEY, b VARCHAR(100))")
+    start = position(server)
+    server.execute("INSERT INTO a.t VALUES (1, 'before')")
+    middle = position(server)
+    server.execute("INSERT INTO a.t VALUES (2, 'find-this-text')")
+    end = position(server)
+    server.flush_journal()
+    path = server.datadir / end.journal
+    content = bytearray(path.read_bytes())
+    content[content.rindex(b"find-this-text")] ^= 1
+    good = archived_events([path], start, end)
+    path.write_bytes(content)
+    chunks, error = read_failing(source, start, end)
+    got = events_of(chunks)
+    assert isinstance(error, DamagedJournalError)
+    assert got == good[: len(got)]
+    assert error.offset is not None
+    assert middle.offset < error.offset < end.offset
+    assert got[-1].fields[1] == error.offset
+
+
+@FLAVORS
+def test_a_truncated_journal_is_told(start_server: Callable[..., Server], flavor: Flavor) -> None:
+    server = start_server(flavor)
+    source = live_source(server)
+    server.execute_all("CREATE DATABASE a", "CREATE TABLE a.t (k INT PRIMARY KEY, b VARCHAR(100))")
+    start = position(server)
+    server.execute("INSERT INTO a.t VALUES (1, 'before')")
+    end = position(server)
+    server.flush_journal()
+    path = server.datadir / end.journal
+    good = archived_events([path], start, end)
+    with path.open("r+b") as file:
+        file.truncate(end.offset - 5)
+    chunks, error = read_failing(source, start, end)
+    assert isinstance(error, PositionError)
+    assert events_of(chunks) == good[:-1]
+    assert (error.journal, error.offset) == (end.journal, good[-1].fields[0])
+    assert error.next_step
+
+
+def test_a_dump_without_the_grant_names_it(server: Server) -> None:
+    client = "REPLICATION CLIENT" if server.flavor == "mysql" else "BINLOG MONITOR"
+    user, password = server.create_replication_user("no_slave", grants=(client,))
+    source = live_source(server, user=user, password=password)
+    end = Position(*server.end_position())
+    with pytest.raises(MissingGrantError) as caught:
+        list(source.chunks(Position(end.journal, 4), end))
+    assert caught.value.setting == "REPLICATION SLAVE"

@@ -1,0 +1,61 @@
+"""What the tests of the table reader share: a reader on a test server, and a table's schema from both sources."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pyarrow as pa
+
+from cdc_pipeline.binlog.arrow_types import arrow_schema
+from cdc_pipeline.binlog.decoded import InvalidValue
+from cdc_pipeline.binlog.selected import SelectedRows
+from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.source.live.catalog import read_catalog
+from cdc_pipeline.source.live.connection import ServerConnection
+from cdc_pipeline.source.rows.key_ranges import ALL_ROWS, KeyRange
+from cdc_pipeline.source.rows.table_reader import TableReader
+from tests.servers import Server
+from tests.support.live_source import live_config
+
+
+@contextmanager
+def table_reader(server: Server, *, batch_bytes: int = 32 << 20, **changes: Any) -> Iterator[TableReader]:
+    """A reader with an account that may capture."""
+    with TableReader(live_config(server, **changes), batch_bytes=batch_bytes) as reader:
+        yield reader
+
+
+@contextmanager
+def control(server: Server) -> Iterator[ServerConnection]:
+    """A control connection with an account that may capture."""
+    connection = ServerConnection(live_config(server))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def catalog_schema(server: Server, database: str, table: str) -> TableSchema:
+    """The table as information_schema tells it."""
+    with control(server) as connection:
+        return read_catalog(connection, lambda *name: name == (database, table)).tables[database, table][0]
+
+
+def selected(
+    reader: TableReader, schema: TableSchema, bounds: KeyRange | None = ALL_ROWS, **options: Any
+) -> tuple[pa.RecordBatch, list[InvalidValue]]:
+    """All rows of one SELECT as one batch."""
+    return joined(schema, list(reader.select(schema, bounds=bounds, **options)))
+
+
+def joined(schema: TableSchema, parts: list[SelectedRows]) -> tuple[pa.RecordBatch, list[InvalidValue]]:
+    """Batches as one."""
+    first, invalid = 0, []
+    for part in parts:
+        part.rows.validate(full=True)
+        invalid += [value._replace(row=value.row + first) for value in part.invalid]
+        first += len(part)
+    nothing = pa.RecordBatch.from_pylist([], arrow_schema(schema))
+    return pa.concat_batches([nothing, *(part.rows for part in parts)]), sorted(invalid)

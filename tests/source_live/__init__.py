@@ -1,1 +1,0 @@
-"""The live source against real servers."""
