@@ -3,7 +3,7 @@
 Rules:
 - Row i of every member is the same change. `before` is all null for inserts, `after` for deletes.
 - A column that the row image does not hold is null in the batch and has no bit in the presence bitmap: absent is not
-  NULL (docs/types.md, its last row).
+  NULL.
 - A value that its Delta type cannot hold is null in the batch and listed in `invalid`, with its text. Nobody may drop
   that list: the caller stops, or rescues and counts.
 """

@@ -1,4 +1,4 @@
-"""The Delta side of the conversion table (docs/types.md), and names and keys of targets."""
+"""The Delta types of columns (docs/types.md), and names and keys of targets."""
 
 from __future__ import annotations
 
