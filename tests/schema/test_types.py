@@ -65,10 +65,6 @@ def test_every_kind_has_its_delta_type_and_the_arrow_side_agrees(source: Column,
     assert spark_name(arrow_type(source)) == wanted
 
 
-def test_every_kind_is_in_the_table() -> None:
-    assert {source.kind for source, _ in TABLE} == set(Kind)
-
-
 def test_text_in_charset_binary_is_bytes() -> None:
     assert delta_type(column(Kind.TEXT, charset="binary")) == "binary"
 
