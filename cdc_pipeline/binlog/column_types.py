@@ -1,12 +1,14 @@
-"""The column types: one row for each source type, with all that the rooms of the pipeline have to know of it.
+"""The column types: one row for each source type, with all that the pipeline must know of it.
 
 Rules:
-- A new type is a row of `TYPES`. A room asks the row (`column.type`); it lists no types itself. Rules that belong to
-  one type alone, such as TIMESTAMP's NULL, stand where they are applied.
-- Code is named here and stands in its room: the decoder of a type in `rows/columns.py`, its form in a result set in
-  `rows/result_columns.py`, its reading in DDL in `schema/ddl/types.py`, its defaults in `schema/evolution/backfill.py`.
-- The first members of a `Literal` are the common forms; a test takes the table and asks every room for every type.
-- The Arrow type follows from the Delta type (`arrow_types`). docs/types.md is made from this table (``make docs``).
+- A new type is a row of `TYPES`. A room asks the row (`column.type`); it lists no types itself.
+  Rules that belong to one type alone, such as TIMESTAMP's NULL, stand where they are applied.
+- Code is named here and stands in its room: the decoder of a type in `rows/columns.py`, its form in
+  a result set in `rows/result_columns.py`, its reading in DDL in `schema/ddl/types.py`, its
+  defaults in `schema/evolution/backfill.py`.
+- A test takes the table and asks every room about every type.
+- The Arrow type follows from the Delta type (`arrow_types`). docs/types.md is made from this table
+  (``make docs``).
 
 docs/extending.md walks through a new type.
 """
@@ -72,24 +74,26 @@ class Column:
     Attributes:
         name: column name.
         kind: source type.
-        wire_type: type code in the table map after ENUM, SET and long CHAR were unwrapped from STRING (MYSQL_TYPE_*).
-        wire_meta: the type's metadata word as the row decoder needs it (for VARCHAR the maximal bytes; for BLOB, JSON
-            and GEOMETRY the count of length bytes, for the "2" temporal types the fraction digits, for BIT the bits,
-            for STRING the maximal bytes, for ENUM and SET the count of pack bytes, for NEWDECIMAL
-            precision << 8 | scale).
+        wire_type: type code in the table map after ENUM, SET and long CHAR were unwrapped from
+            STRING (MYSQL_TYPE_*).
+        wire_meta: the type's metadata word as the row decoder needs it (for VARCHAR the maximal
+            bytes; for BLOB, JSON and GEOMETRY the count of length bytes, for the "2" temporal types
+            the fraction digits, for BIT the bits, for STRING the maximal bytes, for ENUM and SET
+            the count of pack bytes, for NEWDECIMAL precision << 8 | scale).
         nullable: from the null bits of the table map.
         unsigned: from SIGNEDNESS; False for types without a sign.
-        charset: server charset name for TEXT, ENUM and SET (``utf8mb4``, ``latin1`` ...), "" for others.
+        charset: server charset name for TEXT, ENUM and SET (``utf8mb4``, ``latin1`` ...), "" for
+            others.
         labels: of ENUM and SET, already decoded to text; index 0 is the first label.
         precision, scale: of DECIMAL.
-        fraction_digits: of DATETIME, TIMESTAMP and TIME, 0 to 6; -1 where only the catalog knows them (a table map of
-            MariaDB's old temporal format).
+        fraction_digits: of DATETIME, TIMESTAMP and TIME, 0 to 6; -1 where only the catalog knows
+            them (a table map of MariaDB's old temporal format).
         bits: of BIT, 1 to 64.
         pad_bytes: n of BINARY(n), to which values are padded with zero bytes; 0 for others.
         char_length_max: declared length in characters or bytes where the wire tells it, else 0.
         visible: False for invisible columns (generated invisible primary keys included).
-        masked: what stands in the place of the values, as `pipeline/targets/masks.py` writes it; "" for the values
-            themselves. All else is still as the source has it.
+        masked: what stands in the place of the values, as `pipeline/targets/masks.py` writes it; ""
+            for the values themselves. All else is still as the source has it.
     """
 
     name: str
@@ -139,31 +143,35 @@ class TypeSpec:
     """One source type.
 
     Attributes:
-        source: the type as docs/types.md names it, with `note` for what the values become, and `delta_note` where the
-            Delta types of the examples do not say it all.
+        source: the type as docs/types.md names it, with `note` for what the values become, and
+            `delta_note` where the Delta types of the examples do not say it all.
         examples: definitions. Tests ask servers and rooms about each.
         flavor: "mysql" or "mariadb" if only one server has the type; "" for both.
         ddl: its names in definitions.
-        wire: its codes in table maps, today's first. Empty for text and bytes, which share theirs and are told apart
-            by the collation, and for what a table map calls BINARY(n): then `fixed_bytes` is n.
+        wire: its codes in table maps, today's first. Empty for text and bytes, which share theirs
+            and are told apart by the collation, and for what a table map calls BINARY(n): then
+            `fixed_bytes` is n.
         decoder: which function of `rows/columns.py` makes Arrow values of it.
-        result: how a SELECT's values of it are rewritten for the decoder; `announced` are the codes that a server may
-            announce for it.
+        result: how a SELECT's values of it are rewritten for the decoder; `announced` are the codes
+            that a server may announce for it.
         delta: the Delta (Spark DDL) type of a column, in lower case without blanks.
-        not_held: why Delta has no such value, and it is rescued; "" if Delta holds all values. ``{charset}`` is the
-            column's.
-        not_held_text: what stands for it: the bytes as hex, or the server's own text of a moment or a document.
+        not_held: why Delta has no such value, and it is rescued; "" if Delta holds all values.
+            ``{charset}`` is the column's.
+        not_held_text: what stands for it: the bytes as hex, or the server's own text of a moment or
+            a document.
         is_date: `zero_dates`, and not `on_invalid_value`, says what becomes of such values.
         default: how a constant default and the implicit default of NOT NULL are written for Delta.
-        change: what decides how MODIFY to a similar type changes the values; "fixed": every definition of the type
-            has the same values; "unknown": always a re-load.
-        text_chars_max: of values that are text in the lake and become the same text in a text column: characters of
-            the longest one, if all are ASCII; -1 where the definition tells it; 0 for types that are not such text.
-        expressions_see: what of a definition expressions of generated columns may see, besides the values: its sizes;
-            its sizes, if it is signed; or more ("more").
-        key: how a value is written as a literal of the source's SQL; "" where it is never part of a key.
-        compared: how Spark tells two values of the lake apart: "value" by ``=``, "text" by their texts, because
-            -0.0 = 0.0.
+        change: what decides how MODIFY to a similar type changes the values; "fixed": every
+            definition of the type has the same values; "unknown": always a re-load.
+        text_chars_max: of values that are text in the lake and become the same text in a text
+            column: characters of the longest one, if all are ASCII; -1 where the definition tells
+            it; 0 for types that are not such text.
+        expressions_see: what of a definition expressions of generated columns may see, besides the
+            values: its sizes; its sizes, if it is signed; or more ("more").
+        key: how a value is written as a literal of the source's SQL; "" where it is never part of a
+            key.
+        compared: how Spark tells two values of the lake apart: "value" by ``=``, "text" by their
+            texts, because -0.0 = 0.0.
         integer_bits: width of an integer; 0 for others.
         has_sign: UNSIGNED says something of the values.
         has_charset: values or labels are text in the column's charset.

@@ -2,9 +2,11 @@
 
 Rules:
 - A new code is a row of `WIRE_TYPES`; what a column of it means is a row of `column_types.TYPES`.
-- Only what the code alone decides stands here. `tables/columns_wire.py` computes a column's width from it.
+- Only what the code alone decides stands here. `tables/columns_wire.py` computes a column's width
+  from it.
 
-Source: MySQL `field_types.h` (codes), `Field::pack` and `Field::save_field_metadata`; MariaDB's codes above 127.
+Source: MySQL `field_types.h` (codes), `Field::pack` and `Field::save_field_metadata`; MariaDB's
+codes above 127.
 """
 
 from __future__ import annotations
@@ -69,9 +71,10 @@ class WireSpec:
         width: what decides how many bytes a value takes.
         width_bytes: of FIXED, the bytes; of FRACTION, the bytes in front of the fraction.
         metadata_bytes: bytes that a table map has for the code.
-        old_fraction_bytes: of MariaDB's old temporal format, the bytes with 1 to 6 fraction digits; a table map does
-            not tell the digits.
-        has_sign_bit: SIGNEDNESS lists the column: YEAR too, on both flavors, although it has no sign.
+        old_fraction_bytes: of MariaDB's old temporal format, the bytes with 1 to 6 fraction digits;
+            a table map does not tell the digits.
+        has_sign_bit: SIGNEDNESS lists the column: YEAR too, on both flavors, although it has no
+            sign.
         is_text: bytes or text, as the column's collation says.
         charset_listed_by: the flavors whose lists of charsets name the column.
         is_compressed: MariaDB's COMPRESSED.

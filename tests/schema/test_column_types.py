@@ -1,4 +1,6 @@
-"""The table of column types: every room answers for every type, and all answer the same, as the servers do."""
+"""The table of column types: every room answers for every type, and all answer the same, as the
+servers do.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def declared(definition: str, *, is_mariadb: bool) -> ddl.ColumnDefinition:
 
 
 def examples(spec: TypeSpec) -> Iterator[tuple[str, str, bool]]:
-    """Definition, Delta type and whether the server is MariaDB, for each example on each server that has it."""
+    """Definition, Delta type and whether the server is MariaDB, for each example on each server
+    that has it.
+    """
     for is_mariadb in (False, True):
         flavor = "mariadb" if is_mariadb else "mysql"
         for example in spec.examples:
@@ -209,16 +213,17 @@ def test_servers_are_asked_about_values_of_every_type(kind: Kind, spec: TypeSpec
             assert kind in kinds, is_mariadb
 
 
-# The other files that a new type touches; those of the row decoder only if no decoder is like it.
+# What a new type touches at most, besides docs/types.md, which `make docs` writes. Without a code
+# and a decoder of its own it is the first and the last.
 FILES_OF_A_TYPE = (
     "cdc_pipeline/binlog/column_types.py",  # its row
     "cdc_pipeline/binlog/wire_types.py",  # a code of its own in table maps
-    "cdc_pipeline/binlog/kernels/addresses.py",  # or any other kernel
-    "cdc_pipeline/binlog/rows/columns.py",  # the decoder that calls the kernel
-    "docs/types.md",  # written by `make docs`
+    "cdc_pipeline/binlog/rows/columns.py",  # a decoder of its own
+    "cdc_pipeline/binlog/kernels/addresses.py",  # or any other kernel that the decoder calls
+    "tests/binlog/kernels/test_mariadb_kernels.py",  # the kernel's slow twin
     "tests/campaigns/edges/cases.py",  # its values at their edges
 )
-# Types with rules of their own beside the table: which types these rooms name, they name for such a rule.
+# Files that name types, because these have a rule of their own there.
 RULES_OF_ONE_TYPE = {
     "binlog/column_types.py", "binlog/rows/columns_invalid.py", "binlog/rows/result_columns.py",
     "binlog/rows/text_jsonl.py", "binlog/tables/table_map.py", "binlog/tables/table_map_completion.py",
