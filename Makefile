@@ -28,17 +28,30 @@ demo: setup ## set up, then run the main job on the recorded shop and verify eve
 dev: setup ## open Dagster's UI on this project, with the demo's assets
 	@$(BIN)/dagster dev -w workspace.yaml
 
+PYTEST := $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder
+
 .PHONY: test
-test: setup ## fetch real servers and a browser, then run every test
+test: test-machine ## fetch real servers and a browser, then run the tests: each part, and a story of each feature
+	@$(PYTEST) -m "not whole" $(PYTEST_ARGS)
+
+.PHONY: test-all
+test-all: test-machine ## every test: also second flavors, combinations, crash matrices and samples of the campaigns
+	@$(PYTEST) $(PYTEST_ARGS)
+
+.PHONY: test-rest
+test-rest: test-machine ## what `make test-all` runs and `make test` does not
+	@$(PYTEST) -m whole $(PYTEST_ARGS)
+
+.PHONY: test-machine
+test-machine: setup
 	@$(BIN)/python -m tests.servers.install
 	@$(BIN)/python -m cdc_pipeline.sink.spark.jars --with s3
 	@$(BIN)/python -m tests.browser.install
-	@$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: torture
 torture: setup ## every type and event at its edges, on both real servers
 	@$(BIN)/python -m tests.servers.install
-	@TORTURE_SWEEP=1 $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder -m torture $(PYTEST_ARGS)
+	@TORTURE_SWEEP=1 $(PYTEST) -m torture $(PYTEST_ARGS)
 
 .PHONY: torture-sink
 torture-sink: setup ## random workloads with random DDL into lakes, every cut compared: PACKS=200 SEED=1

@@ -58,13 +58,13 @@ def _child(size_mib: int, one_transaction: bool) -> int:
     from benchmarks.memory_journal import journal_folder
     from cdc_pipeline.config.pipeline_config import PipelineConfig
     from cdc_pipeline.pipeline.capture.capture import capture
-    from cdc_pipeline.pipeline.report import SilentObserver
+    from cdc_pipeline.pipeline.observer import RunObserver
     from cdc_pipeline.position.cursor import MemoryCursorStore
 
     class Enough(Exception):
         """Staged: what follows is Spark's."""
 
-    class StopBeforeRecord(SilentObserver):
+    class StopBeforeRecord(RunObserver):
         def reached(self, joint: str) -> None:
             if joint == "before_record":
                 raise Enough

@@ -1,12 +1,14 @@
-"""The one exception tree of the project.
+"""The exception hierarchy of the project.
 
 Rules:
-- Every failure that a person may meet is a `CdcError`. It says what happened, where (journal, offset, table, setting),
-  what was expected and what was got, and the next step to take.
-- `retryable` is a property of the class: True where the same run, started again unchanged, can succeed. That of
-  suspended targets alone depends on their causes.
-- `needs_reload` likewise: True if only a load of the table can help, and reading the log again cannot.
-- Messages never hold secrets: no passwords, no connection strings, no row values of masked columns.
+- Every failure that a user can see is a `CdcError`. It says what happened, where (journal, offset,
+  table, setting), what was expected, what was found instead, and what to do next.
+- `retryable` is a property of the class: True if the same run, started again unchanged, can
+  succeed. Only for suspended targets does it depend on the causes.
+- `needs_reload` is one as well: True if reading the log again cannot help and only a load of the
+  table can.
+- Messages never contain secrets: no passwords, no connection strings, no row values of masked
+  columns.
 """
 
 from __future__ import annotations
@@ -21,13 +23,13 @@ class CdcError(Exception):
 
     Args:
         what: one sentence, without a full stop at its end.
-        journal: binlog file name, where one is concerned.
+        journal: binlog file name, if the error concerns one.
         offset: byte offset in that journal.
         table: source table as ``schema.table``.
-        setting: server variable, grant, configuration path or environment variable concerned.
-        expected: what should have been there.
-        got: what was there.
-        next_step: what the reader can do now.
+        setting: the server variable, grant, configuration path or environment variable at fault.
+        expected: what should have been found.
+        got: what was found.
+        next_step: what the user can do now.
     """
 
     retryable: bool = False
@@ -56,7 +58,9 @@ class CdcError(Exception):
         self.next_step = next_step
 
     def as_dict(self) -> dict[str, object]:
-        """The error as plain values, for ``--json`` and run metadata. Absent parts are left out."""
+        """Return the error as plain values, for ``--json`` and run metadata, without
+        absent parts.
+        """
         parts: dict[str, object | None] = {
             "error": type(self).__name__,
             "what": self.what,
@@ -89,10 +93,10 @@ class CdcError(Exception):
             lines.append(f"  got: {self.got}")
         if self.next_step is not None:
             lines.append(f"  next step: {self.next_step}")
-        return printable_lines("\n".join(lines))  # logs and Dagster's pages show it, too
+        return printable_lines("\n".join(lines))  # also shown in logs and on Dagster's pages
 
 
-# -- configuration and machine --------------------------------------------------------------------------------------
+# -- configuration and machine ---------------------------------------------------------------------
 
 
 class ConfigError(CdcError):
@@ -100,20 +104,20 @@ class ConfigError(CdcError):
 
 
 class NothingMatchedError(ConfigError):
-    """Patterns of tables have never matched one; everything else of the run is done."""
+    """Table patterns that have never matched a table; the rest of the run has succeeded."""
 
 
 class RuntimeSetupError(CdcError):
-    """Java, Delta's jars or another part of this machine is missing or damaged."""
+    """Java, Delta's jars or another part of the installation is missing or damaged."""
 
 
 class LockError(CdcError):
-    """Another process is writing for this source (K16)."""
+    """Another process holds the lock of this source: each source has one writer at a time (K16)."""
 
     retryable = True
 
 
-# -- source -----------------------------------------------------------------------------------------------------------
+# -- source ----------------------------------------------------------------------------------------
 
 
 class SourceError(CdcError):
@@ -127,42 +131,44 @@ class ServerUnreachableError(SourceError):
 
 
 class InsecureLoginError(SourceError):
-    """The server asks for the password in a way that would give it away (K26). It was not sent."""
+    """The server requests the password in a form that would reveal it (K26). It was not sent."""
 
 
 class TableReadError(SourceError):
-    """The server refuses a SELECT of a table, or broke it off for good."""
+    """The server refused a SELECT of a table, or aborted it for a permanent reason."""
 
 
 class TableReadInterruptedError(TableReadError):
-    """A SELECT of a table was broken off by a lock, a kill or a timeout: the same read can succeed."""
+    """A lock, a kill or a timeout aborted a SELECT of a table: the same read can succeed."""
 
     retryable = True
 
 
 class TableChangedError(TableReadError):
-    """The table is no longer what the schema says that it is read by: a DDL came between. Read it by the new one."""
+    """A DDL has changed the table since its schema was read. Read it again with the new schema."""
 
 
 class ServerSettingError(SourceError):
-    """A server variable has a value that capture cannot work with; the next step holds the statement that mends it."""
+    """A server variable has a value that capture cannot work with; the next step contains the SQL
+    statement that fixes it.
+    """
 
 
 class MissingGrantError(SourceError):
-    """The account lacks a privilege; the next step holds the GRANT statement."""
+    """The account lacks a privilege; the next step contains the GRANT statement."""
 
 
 class JournalMissingError(SourceError):
-    """A journal that must be read is not there: purged, deleted, or never existed."""
+    """A journal that must be read does not exist: it was purged or deleted, or never existed."""
 
 
 class PositionError(SourceError):
-    """A position is not at an event boundary, or lies beyond the end of its journal."""
+    """A position is not on an event boundary, or is past the end of its journal."""
 
 
 class ReplicaIdError(SourceError):
-    """Another reader of the server has this pipeline's replica server id; the server would end one
-    of the two.
+    """Another reader of the server uses this pipeline's replica server id; the server would
+    disconnect one of the two.
     """
 
 
@@ -171,20 +177,22 @@ class SourceIdentityError(SourceError):
 
 
 class ServerChangedError(SourceIdentityError):
-    """Another server answers at the cursor's address; after enough such errors the address has moved (SPEC P5)."""
+    """Another server answers at the cursor's address; after enough such errors the address counts
+    as moved (SPEC P5).
+    """
 
     retryable = True
 
 
-# -- binlog -----------------------------------------------------------------------------------------------------------
+# -- binlog ----------------------------------------------------------------------------------------
 
 
 class BinlogError(CdcError):
-    """The bytes of a journal are not what the format says."""
+    """The bytes of a journal violate the binlog format."""
 
 
 class DamagedJournalError(BinlogError):
-    """A bad checksum, a length that cannot be, a wrong magic number."""
+    """A wrong checksum, an impossible length or a wrong magic number."""
 
 
 class TruncatedJournalError(DamagedJournalError):
@@ -192,38 +200,44 @@ class TruncatedJournalError(DamagedJournalError):
 
 
 class SizeLimitError(BinlogError):
-    """What a server or a journal claims is larger than a setting allows; the error names the setting (K25)."""
+    """A server or a journal announces a size above the limit of a setting, which the error names
+    (K25).
+    """
 
 
 class UnknownEventError(BinlogError):
-    """An event type that is not known and not marked ignorable."""
+    """An event of unknown type that is not marked as ignorable."""
 
 
 class UnknownColumnTypeError(BinlogError):
-    """A column type code that is not known."""
+    """An unknown column type code."""
 
 
 class UnsupportedEventError(BinlogError):
-    """An event that is known by name and cannot be applied; the next step is the way out."""
+    """An event of known type that cannot be applied; the next step says how to continue."""
 
 
 class IncompleteRowsError(UnsupportedEventError):
-    """Rows of one table lack what is needed to apply them (an insert without the columns that got their default)."""
+    """Rows of a table lack values that are needed to apply them, such as an insert without the
+    columns that took their default.
+    """
 
 
 class TableIdNotFoundError(BinlogError):
-    """Rows whose table map was not seen in their transaction (SPEC C3)."""
+    """Rows whose transaction contains no table map for them (SPEC C3)."""
 
 
 class UnrepresentableValueError(BinlogError):
-    """A column value that its Delta type cannot hold (a zero date, bytes that are not text in the column's charset)."""
+    """A column value that its Delta type cannot hold (a zero date, bytes that are not text in the
+    column's charset).
+    """
 
 
-# -- store ------------------------------------------------------------------------------------------------------------
+# -- store -----------------------------------------------------------------------------------------
 
 
 class StoreError(CdcError):
-    """The ring store was asked for something that cannot be."""
+    """An invalid request to the ring store."""
 
 
 class RingSizeError(StoreError):
@@ -231,22 +245,22 @@ class RingSizeError(StoreError):
 
 
 class EventListTooLargeError(StoreError):
-    """A list longer than the ring can ever hold (SPEC S4)."""
+    """A list with more events than the ring can hold (SPEC S4)."""
 
 
 class AckPositionError(StoreError):
-    """No event that was got and not acked is at the given position (SPEC S9)."""
+    """No event that was got and is not yet acked is at the given position (SPEC S9)."""
 
 
 class StoreDamagedError(StoreError):
-    """What a store wrote to its files is not what it reads back."""
+    """A store reads back something other than what it wrote to its files."""
 
 
 class StoreClosedError(StoreError):
     """The store was stopped while a put or a get waited."""
 
 
-# -- transaction, schema ----------------------------------------------------------------------------------------------
+# -- transaction, schema ---------------------------------------------------------------------------
 
 
 class TransactionError(CdcError):
@@ -254,11 +268,13 @@ class TransactionError(CdcError):
 
 
 class UnknownXaError(TransactionError):
-    """XA COMMIT of a transaction whose rows were not seen: it was prepared before the start (K8)."""
+    """XA COMMIT of a transaction whose rows were not read: it was prepared before the
+    start (K8).
+    """
 
 
 class SchemaError(CdcError):
-    """A table's columns and what is known of them contradict each other."""
+    """A table's columns contradict what is known about them."""
 
 
 class MetadataMissingError(SchemaError):
@@ -270,7 +286,7 @@ class UnsupportedDdlError(SchemaError):
 
 
 class FeatureNotAllowedError(SchemaError):
-    """A table needs a Delta feature that the configuration does not permit (sink.reader_features)."""
+    """A table needs a Delta feature that sink.reader_features does not allow."""
 
 
 class KeylessTableError(SchemaError):
@@ -278,7 +294,8 @@ class KeylessTableError(SchemaError):
 
 
 class OverlapUndecidedError(SchemaError):
-    """Changes that may have been applied before a switch would be kept twice by a target that keeps every change (K7).
+    """A target that keeps every change would keep changes twice that may have been applied before a
+    switch (K7).
 
     Attributes:
         targets: names of those targets.
@@ -290,11 +307,11 @@ class OverlapUndecidedError(SchemaError):
 
 
 class ContentUnknownError(SchemaError):
-    """A table has taken a captured name by RENAME, and the pipeline does not have its rows in the form that the name's
-    target needs (K28).
+    """A table has taken a captured name by RENAME, and the pipeline does not have its rows in the
+    form that the target of that name needs (K28).
 
     Attributes:
-        targets: names of the targets that still hold the rows of the table before it.
+        targets: names of the targets that still hold the rows of the previous table.
     """
 
     needs_reload = True
@@ -304,15 +321,15 @@ class ContentUnknownError(SchemaError):
         self.targets = targets
 
 
-# -- sink and cursor --------------------------------------------------------------------------------------------------
+# -- sink and cursor -------------------------------------------------------------------------------
 
 
 class SinkError(CdcError):
-    """The lake cannot take what the run has for it."""
+    """The lake cannot take the changes of the run."""
 
 
 class LakeUnreachableError(SinkError):
-    """The object store that the lake lies in does not answer, or not as it should."""
+    """The lake's object store does not answer, or answers wrongly."""
 
     retryable = True
 
@@ -328,50 +345,61 @@ class MergeError(SinkError):
 
 
 class LakeFullError(MergeError):
-    """A disk has no room, or takes no writes."""
+    """A disk is full or refuses writes."""
+
+
+class LakeDiskError(SinkError):
+    """A disk fails at one file; it may not the next time."""
+
+    retryable = True
 
 
 class TargetRefusedError(MergeError):
-    """Spark or Delta refuses what a batch does to one table; it would again."""
+    """Spark or Delta refuses the changes of a batch to one table, and would refuse them again."""
 
     retryable = False
 
 
 class ConcurrentWriterError(MergeError):
-    """Somebody else commits to a target's Delta table, again and again."""
+    """Another writer keeps committing to a target's Delta table."""
 
 
 class LakeStateError(SinkError):
-    """The lake's recorded state and its tables contradict each other (restored, replaced, written by others; K3)."""
+    """The lake's recorded state contradicts its tables, which were restored, replaced or written by
+    others (K3).
+    """
 
 
 class CatalogError(SinkError):
-    """The session's catalog does not take a table (sink.catalog)."""
+    """The session's catalog refuses a table (sink.catalog)."""
 
     retryable = True
 
 
 class CatalogNameError(CatalogError):
-    """The catalog has another table under the name that a table is to be registered by."""
+    """The catalog already has another table under the name to register."""
 
     retryable = False
 
 
 class CutNotFoundError(SinkError):
-    """No cut of the lake is what a reader asked for; says which range there is."""
+    """The lake has no cut that matches the request; the error names the range of cuts."""
 
 
 class TableNotInCutError(SinkError):
-    """A table cannot be read as of a cut: not in it, suspended in it (K4), or its version was removed (K15)."""
+    """A table cannot be read as of a cut: it is not in the cut, is suspended in it (K4), or its
+    version was removed (K15).
+    """
 
 
 class TargetSuspendedError(SinkError):
-    """Some targets stand still while the others went on (K4); names each, its cause and the way out. Retryable where a
-    run that is started again can mend all of them."""
+    """Some targets are suspended while the others went on (K4). Names each one, its cause and how
+    to resume it. Retryable if another run can resume all of them.
+    """
 
 
 class LoadError(CdcError):
-    """Tables cannot be loaded, or not by the load that is under way (K17)."""
+    """Tables cannot be loaded, or not by the load in progress (K17)."""
 
 
 class CursorError(CdcError):

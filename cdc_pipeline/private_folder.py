@@ -1,11 +1,11 @@
-"""Folders that hold rows, or what is known of them, and that nobody but their owner may look into (K26).
+"""Folders with row data or metadata, which only their owner may read (K26).
 
 Rules:
-- A folder is made with mode 0700. One that is there already and open to everybody is closed; rights that were given to
-  a group stay.
-- Only what belongs to this user is changed. A link is never followed and never changed.
-- A folder in a place where others may write (the system's temporary files) is taken only if it, and what it stands in,
-  cannot be theirs: a link, or a folder of another user, is refused.
+- New folders have mode 0700. An existing folder that is open to everyone is closed; permissions of
+  a group are kept.
+- Only folders of this user are changed. A link is never followed and never changed.
+- A folder where other users may write (such as the system's temporary directory) is used only if
+  neither it nor its parent can belong to them: a link or a folder of another user is refused.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _SYSTEM_USER: Final = 0
 
 
 class NotOursError(OSError):
-    """A folder is a link, belongs to another user, or stands where another user could replace it."""
+    """A folder is a link, belongs to another user, or is where another user could replace it."""
 
 
 def make_private(path: Path) -> None:
-    """Make the folder at `path` and those above it; take the rights of everybody else from one that is this user's.
+    """Create the folder at `path` and its parents. If it belongs to this user, remove the
+    permissions of everyone else.
 
     Raises:
         OSError: it cannot be made.
@@ -41,10 +42,11 @@ def make_private(path: Path) -> None:
 
 
 def take_private(path: Path) -> None:
-    """Make the folder at `path` private, after a look at who could read or replace it.
+    """Make the folder at `path` private after checking who could read or replace it.
 
     Raises:
-        NotOursError: it is a link, belongs to another user, or stands in a folder that another user could change.
+        NotOursError: it is a link, belongs to another user, or is in a folder that another user
+            could change.
         OSError: it cannot be made.
     """
     if not os.path.lexists(path.parent):
@@ -53,7 +55,7 @@ def take_private(path: Path) -> None:
     _check_parent(path.parent)
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
-    # What is looked at is what was opened: the name may lead elsewhere a moment later.
+    # Check the opened folder, not its name, which may lead elsewhere a moment later.
     try:
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
@@ -62,7 +64,7 @@ def take_private(path: Path) -> None:
         raise error from None
     try:
         owner = os.fstat(folder).st_uid
-        if owner != os.geteuid():  # whoever owns it could read what root writes there
+        if owner != os.geteuid():  # its owner could read what root writes there
             raise NotOursError(f"{path} belongs to user {owner}")
         os.fchmod(folder, 0o700)
     finally:
@@ -71,7 +73,7 @@ def take_private(path: Path) -> None:
 
 def _check_parent(parent: Path) -> None:
     ours = (os.geteuid(), _SYSTEM_USER)
-    for what, found in (("", parent.lstat()), ("what it leads to, ", parent.stat())):
+    for what, found in (("", parent.lstat()), ("the target of the link ", parent.stat())):
         if found.st_uid not in ours:
             raise NotOursError(f"{what}{parent} belongs to user {found.st_uid}")
     if found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX:

@@ -130,7 +130,7 @@ def _rebuild(
 ) -> RebuildReport:
     from cdc_pipeline.cli.load_progress import LoadProgress
     from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.load_runs import DagsterRuns
+    from cdc_pipeline.orchestration.source_runs import SourceRuns
     from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 
     loaded = load_source(settings.jobs_directory, config.name)
@@ -139,10 +139,11 @@ def _rebuild(
         quiet_streams(quiet=not settings.debug) as stream,
         LoadProgress(stream) as progress,
     ):
-        runs = DagsterRuns(
+        runs = SourceRuns(
             loaded,
             config,
             instance=instance,
+            kind="load",
             log_level="DEBUG" if settings.debug else "CRITICAL",
             on_waiting=progress.waiting,
         )
@@ -164,7 +165,7 @@ def _fill_gap(
 ) -> GapReport:
     from cdc_pipeline.cli.load_progress import LoadProgress
     from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.load_runs import DagsterRuns
+    from cdc_pipeline.orchestration.source_runs import SourceRuns
     from cdc_pipeline.pipeline.backfill.gap import fill_gap
 
     loaded = load_source(settings.jobs_directory, config.name)
@@ -174,7 +175,7 @@ def _fill_gap(
         LoadProgress(stream) as progress,
     ):
         level = "DEBUG" if settings.debug else "CRITICAL"
-        runs = DagsterRuns(
+        runs = SourceRuns(
             loaded, config, instance=instance, kind="replay", log_level=level, on_waiting=progress.waiting
         )
         return fill_gap(

@@ -154,7 +154,7 @@ def _show(cut: Cut) -> None:
         counts = ["", "", "", ""]
         if there is not None:
             counts = [
-                f"{n:,}" for n in (there.delta_version, there.rows_inserted, there.rows_updated, there.rows_deleted)
+                f"{n:,}" for n in (there.table_version, there.rows_inserted, there.rows_updated, there.rows_deleted)
             ]
         listed.add_row(name, *counts, "" if held is None else f"suspended, stands at {held.position}")
     out.print(listed)

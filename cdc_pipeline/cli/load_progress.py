@@ -11,10 +11,10 @@ from cdc_pipeline.cli.output import count_of
 from cdc_pipeline.cli.progress import Bars, holders_text
 from cdc_pipeline.lake.loads import LoadState
 from cdc_pipeline.lake.loads import Progress as LoadedSoFar
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 
 
-class LoadProgress(Bars, SilentLoadObserver):
+class LoadProgress(Bars, RunObserver):
     """Shows steps as lines, and rows as bars by the catalog's estimate."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -9,7 +9,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, ProgressColumn, T
 
 from cdc_pipeline.cli.output import count_of, notes
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CapturePlan
 
 
 def holders_text(holders: list[str]) -> str:
@@ -50,7 +51,7 @@ class Bars:
         self._progress.stop()
 
 
-class ProgressObserver(Bars, SilentObserver):
+class ProgressObserver(Bars, RunObserver):
     """Shows the plan, a bar of bytes read, and each cut."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -43,7 +43,7 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart
         raise click.UsageError("--where takes one --table, and nothing to restart")
     from cdc_pipeline.cli.load_progress import LoadProgress
     from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.load_runs import DagsterRuns
+    from cdc_pipeline.orchestration.source_runs import SourceRuns
     from cdc_pipeline.pipeline.load.load import load
     from cdc_pipeline.pipeline.verify.reread import repair
 
@@ -53,7 +53,7 @@ def command(settings: Settings, *, source: str, tables: tuple[str, ...], restart
         quiet_streams(quiet=not settings.debug) as stream,
         LoadProgress(stream) as progress,
     ):
-        runs = DagsterRuns(
+        runs = SourceRuns(
             loaded,
             config,
             instance=instance,

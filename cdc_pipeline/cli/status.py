@@ -21,6 +21,7 @@ from cdc_pipeline.cli.output import (
 )
 from cdc_pipeline.cli.report import rescued_text
 from cdc_pipeline.cli.settings import Settings, with_json
+from cdc_pipeline.config.modes import MODES, key_label
 from cdc_pipeline.errors import CdcError, ConfigError
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ def _show(status: SourceStatus) -> None:
             str(of_table.delta_version),
             str(of_table.applied_batch),
             str(of_table.columns),
-            of_table.mode.replace("_", " "),
-            ", ".join(of_table.key) or ("none" if of_table.mode == "changelog" else "all values"),
+            MODES[of_table.mode].label,
+            key_label(of_table.mode, of_table.key),
             "suspended" if of_table.suspended is not None else "partial" if of_table.partial else "",
         )
     if rows.row_count:

@@ -103,16 +103,17 @@ def _confirm(settings: Settings, *, repair: bool, yes: bool) -> None:
 
 def _execute(settings: Settings, source: str, asked: Asked) -> VerifyReport:
     from cdc_pipeline.orchestration.execute import load_source, open_instance
-    from cdc_pipeline.orchestration.verify_runs import VerifyRuns
+    from cdc_pipeline.orchestration.source_runs import SourceRuns
     from cdc_pipeline.pipeline.verify.verify import verify
 
     config = settings.config_of(source)
     with open_instance() as instance, quiet_streams(quiet=not settings.debug) as stream:
         console = notes(stream)
-        runs = VerifyRuns(
+        runs = SourceRuns(
             load_source(settings.jobs_directory, source),
             config,
             instance=instance,
+            kind="repair",
             log_level="DEBUG" if settings.debug else "CRITICAL",
             on_waiting=lambda held: console.print(f"waiting for the runs that hold this source: {', '.join(held)}"),
         )

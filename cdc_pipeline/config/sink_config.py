@@ -10,9 +10,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, field_validator, model_validator
 
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.spark_config import SparkConfig as SparkConfig
 from cdc_pipeline.config.storage_config import LakeUri, StorageConfig, check_lake_path, parse_uri
-from cdc_pipeline.config.target_config import Mode, RowPolicies, Section
+from cdc_pipeline.config.target_config import RowPolicies, Section
 
 _DURATION = re.compile(r"(\d{1,6}) *(minute|hour|day|week)s?")
 

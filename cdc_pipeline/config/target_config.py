@@ -20,20 +20,14 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
 from cdc_pipeline.config.expressions import read_expression
+from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.text.table_names import TablePattern, split_table_name, table_name
 
-Mode = Literal["mirror", "soft_delete", "history", "changelog"]
 Keyless = Literal["changelog", "row_hash", "stop"]
 
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 _BOTH_NAMES: Final = "{schema}.{table}"
-_DEFAULT_NAMES: Final[dict[str, str]] = {
-    "mirror": _BOTH_NAMES,
-    "soft_delete": _BOTH_NAMES,
-    "history": "{schema}.{table}_history",
-    "changelog": "{schema}.{table}_changelog",
-}
 _SALT_CHARACTERS_MIN: Final = 16
 _MASKS: Final = "drop, {hash: {salt: ${SALT}}}, {truncate: 3} or {fixed: 'x'}"
 _NAME_REFUSED: Final = re.compile(r"[ ,;{}()\n\t=]")
@@ -170,17 +164,19 @@ class TargetRule(RowPolicies):
 
     @model_validator(mode="after")
     def _fits_mode(self) -> TargetRule:
-        if self.track and self.mode != "history":
-            raise ValueError("`track` is for mode: history")
-        if self.key and self.mode == "changelog":
-            raise ValueError("a changelog has no key: leave `key` out")
-        if self.filter and self.mode == "soft_delete":
-            raise ValueError("`filter` is not for mode: soft_delete, which keeps every row: use a mirror or a history")
+        spec = MODES[self.mode]
+        if self.track and not spec.keeps_versions:
+            tracking = " or ".join(mode for mode, other in MODES.items() if other.keeps_versions)
+            raise ValueError(f"`track` is for mode: {tracking}")
+        if self.key and not spec.has_key:
+            raise ValueError(f"a {spec.label} has no key: leave `key` out")
+        if self.filter and spec.marks_deleted_rows:
+            raise ValueError(f"`filter` is not for mode: {self.mode}, which keeps every row: use a mirror or a history")
         if self.computed and self.keyless == "row_hash":
             raise ValueError("keyless: row_hash finds rows by the source's values alone: leave `computed` out")
         if self.filter and self.keyless == "row_hash":
             raise ValueError("keyless: row_hash counts rows, which a `filter` cannot: use changelog or stop")
-        if self.keyless == "row_hash" and self.mode not in ("mirror", "changelog"):
+        if self.keyless == "row_hash" and spec.has_key and not spec.can_find_by_values:
             raise ValueError(f"keyless: row_hash keeps a mirror, not a {self.mode}: use changelog or stop")
         return self
 
@@ -281,7 +277,7 @@ class TargetRule(RowPolicies):
 
     def target_name(self, schema: str, table: str) -> str:
         """Name ``schema.table`` of the target of a source table."""
-        parts = split_table_name(self.name or _DEFAULT_NAMES[self.mode])
+        parts = split_table_name(self.name or MODES[self.mode].default_name)
         return table_name(*(_filled(part, schema, table) for part in parts))
 
     def shard_of(self, schema: str, table: str) -> str:

@@ -19,8 +19,9 @@ from cdc_pipeline.demo import SHOP_DIRECTORY
 from cdc_pipeline.demo.verify import Comparison, compare, read_expected
 from cdc_pipeline.errors import CdcError, ConfigError, SinkError
 from cdc_pipeline.orchestration.execute import execute_capture, load_source, open_instance
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import SourceStatus, status
-from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
+from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.pipeline.wiring import build_sink
 
 SOURCE = "shop"
@@ -55,7 +56,7 @@ class DemoReport(BaseModel):
     next_step: str
 
 
-def run(jobs_directory: Path, *, observer_of: Callable[[str], CaptureObserver] | None = None) -> DemoReport:
+def run(jobs_directory: Path, *, observer_of: Callable[[str], RunObserver] | None = None) -> DemoReport:
     """Run the demo on the project whose jobs are in `jobs_directory`; DAGSTER_HOME names the instance.
 
     Args:

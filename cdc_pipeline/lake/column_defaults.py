@@ -10,6 +10,7 @@ Rules:
 
 from __future__ import annotations
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import CutTable, GivenValue, RecordedTarget
 from cdc_pipeline.schema.evolution.steps import DropColumn, FillColumns, RemoveRows, RenameColumn, Step, WidenColumn
 
@@ -20,7 +21,7 @@ def given_after(before: CutTable | None, target: RecordedTarget) -> tuple[GivenV
     Args:
         before: the target in the cut before; None where there is none.
     """
-    if target.mode != "changelog":
+    if not MODES[target.mode].rows_are_changes:
         return ()
     if target.content is None and (target.create or target.replaces):
         return ()  # a table created from scratch; what a load replaces may keep its rows

@@ -1,6 +1,6 @@
 """What a load remembers, as plain JSON in its side lake (K17).
 
-A side lake stands in ``<lake>/_cdc/<source>/loads/<load id>/`` and is a lake like any other: records, cuts, Delta
+A side lake stands in ``<lake>/_cdc/<source>/loads/<load id>/`` and is a lake like any other: records, cuts,
 tables. What is loaded, and the cursor that the side lake begins at, stand beside it in ``<load id>.json``: put if
 absent, and changed once, when the load is given up or over. The side lake's state folder also holds
 
@@ -53,7 +53,7 @@ class LoadState(_Plain):
 
     Attributes:
         sources: source tables that are read, ``schema.table``.
-        targets: Delta tables that are made of them.
+        targets: tables that are made of them.
         exact: source tables that are read in one view, at exactly `cursor`.
         cursor: where the side lake begins: every transaction before it is in each view, what comes after is replayed.
         time_us: the rows' ``_cdc_ts``: when the source stood there.
@@ -78,7 +78,7 @@ class LoadState(_Plain):
     is_over: bool = False
 
     def app_id(self, target: str) -> str:
-        """Delta's transaction application id of a target, once this load has been put in its place."""
+        """Transaction application id of a target, once this load has been put in its place."""
         return f"cdc_pipeline/{self.source}/{target}/{self.load_id}"
 
 

@@ -115,7 +115,7 @@ class LakePaths:
 
     @property
     def cursors(self) -> Path:
-        """Of the Delta table of cursors, where a `DeltaCursorStore` keeps them."""
+        """Of the table of cursors, where a backfill's side lake keeps them."""
         return self.state / "cursors"
 
     @property
@@ -140,7 +140,7 @@ class LakePaths:
         return numbered(self.cuts, batch_number)
 
     def table(self, table: str) -> Path:
-        """Folder of the Delta table of a target, by its name (see `table_names`)."""
+        """Folder of the table of a target, by its name (see `table_names`)."""
         schema, name = split_table_name(table)
         return self.lake / folder_name(schema) / folder_name(name)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.schema.evolution.decisions import AddedColumn, DdlDecision
 from cdc_pipeline.schema.evolution.steps import Step
@@ -199,14 +199,14 @@ class RecordedContent(_Plain):
 
     Attributes:
         path: folder of the side table, relative to the lake.
-        version: of that Delta table.
+        version: of that table.
         app_id: its transaction application id.
         rows: living rows; -1 unknown.
         files, size_bytes: of its data files; -1 files: not looked at, since the version tells them.
         seq: the place that the side table's first rows tell of, as text (K1): what a load has read has this seq, but
             for ordinals and image; "" where nothing of the old rows is kept.
         ts_us: time of that place at the source; -1 unknown.
-        keeps_rows: rows of the target stay, by the rules of its mode (`sink/replace/replaced_rows.py`).
+        keeps_rows: rows of the target stay, by the rules of its mode (`SinkMode.replaced_sql`).
         carried: columns that the side table has not: each row gets its values from the target's row of its key.
         restarts: of a changelog: the target does not hold every change up to `seq`, so that the rows there begin it
             anew.
@@ -270,8 +270,14 @@ class RecordedTarget(_Plain):
     rows_gone: int = 0
     # The batch replaces all of the target by it; there are no rows, and no steps unless a RENAME brought it.
     content: RecordedContent | None = None
-    # The batch puts the rows of this Delta version back (`sink/apply/external_writes.py`); it has no rows or steps.
+    # The batch puts the rows of this version of the table back (`sink/apply/external_writes.py`);
+    # it has no rows or steps.
     restores: int = -1
+
+    @property
+    def is_of_load(self) -> bool:
+        """Whether a batch brings loaded rows to a target: if that fails, the target is as it was, and goes on."""
+        return self.content is not None and not self.content.renamed_from
 
 
 class BatchRecord(_Plain):
@@ -292,7 +298,7 @@ class BatchRecord(_Plain):
     kind: BatchKind = "batch"
     run_id: str = ""
     interval: Interval
-    # The cursor as it will be after the batch, but for the Delta versions of `targets`, which the merges give.
+    # The cursor as it will be after the batch, but for the table versions of `targets`, which the merges give.
     cursor_after: CursorState
     source_time_us: int = -1  # commit time of the batch's last transaction at the source; -1 unknown
     targets: tuple[RecordedTarget, ...] = ()
@@ -326,10 +332,12 @@ class CutTable(TableFacts):
     Attributes:
         facts: reference of the cut's file to the fields of `TableFacts`; "" if they are in the file itself, as in cuts
             of version 2.
+        table_version: of the target's table; `delta_version` in cuts of earlier versions.
+        transaction_version: the table's transaction id of the target's app_id at this version; -1: none yet.
     """
 
-    delta_version: int
-    transaction_version: int = -1  # Delta's transaction id of the target's app_id at this version; -1: none yet
+    table_version: int = Field(validation_alias=AliasChoices("table_version", "delta_version"))
+    transaction_version: int = -1
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0

@@ -24,13 +24,14 @@ from cdc_pipeline.orchestration.cursor_store import DagsterCursorStore
 from cdc_pipeline.orchestration.dead_runs import tag_process
 from cdc_pipeline.orchestration.failures import unexpected
 from cdc_pipeline.orchestration.known_tables import known_tables, newest_cut
-from cdc_pipeline.orchestration.observers import Observers, current_listener
+from cdc_pipeline.orchestration.observers import current_listener
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder, RowCounter
 from cdc_pipeline.orchestration.run_config import CaptureRunConfig
 from cdc_pipeline.orchestration.translator import CdcTranslator
 from cdc_pipeline.pipeline.bounds import bound_text
-from cdc_pipeline.pipeline.lock_wait import patiently
-from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport
+from cdc_pipeline.pipeline.lock_wait import wait_for_lock
+from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
+from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import CursorStore
 
 _RETRIES_MAX = 2
@@ -46,13 +47,13 @@ class Capture(Protocol):
         *,
         cursors: CursorStore,
         bound: Bound | None = None,
-        observer: CaptureObserver | None = None,
+        observer: RunObserver | None = None,
         run_id: str = "",
         tables: Sequence[str] | None = None,
     ) -> CaptureReport: ...
 
 
-ObserverFactory = Callable[[PipelineConfig], CaptureObserver]
+ObserverFactory = Callable[[PipelineConfig], RunObserver]
 
 
 def pool_name(source: str) -> str:
@@ -109,7 +110,7 @@ def build_assets(
     def capture_step(context: dg.OpExecutionContext, config: CaptureRunConfig) -> Iterator[Any]:
         asset_context = dg.AssetExecutionContext.get()
         recorder = MaterializationRecorder(asset_context, pipeline, translator=translator, row_counter=row_counter)
-        observers: list[CaptureObserver] = [recorder, current_listener().observer]
+        observers: list[RunObserver] = [recorder, current_listener().observer]
         if observer_factory is not None:
             observers.append(observer_factory(pipeline))
         _run(
@@ -122,7 +123,7 @@ def build_assets(
                 source=pipeline.name,
                 writer=recorder.write_cursor,
             ),
-            observer=Observers(observers),
+            observer=RelayObserver(*observers),
             capture=capture,
             retry_wait_s=retry_wait_s,
             tables=_chosen_tables(asset_context.selected_asset_keys, table_of, {spec.key for spec in specs}),
@@ -165,7 +166,7 @@ def _run(
     *,
     run_config: CaptureRunConfig,
     cursors: DagsterCursorStore,
-    observer: CaptureObserver,
+    observer: RunObserver,
     capture: Capture | None,
     retry_wait_s: float,
     tables: list[str] | None,
@@ -185,7 +186,7 @@ def _run(
             capture = real_capture
         if tables is not None:
             context.log.info(f"a run of {', '.join(tables)} alone: the cursor stands still")
-        report = patiently(
+        report = wait_for_lock(
             lambda: capture(
                 config,
                 cursors=cursors,
@@ -195,7 +196,7 @@ def _run(
                 tables=tables,
             ),
             wait_s=config.snapshot.lock_wait_s,
-            tell=waits,
+            on_waiting=waits,
         )
     except CdcError as error:
         listener.error = error

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import dagster as dg
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Cut
@@ -58,9 +59,9 @@ def _names(cut: Cut | None, table: str, *, is_live: bool) -> Iterator[str]:
     of_table = cut.tables.get(table) if cut is not None else None
     if is_live:
         yield from _VERIFIED
-    if of_table is not None and of_table.key and of_table.mode != "changelog":
+    if of_table is not None and of_table.key and MODES[of_table.mode].has_key:
         yield "key_uniqueness"
-    if of_table is not None and of_table.mode == "history":
+    if of_table is not None and MODES[of_table.mode].keeps_versions:
         yield "interval_continuity"
 
 

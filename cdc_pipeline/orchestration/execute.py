@@ -27,7 +27,8 @@ from cdc_pipeline.orchestration.definitions import build_definitions, only_sourc
 from cdc_pipeline.orchestration.observers import Listener, listening
 from cdc_pipeline.orchestration.run_config import run_config_of
 from cdc_pipeline.orchestration.translator import ROLE_TAG, SOURCE_TAG, CdcTranslator
-from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CaptureReport
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def execute_capture(
     instance: dg.DagsterInstance,
     bound: Bound | None = None,
     tables: Sequence[str] = (),
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
     log_level: str = "CRITICAL",
     on_waiting: Callable[[list[str]], None] | None = None,
 ) -> CaptureRun:
@@ -168,7 +169,7 @@ def execute_capture(
     _, alive = free_dead_runs(instance, pool=pool_name(loaded.source))
     if alive and on_waiting is not None:
         on_waiting(alive)
-    listener = Listener(observer=observer or SilentObserver())
+    listener = Listener(observer=observer or RunObserver())
     if on_waiting is not None:
         listener.waits = lambda holder: on_waiting([holder])
     with listening(listener):

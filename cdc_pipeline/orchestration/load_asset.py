@@ -28,8 +28,8 @@ from cdc_pipeline.orchestration.load_observer import LoadRecorder
 from cdc_pipeline.orchestration.names import dagster_name, plain_name
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
 from cdc_pipeline.orchestration.translator import SOURCE_TAG, CdcTranslator
-from cdc_pipeline.pipeline.load.observer import LoadObserver
 from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorStore
 
 
@@ -43,7 +43,7 @@ class Load(Protocol):
         cursors: CursorStore,
         tables: Sequence[str] | None = None,
         restart: bool = False,
-        observer: LoadObserver | None = None,
+        observer: RunObserver | None = None,
         run_id: str = "",
     ) -> LoadReport: ...
 

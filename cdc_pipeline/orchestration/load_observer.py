@@ -17,13 +17,14 @@ from cdc_pipeline.lake.loads import LoadState, Progress
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.orchestration.names import dagster_name
 from cdc_pipeline.orchestration.recorder import MaterializationRecorder
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import CapturePlan
 
 _OBSERVED_EVERY_S: Final = 20.0
 
 
-class LoadRecorder:
-    """A `LoadObserver` that writes to the run of `context`; captures are told to `recorder`."""
+class LoadRecorder(RunObserver):
+    """Writes to the run of `context`; captures are told to `recorder`."""
 
     def __init__(
         self, context: dg.AssetExecutionContext, recorder: MaterializationRecorder, *, asset_key: dg.AssetKey
@@ -37,10 +38,6 @@ class LoadRecorder:
 
     def planned(self, plan: CapturePlan) -> None:
         self._recorder.planned(plan)
-
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None: ...
-
-    def reached(self, joint: str) -> None: ...
 
     def published(self, cut: Cut) -> None:
         self._recorder.published(cut)

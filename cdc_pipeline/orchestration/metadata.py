@@ -16,11 +16,12 @@ from typing import Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.lake.suspensions import way_out
 from cdc_pipeline.position.cursor import CursorState, Suspension, cursor_document
-from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
 
 Metadata = dict[str, dg.MetadataValue]
@@ -53,7 +54,7 @@ def column_schema(
                 description=descriptions.get(column.name),
                 constraints=dg.TableColumnConstraints(nullable=column.name not in key),
             )
-            for column in (*columns, *cdc_columns(mode, tuple(columns), tuple(key)))
+            for column in (*columns, *SINK_MODES[mode].own_columns(tuple(columns), tuple(key)))
         ]
     )
 
@@ -66,7 +67,7 @@ def table_event_metadata(cut: Cut, table: str, *, path: Path, row_count: int | N
         "rows_inserted": dg.MetadataValue.int(of_table.rows_inserted),
         "rows_updated": dg.MetadataValue.int(of_table.rows_updated),
         "rows_deleted": dg.MetadataValue.int(of_table.rows_deleted),
-        "delta_version": dg.MetadataValue.int(of_table.delta_version),
+        "delta_version": dg.MetadataValue.int(of_table.table_version),
         "batch_number": dg.MetadataValue.int(cut.batch_number),
         "dagster/uri": dg.MetadataValue.url(path.as_uri()),
         "path": dg.MetadataValue.path(str(path)),
@@ -137,7 +138,7 @@ def cursor_event_metadata(cursor: CursorState, *, cut: Cut | None, given: Mappin
             {table: suspended_entry(table, held) for table, held in sorted(cursor.suspended.items())}
         )
     metadata["delta_versions"] = dg.MetadataValue.json(
-        {table: target.delta_version for table, target in sorted(cursor.targets.items())}
+        {table: target.table_version for table, target in sorted(cursor.targets.items())}
     )
     metadata[CURSOR_ENTRY] = dg.MetadataValue.json(cursor_document(cursor))
     return metadata

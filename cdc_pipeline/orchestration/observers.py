@@ -3,18 +3,17 @@
 Rules:
 - The caller listens for one job execution; the asset's body finds it through a context variable, so that definitions
   that were loaded from a project's own file need not know of it.
-- Observers hear everything in the order in which they were given; the one that logs Dagster's events is the first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan, CaptureReport, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CaptureReport
 
 
 @dataclass
@@ -24,7 +23,7 @@ class Listener:
     `waits` is told who holds the source's lock, when that is waited for.
     """
 
-    observer: CaptureObserver = field(default_factory=SilentObserver)
+    observer: RunObserver = field(default_factory=RunObserver)
     waits: Callable[[str], None] = lambda _: None
     report: CaptureReport | None = None
     error: BaseException | None = None
@@ -46,26 +45,3 @@ def listening(listener: Listener) -> Iterator[Listener]:
 def current_listener() -> Listener:
     """Who listens now; a silent one outside of `listening`."""
     return _listener.get() or Listener()
-
-
-class Observers:
-    """Several observers as one."""
-
-    def __init__(self, observers: Sequence[CaptureObserver]) -> None:
-        self._observers = tuple(observers)
-
-    def planned(self, plan: CapturePlan) -> None:
-        for observer in self._observers:
-            observer.planned(plan)
-
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
-        for observer in self._observers:
-            observer.progressed(bytes_done=bytes_done, bytes_total=bytes_total, transactions=transactions, rows=rows)
-
-    def reached(self, joint: str) -> None:
-        for observer in self._observers:
-            observer.reached(joint)
-
-    def published(self, cut: Cut) -> None:
-        for observer in self._observers:
-            observer.published(cut)

@@ -21,7 +21,8 @@ from cdc_pipeline.lake.suspensions import SUSPENDED_NOTE
 from cdc_pipeline.orchestration.known_tables import newest_cut
 from cdc_pipeline.orchestration.metadata import changed_by, ddl_of, suspended_entry
 from cdc_pipeline.orchestration.translator import CdcTranslator
-from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.position.cursor import CursorState
 
 # Rows of the table at a Delta version, where that is known without a JVM.
@@ -42,7 +43,7 @@ def _count_by_log(config: PipelineConfig, table: str, version: int) -> int | Non
     return row_count(LakePaths(config.sink.lake_path, config.name).table(table), version=version)
 
 
-class MaterializationRecorder(SilentObserver):
+class MaterializationRecorder(RunObserver):
     """Logs materializations in the run of `context`: of tables as an observer, of the cursor as a cursor writer."""
 
     def __init__(
@@ -131,7 +132,7 @@ class MaterializationRecorder(SilentObserver):
             return None
 
     def _log_table(self, cut: Cut, table: str) -> None:
-        version = cut.tables[table].delta_version
+        version = cut.tables[table].table_version
         statements = "; ".join(f"{ddl.kind.replace('_', ' ')} {ddl.decision}" for ddl in ddl_of(cut, table))
         self._context.log_event(
             dg.AssetMaterialization(

@@ -15,14 +15,14 @@ import dagster as dg
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
 from cdc_pipeline.orchestration.cursor_job import ChangeKind, execute_cursor_change
 from cdc_pipeline.orchestration.execute import LoadedSource, execute_capture
-from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 
 T = TypeVar("T")
 
 
 class SourceRuns:
-    """Starts runs of one source.
+    """Starts runs of one source (see `pipeline.runs.Runs`).
 
     Args:
         kind: what a change of the lake is called.
@@ -46,7 +46,7 @@ class SourceRuns:
         self._log_level = log_level
         self._on_waiting = on_waiting
 
-    def capture_to(self, bound: Bound, observer: CaptureObserver) -> None:
+    def capture(self, bound: Bound, observer: RunObserver) -> None:
         """A run of the source's job. Raises what it failed with."""
         run = execute_capture(
             self._loaded,

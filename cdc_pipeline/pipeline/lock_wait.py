@@ -14,22 +14,22 @@ _POLL_MAX_S: Final = 10.0
 T = TypeVar("T")
 
 
-def patiently(
+def wait_for_lock(
     act: Callable[[], T],
     *,
     wait_s: float,
-    tell: Callable[[str], None] = lambda _holder: None,
+    on_waiting: Callable[[str], None] = lambda _holder: None,
     poll_max_s: float = _POLL_MAX_S,
 ) -> T:
-    """Do what needs the source's lock, as soon as nobody else has it.
+    """Run `act`, which takes the source's lock, once the lock is free.
 
     Args:
-        wait_s: how long somebody else may have it.
-        tell: hears once who has it.
+        wait_s: how long another run may hold it.
+        on_waiting: is told once who has it.
         poll_max_s: longest pause between two tries; pauses grow to it.
 
     Raises:
-        LockError: somebody has it for longer than `wait_s`.
+        LockError: another run holds it for longer than `wait_s`.
     """
     until_s, pause_s, is_told = time.monotonic() + wait_s, POLL_S, False
     while True:
@@ -39,7 +39,7 @@ def patiently(
             if time.monotonic() >= until_s:
                 raise
             if not is_told:
-                tell(str(error.got or error.what))
+                on_waiting(str(error.got or error.what))
             is_told = True
         time.sleep(pause_s)
         pause_s = min(poll_max_s, 1.5 * pause_s)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import MODES, Mode, key_label
 from cdc_pipeline.lake.loads import LoadStatus
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.position.cursor import CursorState, OpenXa, Suspension
@@ -77,12 +77,12 @@ class PlannedTarget(_Plain):
         """The key in words."""
         if self.key is None:
             return "found in the log"
-        return ", ".join(self.key) or ("none" if self.mode == "changelog" else "all values")
+        return key_label(self.mode, self.key)
 
     @property
     def kind_text(self) -> str:
         """The mode in words, and the tables that the target is made of where its name does not tell them."""
-        mode = self.mode.replace("_", " ")
+        mode = MODES[self.mode].label
         return mode if self.sources == (self.target,) else f"{mode} of {', '.join(self.sources)}"
 
 
@@ -184,35 +184,3 @@ class CaptureReport(_Plain):
     seconds: float = 0.0
     cpu_seconds: float = 0.0
     spark_started: bool = False
-
-
-class CaptureObserver(Protocol):
-    """Is told of a capture's progress, in the capture's own thread."""
-
-    def planned(self, plan: CapturePlan) -> None:
-        """Before anything is read."""
-
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
-        """From time to time while reading. `bytes_total` is what the run reads in all, as well as one can tell."""
-
-    def reached(self, joint: str) -> None:
-        """A joint of K2, as `DeltaSink` names them, and before_cursor and before_ack.
-
-        Two come before those, in the reader's thread, and must not raise: put (a list is in the store) and spill (the
-        store has written a list to files).
-        """
-
-    def published(self, cut: Cut) -> None:
-        """A batch's cut was written; its cursor comes next."""
-
-
-class SilentObserver:
-    """Observes nothing."""
-
-    def planned(self, plan: CapturePlan) -> None: ...
-
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None: ...
-
-    def reached(self, joint: str) -> None: ...
-
-    def published(self, cut: Cut) -> None: ...

@@ -1,1 +1,1 @@
-"""Where a capture starts, where it stands, and what it has acked: positions, GTID sets and cursors."""
+"""Positions, GTID sets and cursors: where a capture starts, how far it is, what it has acked."""

@@ -1,11 +1,14 @@
-"""The cursor: what a consumer has acked, in a versioned form that any store can hold (K3, SPEC P10).
+"""The cursor: what a consumer has acked, in a versioned form for any store (SPEC P10; K3: the lake
+decides).
 
 Rules:
-- A cursor is written after its batch's cut, never before.
-- It carries all that the cut does but the tables' counts, so that either can rebuild the other.
-- An unknown `version` is an error: a newer program wrote it.
-- A store takes a cursor only over the one that it last showed or wrote (compare-and-swap on place), never of another
-  source, and never an earlier one, unless a person decided that (`replace`).
+- A cursor is written after the cut of its batch, never before.
+- It contains everything that the cut does except row counts, so that each can be rebuilt from the
+  other.
+- An unknown `version` is an error, because a newer program wrote it.
+- A store replaces only the cursor that it last read or wrote (compare-and-swap on `sort_key`),
+  never takes a cursor of another source, and takes an earlier one only if a person decided so
+  (`replace`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import threading
 import time
 from typing import Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from cdc_pipeline.errors import CursorError
 from cdc_pipeline.position.position import Flavor, LoggedEvent, Position, ServerIdentity
@@ -27,16 +30,17 @@ class _Plain(BaseModel):
 
 
 class Suspension(_Plain):
-    """Why and where one target stands still while the others go on (K4).
+    """Why and where one target is suspended while the others go on (K4: one table must not stop
+    all).
 
     Attributes:
-        batch_number: the batch that it failed in.
-        error: class of the error.
+        batch_number: the batch that failed.
+        error: class name of the error.
         what: what went wrong, for people.
-        journal, offset, gtid_set, journal_created_s, epoch: the end of the last transaction that the target holds;
-            catching up begins there.
-        needs_reload: True where catching up cannot mend it: the table must be loaded anew.
-        next_step: what the error itself advises; "" where it advises nothing.
+        journal, offset, gtid_set, journal_created_s, epoch: the end of the last transaction that
+            the target contains; catching up begins there.
+        needs_reload: True if catching up cannot help and the table must be loaded again.
+        next_step: the advice of the error; "" if it has none.
     """
 
     batch_number: int
@@ -62,24 +66,28 @@ class Suspension(_Plain):
 
 
 class TargetState(_Plain):
-    """Where one Delta table stands.
+    """The state of one target's table.
 
     Attributes:
         table: the target's name, ``schema.table`` in the lake.
-        app_id: the table's transaction application id in Delta.
-        delta_version: version of the Delta table in this cut.
+        app_id: the table's transaction application id.
+        table_version: of the table in this cut, -1 before it was made; `delta_version` in cursors
+            of earlier versions.
         applied_batch: number of the last batch that changed it.
-        partial: True for a table that was neither created in the log nor loaded (K19).
+        partial: True for a table that was neither created in the log nor loaded, so that it lacks
+            older rows (K19).
         suspended: set while the table does not follow the source (K4).
-        sources: names of its source tables; () where it is one of the target's own name.
-        exact: the table holds what the source holds, key by key, since its CREATE TABLE, and every change of it came as
-            a row event, each applied once (K12). Once lost it does not come back.
-        origin: (source table, target) by which the configuration leads to it, where a rename has parted the two.
+        sources: names of its source tables; () for one table with the target's name.
+        exact: the table has equalled the source, key by key, since its CREATE TABLE, and every
+            change came as a row event that was applied once (K12: only then may a merge trust
+            keys). Once lost, it does not return.
+        origin: (source table, target) of the configuration that leads to it, if a rename has
+            separated the two.
     """
 
     table: str
     app_id: str
-    delta_version: int
+    table_version: int = Field(validation_alias=AliasChoices("table_version", "delta_version"))
     applied_batch: int
     partial: bool = False
     suspended: Suspension | None = None
@@ -94,7 +102,9 @@ class TargetState(_Plain):
 
 
 class XaFile(_Plain):
-    """Rows of one table at one schema version that a prepared XA transaction parked (see `lake/prepared.py`)."""
+    """Parked rows of a prepared XA transaction: one table at one schema version
+    (`lake/prepared.py`).
+    """
 
     path: str  # relative to the lake
     table: str  # source table, schema.table
@@ -104,14 +114,16 @@ class XaFile(_Plain):
 
 
 class OpenXa(_Plain):
-    """A prepared XA transaction whose rows are parked and wait for XA COMMIT (K8).
+    """A prepared XA transaction whose rows are parked until XA COMMIT (K8: nothing uncommitted is
+    applied).
 
     Attributes:
         xid: canonical text (`binlog/events/xa.py`).
-        gtid: of the transaction that prepared it; "" without GTIDs.
-        prepared_journal, prepared_offset, epoch: its first event, and the numbering of that journal.
-        prepared_at_us: when it was prepared at the source; -1 unknown.
-        files: its rows of captured tables; none where it changed no captured table.
+        gtid: GTID of the transaction that prepared it; "" without GTIDs.
+        prepared_journal, prepared_offset, epoch: where its first event is, and the epoch of that
+            journal.
+        prepared_at_us: when the source prepared it, microseconds since 1970; -1 if unknown.
+        files: its rows of captured tables; empty if it changed none.
     """
 
     xid: str
@@ -124,14 +136,15 @@ class OpenXa(_Plain):
 
     @property
     def rows(self) -> int:
-        """Changes of captured tables that wait."""
+        """Return the number of parked changes of captured tables."""
         return sum(file.rows for file in self.files)
 
 
 class CursorState(_Plain):
     """A consumer's acked state after batch `batch_number`.
 
-    `last_event` proves at the next run that the log is still the same (K24); None in cursors of earlier versions.
+    The next run uses `last_event` to verify that the log is still the same (K24); None in cursors
+    of earlier versions.
     """
 
     version: Literal[1, 2] = 2
@@ -151,7 +164,8 @@ class CursorState(_Plain):
     last_event: LoggedEvent | None = None
     open_xa: tuple[OpenXa, ...] = ()
     targets: dict[str, TargetState] = Field(default_factory=dict)
-    # Shadow tables of online schema changes that are under way (`schema/evolution/shadows.py`), as JSON texts by name.
+    # Shadow tables of online schema changes in progress (`schema/evolution/shadows.py`), as JSON
+    # texts by name.
     shadows: dict[str, str] = Field(default_factory=dict)
 
     @property
@@ -159,13 +173,13 @@ class CursorState(_Plain):
         return ServerIdentity(self.flavor, self.server_id, self.server_uuid, self.address)
 
     @property
-    def place(self) -> tuple[int, int, tuple[int, int]]:
-        """Sort key among all cursors of a source: batch number, epoch, place in the log."""
+    def sort_key(self) -> tuple[int, int, tuple[int, int]]:
+        """Sort key among all cursors of a source: batch number, epoch, log position."""
         return (self.batch_number, self.epoch, self.position.order)
 
     @property
     def suspended(self) -> dict[str, Suspension]:
-        """The targets that stand still, by table (K4)."""
+        """The suspended targets by table name (K4)."""
         return {name: state.suspended for name, state in self.targets.items() if state.suspended is not None}
 
     @property
@@ -182,7 +196,9 @@ class CursorState(_Plain):
 
 
 def cursor_document(cursor: CursorState) -> dict[str, Any]:
-    """Return a cursor as plain JSON values. What there is one of for each table leaves its defaults out (K25)."""
+    """Return a cursor as plain JSON values. Entries per table omit their defaults (K25: cursors
+    stay small).
+    """
     document = cursor.model_dump(mode="json", exclude={"targets"})
     document["targets"] = {
         name: state.model_dump(mode="json", exclude_defaults=True) for name, state in cursor.targets.items()
@@ -194,11 +210,11 @@ class CursorEntry(_Plain):
     """One cursor of a store's history.
 
     Attributes:
-        cursor: as it was written.
-        at_us: when, microseconds since 1970.
-        where: the place that it was read from, for people.
-        run_id: of the orchestrator's run that wrote it; "" where unknown.
-        metadata: what was shown with it, where the store keeps that.
+        cursor: the cursor as written.
+        at_us: when it was written, microseconds since 1970.
+        where: where it was read from, as text for people.
+        run_id: the orchestrator's run that wrote it; "" if unknown.
+        metadata: the metadata written with it, if the store keeps it.
     """
 
     cursor: CursorState
@@ -209,38 +225,41 @@ class CursorEntry(_Plain):
 
 
 class CursorStore(Protocol):
-    """Where a cursor lives: in memory, in a file (`cursor_file`), in Dagster (`orchestration/`), in Delta (`sink/`)."""
+    """Storage of a cursor: memory, a file (`cursor_file`), Dagster (`orchestration/`) or Delta
+    (`sink/`).
+    """
 
     def read(self) -> CursorState | None:
-        """Latest valid cursor, or None where there is none (never written, or wiped).
+        """Return the latest valid cursor, or None if there is none (never written, or wiped).
 
         Raises:
-            CursorError: there is one that cannot be understood.
+            CursorError: a cursor cannot be parsed.
         """
 
     def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
         """Make `cursor` the latest.
 
         Args:
-            cursor: what the next read gives.
-            metadata: plain values (interval, counts, cut), shown to people.
-            replace: a person's decision that the cursor may be earlier than the one that is there.
+            cursor: the cursor that the next read returns.
+            metadata: plain values to show to people (interval, counts, cut).
+            replace: True if a person decided that the cursor may be earlier than the current one.
 
         Raises:
-            CursorError: it is another source's, it would go back, or somebody else has written since this store read
-                or wrote last.
+            CursorError: it belongs to another source, it would go back, or another process has
+                written since this store last read or wrote.
         """
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """The newest `limit` cursors that are kept, newest first; the first is what `read` gives.
+        """Return the newest `limit` cursors that are kept, newest first; the first is what `read`
+        returns.
 
         Raises:
-            CursorError: there is one that cannot be understood.
+            CursorError: a cursor cannot be parsed.
         """
 
 
 class CursorGuard:
-    """What every store checks before it writes; it remembers the cursor that its store saw last."""
+    """The checks of every store before a write. Remembers the last cursor that the store saw."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -248,11 +267,11 @@ class CursorGuard:
         self._has_seen = False
 
     def saw(self, cursor: CursorState | None) -> None:
-        """The store read or wrote `cursor` (None: there is none)."""
+        """Note that the store read or wrote `cursor`; None if there is none."""
         self._seen, self._has_seen = cursor, True
 
-    def shown(self, cursor: CursorState | None) -> CursorState | None:
-        """`cursor`, which the store has read for its caller.
+    def checked(self, cursor: CursorState | None) -> CursorState | None:
+        """Note and return `cursor`, which the store has read for its caller.
 
         Raises:
             CursorError: it belongs to another source.
@@ -263,43 +282,46 @@ class CursorGuard:
         return cursor
 
     def check_source(self, cursor: CursorState) -> None:
-        """Raises CursorError where the cursor belongs to another source."""
+        """Raise CursorError if the cursor belongs to another source."""
         if self._source and cursor.source != self._source:
             raise CursorError("the cursor belongs to another source", expected=self._source, got=cursor.source)
 
     def check_write(self, cursor: CursorState, latest: CursorState | None, *, replace: bool) -> None:
-        """Compare `cursor` with the `latest` one in the store, which is still there when the write takes effect.
+        """Compare `cursor` with the `latest` one, which the store still has when the write takes
+        effect.
 
         Raises:
             CursorError: see `CursorStore.write`.
         """
         self.check_source(cursor)
-        if self._has_seen and _place(latest) != _place(self._seen):
+        if self._has_seen and _sort_key(latest) != _sort_key(self._seen):
             raise CursorError(
-                "the cursor was written by somebody else meanwhile",
+                "another process has written the cursor meanwhile",
                 expected=_described(self._seen),
                 got=_described(latest),
-                next_step="let one run of a source write at a time, and start again: it reads the cursor anew",
+                next_step="let only one run of a source write at a time, and run again to read the new cursor",
             )
         if not replace and latest is not None and _is_earlier(cursor, latest):
             raise CursorError(
                 "the cursor would go back",
                 expected=f"{_described(latest)}, or later",
                 got=_described(cursor),
-                next_step=f"only `cdc-pipeline cursor set {cursor.source} --earliest`, or another place, and "
+                next_step=f"only `cdc-pipeline cursor set {cursor.source} --earliest`, or another position, and "
                 f"`cdc-pipeline cursor rebuild {cursor.source}` move a cursor back",
             )
 
 
 def _is_earlier(cursor: CursorState, latest: CursorState) -> bool:
-    """Whether `cursor` lies before `latest`; places of two servers are compared by batch and epoch alone (SPEC P1)."""
+    """Return whether `cursor` is before `latest`; for two servers only by batch and epoch (SPEC
+    P1).
+    """
     if cursor.identity.same_server(latest.identity):
-        return cursor.place < latest.place
-    return cursor.place[:2] < latest.place[:2]
+        return cursor.sort_key < latest.sort_key
+    return cursor.sort_key[:2] < latest.sort_key[:2]
 
 
-def _place(cursor: CursorState | None) -> tuple[int, int, tuple[int, int]] | None:
-    return None if cursor is None else cursor.place
+def _sort_key(cursor: CursorState | None) -> tuple[int, int, tuple[int, int]] | None:
+    return None if cursor is None else cursor.sort_key
 
 
 def _described(cursor: CursorState | None) -> str:
@@ -307,7 +329,7 @@ def _described(cursor: CursorState | None) -> str:
 
 
 class MemoryCursorStore:
-    """A cursor store that forgets with its process; for the threads of one process."""
+    """A cursor store in memory, for the threads of one process."""
 
     def __init__(self, cursor: CursorState | None = None, *, source: str = "") -> None:
         self.cursor = cursor
@@ -342,10 +364,10 @@ _WIPE_STEP = "wipe the cursor asset in Dagster: the next run rebuilds the cursor
 
 
 def parse_cursor(text: str, *, where: str, next_step: str = _WIPE_STEP) -> CursorState:
-    """Cursor from its JSON text; `where` names the place for the error, `next_step` the way out.
+    """Parse a cursor from JSON; an error names `where` it was read and the `next_step`.
 
     Raises:
-        CursorError: not a cursor of a version that this program knows.
+        CursorError: it is not a cursor of a version that this program knows.
     """
     try:
         return CursorState.model_validate_json(text)

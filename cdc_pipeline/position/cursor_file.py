@@ -1,13 +1,16 @@
 """A cursor in a file, for runs without Dagster (SPEC P2).
 
 Rules:
-- ``cursor.json`` is one document with a checksum. It is replaced as a whole (new file, fsync, rename, fsync of the
-  folder): after a crash it is the older or the newer one, never a part.
-- A document that is torn, damaged or of a newer form is an error. "No cursor" means that there is no such file.
-- ``history.jsonl`` gets one line per cursor, after the cursor itself took effect. A crash in between leaves a line
-  missing or torn at the end: `history` knows the newest cursor all the same, and the next write mends the file.
-- The history is bounded in bytes: at the bound its newer half is kept.
-- Writers exclude each other by the kernel's lock on ``cursor.lock``, so that compare-and-swap holds among processes.
+- ``cursor.json`` is one document with a checksum. It is replaced as a whole (new file, fsync,
+  rename, fsync of the folder): after a crash it is the older or the newer document, never a part of
+  one.
+- A truncated or damaged document, or one of a newer form, is an error. "No cursor" means that the
+  file does not exist.
+- ``history.jsonl`` gets one line per cursor, after the cursor itself has taken effect. After a
+  crash in between, the last line is missing or truncated: `history` still returns the newest
+  cursor, and the next write repairs the file.
+- The history is bounded in bytes: at the bound only its newer half is kept.
+- Writers lock ``cursor.lock``, so that compare-and-swap is safe among processes.
 """
 
 from __future__ import annotations
@@ -34,17 +37,17 @@ _NEXT_STEP = "restore the file from a backup, or remove it: the next run rebuild
 
 
 def _no_step(_name: str) -> None:
-    """Nobody watches."""
+    """No-op observer."""
 
 
 class FileCursorStore:
-    """The cursor of one source in a folder of its own.
+    """The cursor of one source, in a separate folder.
 
     Args:
-        folder: is made by the first write.
-        source: name that the cursor must carry.
-        history_bytes_max: bound of the history file.
-        on_step: is told "locked", "temporary_written", "replaced" and "appended", each when it is done.
+        folder: created by the first write.
+        source: name that the cursor must have.
+        history_bytes_max: maximum size of the history file.
+        on_step: called after each step: "locked", "temporary_written", "replaced" and "appended".
     """
 
     def __init__(
@@ -63,13 +66,13 @@ class FileCursorStore:
         self._guard = CursorGuard(source)
 
     def read(self) -> CursorState | None:
-        """The cursor; None where there is no file.
+        """Return the cursor; None if there is no file.
 
         Raises:
-            CursorError: torn, damaged, of a newer form, or another source's.
+            CursorError: it is truncated, damaged, of a newer form, or belongs to another source.
         """
         document = self._document()
-        return self._guard.shown(None if document is None else self._entry(document, str(self.file)).cursor)
+        return self._guard.checked(None if document is None else self._entry(document, str(self.file)).cursor)
 
     def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
         """Make `cursor` the latest, durably; see `CursorStore.write`."""
@@ -88,13 +91,13 @@ class FileCursorStore:
         except OSError as error:
             raise CursorError(
                 f"the cursor's file cannot be written: {self.file}",
-                expected="a folder that can be written, with free space",
+                expected="a writable folder with free space",
                 got=f"{type(error).__name__}: {error.strerror}",
-                next_step="free space, or give the account that runs this the right to write there",
+                next_step="free space, or give the account of this process write permission there",
             ) from None
 
     def history(self, limit: int) -> list[CursorEntry]:
-        """The newest cursors that are kept; see `CursorStore.history`."""
+        """Return the newest cursors that are kept; see `CursorStore.history`."""
         newest = self._document()
         lines = self._history_lines()
         if newest is not None and (not lines or lines[-1] != newest):
@@ -105,7 +108,7 @@ class FileCursorStore:
             entries.append(self._entry(lines[number], where))
         return entries
 
-    # -- the document -------------------------------------------------------------------------------------------------
+    # -- the document ------------------------------------------------------------------------------
 
     def _document(self) -> str | None:
         try:
@@ -138,14 +141,15 @@ class FileCursorStore:
     @staticmethod
     def _damaged(where: str, got: str) -> CursorError:
         return CursorError(
-            f"the cursor in {where} is torn or damaged",
-            expected="one whole JSON document with its checksum",
+            f"the cursor in {where} is truncated or damaged",
+            expected="one complete JSON document with its checksum",
             got=got,
             next_step=_NEXT_STEP,
         )
 
     def _replace(self, file: Path, text: str) -> None:
-        temporary = file.with_suffix(".new")  # one name: writers exclude each other, and a crash leaves at most one
+        # One name suffices: writers are locked out, and a crash leaves at most one file.
+        temporary = file.with_suffix(".new")
         with temporary.open("w", encoding="utf-8") as stream:
             stream.write(text + "\n")
             stream.flush()
@@ -154,10 +158,10 @@ class FileCursorStore:
         temporary.replace(file)
         _sync_folder(self._folder)
 
-    # -- history ------------------------------------------------------------------------------------------------------
+    # -- history -----------------------------------------------------------------------------------
 
     def _history_lines(self) -> list[str]:
-        """Whole lines; a torn last one is left out."""
+        """Return the complete lines, without a truncated last one."""
         try:
             text = self.history_file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -165,7 +169,7 @@ class FileCursorStore:
         return text.split("\n")[:-1]
 
     def _append(self, text: str, before: str | None) -> None:
-        """Add a line, and before it what a crash kept from being written."""
+        """Append a line, and before it the line `before` if a crash prevented its write."""
         lines = self._tail()
         added = [text] if before is None or before in lines else [before, text]
         addition = "".join(line + "\n" for line in added).encode()
@@ -181,7 +185,7 @@ class FileCursorStore:
             _sync_folder(self._folder)
 
     def _tail(self) -> list[str]:
-        """The last whole line, after a torn one behind it was cut off."""
+        """Cut off a truncated line at the end and return the last complete line."""
         try:
             stream = self.history_file.open("rb+")
         except FileNotFoundError:
@@ -200,7 +204,7 @@ class FileCursorStore:
             if len(whole) < len(tail):
                 stream.truncate(size_bytes - len(tail) + len(whole))
                 os.fsync(stream.fileno())
-            return whole.decode("utf-8", errors="replace").splitlines()[-1:]
+            return whole.decode("utf-8", errors="replace").split("\n")[-2:-1]
 
     def _newer_half(self) -> list[str]:
         kept: list[str] = []
@@ -212,7 +216,7 @@ class FileCursorStore:
             kept.append(line)
         return kept[::-1]
 
-    # -- folder -------------------------------------------------------------------------------------------------------
+    # -- folder ------------------------------------------------------------------------------------
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -238,8 +242,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _text_of(cursor: CursorState, metadata: dict[str, object]) -> str:
-    """The document on one line."""
-    # Metadata is for people: what JSON does not know becomes its text.
+    """Return the document on one line."""
+    # Metadata is for people: values without a JSON form become text.
     plain = json.loads(json.dumps(metadata, default=str))
     body: dict[str, Any] = {
         "form": FORM_VERSION,

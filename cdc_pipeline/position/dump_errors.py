@@ -1,9 +1,10 @@
-"""Runs whose dump failed, one after another: what a later start must know of them (SPEC P5, P7).
+"""Consecutive runs whose dump failed, as later starts need them (SPEC P5, P7).
 
 Rules:
-- A run that fails to read the log adds one; a run that reaches its end, and a start that acts on the count, reset it.
-- Settings and grants are no dump errors: they say nothing about which server answers.
-- After rows without a table map (C3) the next start goes back to the begin of a transaction (P7).
+- A run that fails to read the log adds one. A run that completes, and a start that acts on the
+  count, reset it.
+- Errors of settings and grants are not dump errors: they say nothing about which server answers.
+- After rows without a table map (C3), the next start goes back to the begin of a transaction (P7).
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ from cdc_pipeline.errors import (
 
 class DumpErrors(BaseModel):
     """Attributes:
-    count: consecutive runs whose dump failed.
-    table_id_not_found: the last of them met rows without a table map.
-    last: what the last of them said, for people.
+    count: consecutive runs whose dump failed. table_id_not_found: whether the last of them found
+    rows without a table map. last: message of the last error, for people.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -36,7 +36,9 @@ class DumpErrors(BaseModel):
     last: str = ""
 
     def after(self, error: CdcError) -> DumpErrors:
-        """The state after a run that failed with `error`; the same where that was no dump error."""
+        """Return the state after a run that failed with `error`; unchanged if that was no dump
+        error.
+        """
         if not _is_dump_error(error):
             return self
         return DumpErrors(
@@ -45,17 +47,17 @@ class DumpErrors(BaseModel):
 
 
 class DumpErrorStore(Protocol):
-    """Keeps a source's `DumpErrors` from run to run."""
+    """Storage of a source's `DumpErrors` between runs."""
 
     def read(self) -> DumpErrors:
-        """The state that the last run left; nothing failed where there is none."""
+        """Return the state that the last run left; without one, a state without errors."""
 
     def write(self, errors: DumpErrors) -> None:
-        """Make `errors` the state."""
+        """Store `errors` as the new state."""
 
 
 def _is_dump_error(error: CdcError) -> bool:
-    """Whether `error` says that the log could not be found, reached or read."""
+    """Return whether `error` means that the log was not found, reachable or readable."""
     if isinstance(error, MissingGrantError | ServerSettingError):
         return False
     return isinstance(error, SourceError | DamagedJournalError | TableIdNotFoundError)

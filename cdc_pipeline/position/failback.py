@@ -1,14 +1,15 @@
-"""Where reading stands, looked up in two places (SPEC P2, T3).
+"""The position to read on from, kept in two stores (SPEC P2, T3).
 
 Rules:
-- The primary is the position last dumped: the end of the last transaction whose events a store accepted (T3), in
-  memory alone. The secondary is what the consumers have acked: the oldest of all their positions.
-- A lookup asks the primary first, then the secondary. Within a process the log is read on from where it was read to;
-  after a restart it is read again from what is acked.
-- A write goes to the primary. One that fails there goes to the secondary, and the primary forgets what it knew: a place
-  in doubt must not answer before the acked one, from which nothing can be missed.
-- What was read is not acked: a write to the secondary is noted, and moves no consumer.
-- Consumers' cursors are held in memory; each goes to its `CursorStore` first. What memory says is always persisted.
+- The primary is the position last dumped: the end of the last transaction whose events a store
+  accepted (T3), in memory only. The secondary is the oldest position that the consumers have acked.
+- A lookup uses the primary first, then the secondary. Within a process reading continues where it
+  stopped; after a restart it begins at the acked position.
+- A write goes to the primary. If it fails, it goes to the secondary and the primary is cleared: a
+  doubtful position must not win over the acked one, from which nothing can be missed.
+- Events that were read are not acked: a write to the secondary is noted and moves no consumer.
+- Consumers' cursors are cached in memory after they are written to their `CursorStore`, so that
+  memory is never ahead.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ MAIN_CONSUMER = "cursor"
 
 
 class Consumer(NamedTuple):
-    """One who still needs the log from `position` on.
+    """A consumer that still needs the log from `position` on.
 
     Attributes:
-        name: ``cursor``, or the suspended table as ``schema.table``; with a prefix where there are several cursors.
-        epoch: of the numbering that `position` belongs to.
+        name: ``cursor``, or the suspended table as ``schema.table``; with a prefix if there are
+            several cursors.
+        epoch: epoch of the numbering that `position` belongs to.
     """
 
     name: str
@@ -37,42 +39,44 @@ class Consumer(NamedTuple):
 
     @property
     def order(self) -> tuple[int, tuple[int, int]]:
-        """Sort key: by epoch, then by place."""
+        """Sort key: epoch, then log position."""
         return (self.epoch, self.position.order)
 
 
 def consumers_of(cursor: CursorState, *, name: str = MAIN_CONSUMER) -> tuple[Consumer, ...]:
-    """The main cursor, and every suspended target with its own position (K4).
+    """Return the main cursor and every suspended target, each with its position (K4).
 
-    Open XA transactions need nothing: their rows are staged (K8).
+    Open XA transactions need no journals: their rows are staged (K8).
     """
     prefix = "" if name == MAIN_CONSUMER else f"{name}: "
     found = [Consumer(name, cursor.epoch, cursor.position)]
     for table, target in sorted(cursor.targets.items()):
         at = target.suspended
         if at is None or at.needs_reload:
-            continue  # a table that must be loaded anew needs no journal
+            continue  # a table that must be loaded again needs no journal
         position = Position(at.journal, at.offset, gtid_set=at.gtid_set, journal_created_s=at.journal_created_s)
         found.append(Consumer(prefix + table, at.epoch, position))
     return tuple(found)
 
 
 def oldest(consumers: Iterable[Consumer]) -> Consumer | None:
-    """The consumer whose position is the oldest: what lies before it may be purged. None where there is nobody."""
+    """Return the consumer with the oldest position, before which the log may be purged; None if
+    there is none.
+    """
     return min(consumers, key=lambda consumer: consumer.order, default=None)
 
 
 class Positions(Protocol):
-    """One place that knows where reading stands."""
+    """A store of the position to read on from."""
 
     def latest(self) -> Position | None:
-        """Where to read on; None where it knows nothing."""
+        """Return the position to read on from; None if it is unknown."""
 
     def persist(self, position: Position) -> None:
-        """The log was read up to `position`.
+        """Note that the log was read up to `position`.
 
         Raises:
-            CdcError: it cannot take that.
+            CdcError: the store refuses the position.
         """
 
 
@@ -86,10 +90,10 @@ class DumpedPosition:
         return self._position
 
     def persist(self, position: Position) -> None:
-        """Take the end of the last transaction that was stored.
+        """Note the end of the last stored transaction.
 
         Raises:
-            PositionError: it lies before the last one: the log was read anew, or is another one.
+            PositionError: it is before the previous one: the log was read again, or is another log.
         """
         before = self._position
         if before is not None and position.order < before.order:
@@ -98,23 +102,23 @@ class DumpedPosition:
                 journal=position.journal,
                 offset=position.offset,
                 expected=f"a position after {before}",
-                next_step="start again: reading goes on from the acked position",
+                next_step="run again: reading continues from the acked position",
             )
         self._position = position
 
     def forget(self) -> None:
-        """Know nothing any more."""
+        """Clear the position."""
         self._position = None
 
 
 class AckedPositions:
-    """What the consumers have acked: their cursors in memory, each persisted in a store of its own.
+    """The consumers' cursors in memory, each persisted in a separate store.
 
     Args:
-        stores: name of each consumer -> where its cursor lives.
+        stores: consumer name -> store of its cursor.
 
     Attributes:
-        read_up_to: the last position that the primary could not take; informative.
+        read_up_to: the last position that the primary refused; informative.
     """
 
     def __init__(self, stores: Mapping[str, CursorStore]) -> None:
@@ -126,7 +130,7 @@ class AckedPositions:
         """Read every consumer's cursor from its store.
 
         Raises:
-            CursorError: one of them cannot be understood.
+            CursorError: a cursor cannot be parsed.
         """
         for name, store in self._stores.items():
             self._acked(name, store.read())
@@ -139,10 +143,11 @@ class AckedPositions:
         consumer: str = MAIN_CONSUMER,
         replace: bool = False,
     ) -> None:
-        """Persist a consumer's cursor, then hold it; see `CursorStore.write`.
+        """Persist a consumer's cursor, then cache it; see `CursorStore.write`.
 
         Raises:
-            CursorError: there is no such consumer, or its store refuses the cursor; nothing changes.
+            CursorError: there is no such consumer, or its store refuses the cursor; nothing
+                changes.
         """
         store = self._stores.get(consumer)
         if store is None:
@@ -151,7 +156,7 @@ class AckedPositions:
         self._cursors[consumer] = cursor
 
     def store(self, consumer: str = MAIN_CONSUMER) -> CursorStore:
-        """The consumer's store, for one who writes cursors without knowing of the others: memory follows it."""
+        """Return a store of one consumer's cursor that keeps the cursor in memory up to date."""
         return _ConsumerStore(self, consumer, self._stores[consumer])
 
     def _acked(self, consumer: str, cursor: CursorState | None) -> None:
@@ -161,21 +166,23 @@ class AckedPositions:
             self._cursors[consumer] = cursor
 
     def consumers(self) -> tuple[Consumer, ...]:
-        """All consumers that have a cursor, suspended targets included."""
+        """Return all consumers that have a cursor, including suspended targets."""
         return tuple(one for name, cursor in self._cursors.items() for one in consumers_of(cursor, name=name))
 
     def latest(self) -> Position | None:
-        """The oldest position that a consumer still needs."""
+        """Return the oldest position that a consumer still needs."""
         found = oldest(self.consumers())
         return None if found is None else found.position
 
     def persist(self, position: Position) -> None:
-        """Note what was read. No consumer moves: what was read is not acked."""
+        """Note the position that was read. No consumer moves: events that were read are
+        not acked.
+        """
         self.read_up_to = position
 
 
 class _ConsumerStore:
-    """One consumer's `CursorStore`, as `AckedPositions` hands it out."""
+    """The `CursorStore` of one consumer that `AckedPositions.store` returns."""
 
     def __init__(self, positions: AckedPositions, consumer: str, store: CursorStore) -> None:
         self._positions = positions
@@ -202,14 +209,14 @@ class FailbackPositions:
         self._secondary = secondary
 
     def latest(self) -> Position | None:
-        """Where to read on: what the primary knows, else what the secondary knows."""
+        """Return the position of the primary, or of the secondary if the primary has none."""
         return self._primary.latest() or self._secondary.latest()
 
     def persist(self, position: Position) -> None:
         """Note that the log was read up to `position`.
 
         Raises:
-            CdcError: neither takes it.
+            CdcError: both stores refuse it.
         """
         try:
             self._primary.persist(position)

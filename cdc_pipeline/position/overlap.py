@@ -1,13 +1,14 @@
-"""Which transactions of another server's log were applied already, by their content (K7).
+"""Find the transactions of another server's log that were already applied, by content (K7).
 
 Rules:
-- Pure: two lists of content hashes in the order of their logs, the *history* of what was applied and the *stream* of
-  what the new server has from the found position on.
-- The stream's first transaction must be in the history, or the whole history in the stream; else nothing is skipped.
-- From there both must agree, one by one: what agrees is skipped; from the first difference on nothing is.
-- Where more than one alignment does (the same change again and again), the one that reaches the history's end wins,
-  then the one whose commit times agree most often, then the one that skips least: a transaction that is applied twice
-  is made good by what follows it, one that is skipped is lost.
+- Input are two lists of content hashes in log order: the *history* of applied transactions, and the
+  *stream* of the new server's transactions from the found position on.
+- The stream's first transaction must be in the history, or the whole history in the stream;
+  otherwise nothing is skipped.
+- From there on, transactions that are equal in both are skipped, up to the first difference.
+- If several alignments match (the same change repeated), the one that reaches the history's end
+  wins, then the one with the most equal commit times, then the one that skips least: later changes
+  correct a transaction that is applied twice, but one that is skipped is lost.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class OverlapMatch:
     """The best alignment.
 
     Attributes:
-        skipped: transactions at the stream's begin that were applied already.
-        is_whole: whether they reach the end of the history.
+        skipped: number of transactions at the stream's begin that were already applied.
+        is_whole: whether these reach the end of the history.
     """
 
     skipped: int
@@ -52,7 +53,7 @@ def match_overlap(history: Transactions, stream: Transactions) -> OverlapMatch:
     best, best_rank = OverlapMatch(0, is_whole=False), (False, -1, 0)
     if not len(history) or not len(stream):
         return best
-    for first in _places(history.hashes, stream.hashes[0]):
+    for first in _matches(history.hashes, stream.hashes[0]):
         length = min(len(history) - first, len(stream))
         same = _agreeing(history.hashes[first : first + length], stream.hashes[:length])
         is_whole = first + same == len(history)
@@ -60,7 +61,7 @@ def match_overlap(history: Transactions, stream: Transactions) -> OverlapMatch:
         rank = (is_whole, times, -same)
         if rank > best_rank:
             best, best_rank = OverlapMatch(same, is_whole), rank
-    for first in _places(stream.hashes, history.hashes[0]):
+    for first in _matches(stream.hashes, history.hashes[0]):
         if not first or len(stream) - first < len(history):
             continue
         same = _agreeing(history.hashes, stream.hashes[first : first + len(history)])
@@ -73,12 +74,12 @@ def match_overlap(history: Transactions, stream: Transactions) -> OverlapMatch:
     return best
 
 
-def _places(hashes: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> list[int]:
-    places: list[int] = np.flatnonzero((hashes[:, 0] == wanted[0]) & (hashes[:, 1] == wanted[1])).tolist()
-    return places
+def _matches(hashes: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> list[int]:
+    matches: list[int] = np.flatnonzero((hashes[:, 0] == wanted[0]) & (hashes[:, 1] == wanted[1])).tolist()
+    return matches
 
 
-def _agreeing(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> int:
-    """How many transactions agree before the first that differs."""
-    differs = np.flatnonzero((one != other).any(axis=1))
-    return int(differs[0]) if len(differs) else len(one)
+def _agreeing(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> int:
+    """Return how many transactions are equal before the first that differs."""
+    differs = np.flatnonzero((first != second).any(axis=1))
+    return int(differs[0]) if len(differs) else len(first)

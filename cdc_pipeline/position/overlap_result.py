@@ -1,4 +1,4 @@
-"""What comparing the log after a switch with what was applied already gave (K7)."""
+"""Result of comparing a new server's log with the applied transactions (K7: none applied twice)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from cdc_pipeline.position.position import Position
 
 @dataclass(frozen=True, slots=True)
 class OverlapResult:
-    """Where reading goes on after a switch by time.
+    """Where reading continues after a switch by time.
 
     Attributes:
-        position: the begin of the first transaction that is not known to be applied.
-        until_us: commit time (microseconds since 1970 UTC) up to which transactions may have been applied already, so
-            that no cut is published before it is passed; None where nothing is in doubt.
+        position: begin of the first transaction that is not known to be applied.
+        until_us: commit time (microseconds since 1970 UTC) up to which transactions may already be
+            applied, so that no cut is published before reading has passed it; None if nothing is in
+            doubt.
         reason: one sentence for the chain of reasons.
     """
 

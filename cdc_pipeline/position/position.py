@@ -1,8 +1,9 @@
-"""A place in the log of one source (SPEC P1).
+"""A position in the log of one source (SPEC P1).
 
 Rules:
-- Positions of one source are ordered by journal number and offset; positions of different sources by timestamp.
-- A position that a cursor holds is the end of a whole transaction: reading goes on there.
+- Positions of one source are ordered by journal number and offset; positions of different sources
+  by timestamp.
+- A cursor's position is the end of a whole transaction, where reading continues.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ Flavor = Literal["mysql", "mariadb"]
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """Who wrote the journals.
+    """The server that wrote the journals.
 
     Attributes:
         flavor: decides GTID form and event types.
-        server_id: @@server_id; for an archive that of the journals' format description events.
-        server_uuid: @@server_uuid of MySQL; "" where there is none (MariaDB, archives).
-        address: ``host:port`` or the archive's directory, as configured. It does not tell who answers there: only the
-            rules of the start compare it, with the addresses of the configuration (SPEC P5, P6).
+        server_id: @@server_id; for an archive the one in the journals' format description events.
+        server_uuid: @@server_uuid of MySQL; "" for MariaDB and archives.
+        address: ``host:port`` or the archive's directory, as configured. It does not identify the
+            server: only the start rules compare it with the configured addresses (SPEC P5, P6).
     """
 
     flavor: Flavor
@@ -33,7 +34,9 @@ class ServerIdentity:
     address: str = ""
 
     def same_server(self, other: ServerIdentity) -> bool:
-        """True where both name the same server: by uuid where both have one, else by flavor and server id."""
+        """Return whether both are the same server: by uuid if both have one, else by flavor and
+        server id.
+        """
         if self.flavor != other.flavor:
             return False
         if self.server_uuid and other.server_uuid:
@@ -46,12 +49,12 @@ class ServerIdentity:
 
 @dataclass(frozen=True, slots=True)
 class LoggedEvent:
-    """An event of a journal, by which the journal is recognised (K24).
+    """An event that identifies its journal (K24: a log that was reset must not read as the same).
 
     Attributes:
-        offset: of its first byte in the journal.
-        size_bytes: its length there, checksum included.
-        crc32: of its bytes without the checksum.
+        offset: offset of its first byte in the journal.
+        size_bytes: its length there, including the checksum.
+        crc32: CRC32 of its bytes without the checksum.
     """
 
     offset: int
@@ -66,14 +69,16 @@ class Position:
     Attributes:
         journal: journal name.
         offset: byte offset in it; at least 4.
-        timestamp_s: timestamp of the event there (SPEC P1), 0 where unknown.
-        server_id: server id of that event, 0 where unknown.
-        gtid_set: set of all transactions executed up to here, as text; "" where there are no GTIDs.
-        included: whether the event at the position itself is still to be delivered (SPEC S6).
-        journal_created_s: timestamp of the journal's format description event; 0 where unknown. Two journals of one
-            name with different creation times are different journals (the log was reset).
-        last_event: the last event that was read before it in this journal, if that is known (`position.same_log`). It
-            proves the place and is no part of it: positions are compared without it.
+        timestamp_s: timestamp of the event there (SPEC P1); 0 if unknown.
+        server_id: server id of that event; 0 if unknown.
+        gtid_set: set of all transactions executed up to here, as text; "" without GTIDs.
+        included: whether the event at the position is still to be delivered (SPEC S6).
+        journal_created_s: timestamp of the journal's format description event; 0 if unknown. Two
+            journals of the same name with different creation times are different journals (the log
+            was reset).
+        last_event: the last event that was read before it in this journal, if known
+            (`start.same_log`). It verifies the position and is not part of it: comparisons ignore
+            it.
     """
 
     journal: str

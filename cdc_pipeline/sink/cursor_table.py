@@ -75,7 +75,7 @@ class DeltaCursorStore:
             CursorError: the table is damaged, of a newer form, or another source's.
         """
         entries = self.history(1)
-        return self._guard.shown(entries[0].cursor if entries else None)
+        return self._guard.checked(entries[0].cursor if entries else None)
 
     def write(self, cursor: CursorState, metadata: dict[str, object], *, replace: bool = False) -> None:
         """Append `cursor`; see `CursorStore.write`."""

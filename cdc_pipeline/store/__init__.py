@@ -1,1 +1,1 @@
-"""The event store between reader and drain: put, get, ack, rollback and release of event slices (SPEC S, K9)."""
+"""The event store between reader and drain: put, get, ack, roll back and release event slices."""

@@ -1,11 +1,12 @@
-"""The store's contract: what every event store does, whatever it keeps its events in (SPEC S1-S14, K9).
+"""The contract of every event store, in memory or on disk (SPEC S1-S14; K9: memory is bounded).
 
 Rules:
-- Sequences count events, start at -1 and only grow (rollback aside): ack <= released <= get <= put.
-- An entry is an `EventSlice` and occupies as many sequences as it has events; get may split it, a slot is
+- Sequences count events, start at -1 and only grow, except on rollback: ack <= released <= get <=
+  put.
+- An entry is an `EventSlice` and occupies one sequence per event; get may split it. A slot is
   ``sequence & (size - 1)``.
-- What was got and durably staged is *released*: room and memory count from there, rollback returns to there. Without
-  release, released equals ack and SPEC holds to the letter.
+- Events that were got and durably staged are *released*: room and memory count from there, and
+  rollback returns there. If `release` is not used, released equals ack, exactly as in SPEC.
 - An isolated slice (DDL) is returned alone in its batch.
 """
 
@@ -20,33 +21,35 @@ from cdc_pipeline.position.position import Position
 
 
 class PositionRange(Protocol):
-    """Positions of a batch (SPEC S8), each read from its events when it is first asked for."""
+    """Positions of a batch (SPEC S8), each read from its events on first use."""
 
     @property
     def start(self) -> Position:
-        """Of its first event."""
+        """Position of the first event."""
 
     @property
     def end(self) -> Position:
-        """Of its last event."""
+        """Position of the last event."""
 
     @property
     def ack(self) -> Position | None:
-        """Of the last event that a cursor may stand on: a transaction's end or a DDL (and, without GTIDs, a
-        transaction's begin); None where the batch holds none."""
+        """Position of the last event that a cursor may point to: a transaction's end or a DDL (and,
+        without GTIDs, a transaction's begin); None if the batch has none.
+        """
 
     @property
     def resume(self) -> Position | None:
-        """Where reading goes on after the event at `ack` (its `next_offset`): what a cursor records; None where `ack`
-        is. For a transaction's begin it is the begin itself."""
+        """Position that a cursor records: where reading continues after the event at `ack` (its
+        `next_offset`); None if `ack` is None. For a transaction's begin it is the begin itself.
+        """
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """What one get returned. Nothing changes it; it is not frozen because one is made for every get.
+    """The result of one get. Immutable by convention: a frozen class costs too much for every get.
 
     Attributes:
-        batch_id: grows by one per batch; -1 for an empty batch.
+        batch_id: increases by one per batch; -1 for an empty batch.
         slices: the events, in order; () for an empty batch.
         range: None for an empty batch.
         last_sequence: sequence of the last event, which `release` and `ack` refer to.
@@ -73,18 +76,22 @@ class Batch:
 class EventStore(Protocol):
     """Between one putting and one getting thread (more are allowed).
 
-    An empty batch does not mean the end: where a put waits for room that only an ack or a release can make, a waiting
-    get returns what there is, perhaps nothing (SPEC S13). The end is `is_drained`.
+    An empty batch does not mean the end: if a put waits for room that only an ack or a release can
+    make, a waiting get returns whatever is stored, perhaps nothing (SPEC S13). `is_drained` tells
+    the end.
     """
 
     def start(self) -> None:
-        """Allocate; all counters at -1 (SPEC S12)."""
+        """Allocate the store and set all counters to -1 (SPEC S12)."""
 
     def stop(self) -> None:
-        """Drop everything, reset every counter and wake every waiter with StoreClosedError (SPEC S12)."""
+        """Drop everything, reset every counter and wake every waiter with StoreClosedError (SPEC
+        S12).
+        """
 
     def put(self, slices: Sequence[EventSlice], *, timeout_s: float | None = None) -> bool:
-        """Store the list whole or not at all (SPEC S4). Blocks for room; with a timeout returns False when it is up.
+        """Store the whole list or nothing (SPEC S4). Block until there is room; return False on
+        timeout.
 
         Raises:
             EventListTooLargeError: more events than the ring can hold.
@@ -92,29 +99,33 @@ class EventStore(Protocol):
         """
 
     def try_put(self, slices: Sequence[EventSlice]) -> bool:
-        """As `put`, but False at once where there is no room."""
+        """Do the same as `put`, but return False at once if there is no room."""
 
     def get(self, size: int, *, start: Position | None = None, timeout_s: float | None = None) -> Batch:
-        """Block until a full batch is there; with a timeout return what there is when it is up (SPEC S5, S6).
+        """Block until there is a full batch; on timeout return whatever is stored (SPEC S5, S6).
 
         `size` counts events (ITEMSIZE) or memory units (MEMSIZE).
         """
 
     def try_get(self, size: int, *, start: Position | None = None) -> Batch:
-        """What there is, up to `size`; an empty batch where there is nothing."""
+        """Return whatever is stored, up to `size`; an empty batch if the store is empty."""
 
     def release(self, sequence: int) -> None:
-        """Free the room of all events up to `sequence`: they were got and are durably staged (K9)."""
+        """Free the room of all events up to `sequence`: they were got and are durably
+        staged (K9).
+        """
 
     def ack(self, position: Position) -> None:
-        """Move ack to the event at `position` among those got and not acked (SPEC S9).
+        """Move ack to the event at `position`, one of those got and not yet acked (SPEC S9).
 
         Raises:
-            AckPositionError: no event there; nothing changes.
+            AckPositionError: there is no such event; nothing changes.
         """
 
     def rollback(self) -> None:
-        """Return get to what was released (without release: to ack): the same events come again (SPEC S10)."""
+        """Move get back to released (without release, to ack): the same events come again (SPEC
+        S10).
+        """
 
     def first_position(self) -> Position | None:
         """SPEC S11."""
@@ -126,14 +137,16 @@ class EventStore(Protocol):
         """Drop every event and reset every counter; the store stays usable (SPEC S12)."""
 
     def clean_until(self, position: Position) -> None:
-        """What `ack` calls (SPEC S12)."""
+        """Drop the events up to `position`; `ack` calls this (SPEC S12)."""
 
     def end_of_input(self) -> None:
-        """The reader is done: waiting gets return what there is instead of waiting for a full batch."""
+        """Mark the end of the input: gets no longer wait for a full batch."""
 
     def fail(self, error: BaseException) -> None:
-        """The reader has failed: once all that was put has been got, `get` and `try_get` raise `error`."""
+        """Mark the reader as failed: after the last stored event, `get` and `try_get` raise
+        `error`.
+        """
 
     @property
     def is_drained(self) -> bool:
-        """True where the input has ended and every event has been got."""
+        """Whether the input has ended and every event was got."""

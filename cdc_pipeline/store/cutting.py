@@ -1,8 +1,8 @@
-"""Cutting a slice so that the parts' kinds stay true (K9).
+"""Cut a slice into parts of the right kinds (K9: a transaction may pass the ring in pieces).
 
 Rules:
-- A part that ends inside a transaction ends with an OPEN_PIECE; the part after it begins with a piece of the same
-  transaction, the last of which is a LAST_PIECE.
+- A part that ends inside a transaction ends with an OPEN_PIECE. The next part begins with a piece
+  of the same transaction, whose last piece is a LAST_PIECE.
 - A statement is never cut.
 """
 
@@ -16,7 +16,9 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 
 
 def is_inside(events: np.ndarray, row: int) -> bool:
-    """True where a transaction goes on from before `row` (a row of whole transactions) to `row` or after it."""
+    """Return whether a transaction that began before `row` (a row of whole transactions) includes
+    `row`.
+    """
     if not 0 < row < len(events):
         return False
     members = np.flatnonzero(events["tx_offset"][row:] >= 0)
@@ -24,7 +26,9 @@ def is_inside(events: np.ndarray, row: int) -> bool:
 
 
 def cut(part: EventSlice, first: int, stop: int) -> list[EventSlice]:
-    """Rows [first, stop) of `part`, counted from its own first row, as slices of the right kinds."""
+    """Return rows [first, stop) of `part`, counted from its first row, as slices of the right
+    kinds.
+    """
     count = part.event_count
     if (first, stop) == (0, count):
         return [part]
@@ -53,7 +57,7 @@ def cut(part: EventSlice, first: int, stop: int) -> list[EventSlice]:
 
 
 def _end_of(events: np.ndarray, row: int) -> int:
-    """Row after the last event of the transaction that goes on at `row`."""
+    """Return the row after the last event of the transaction that includes `row`."""
     members = np.flatnonzero(events["tx_offset"][row:] >= 0)
     offset = events["tx_offset"][row + members[0]]
     return row + int(np.flatnonzero(events["tx_offset"][row:] == offset)[-1]) + 1

@@ -1,4 +1,4 @@
-"""What a store keeps: slices with their sequences."""
+"""The entries of a store: slices with their sequences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cdc_pipeline.position.position import Position
 
 @dataclass(slots=True, eq=False)
 class Entry(ABC):
-    """A stored slice, wherever its events are. Nothing changes it once it is made; it is not frozen because one is made
+    """A stored slice, in memory or on disk. Immutable by convention: a frozen class costs too much
     for every put.
 
     Attributes:
@@ -23,8 +23,9 @@ class Entry(ABC):
         last: sequence of its last event.
         event_bytes: bytes of its events.
         kind: the slice's kind.
-        bytes_before: bytes put before it, over the store's life.
-        open_gtid: GTID of the transaction that the slice continues or begins and leaves open; "" for others.
+        bytes_before: bytes put before it since the store was started.
+        open_gtid: GTID of the transaction that the slice continues, or begins and leaves open; ""
+            if there is none.
     """
 
     first: int
@@ -33,18 +34,20 @@ class Entry(ABC):
     kind: SliceKind
     bytes_before: int
     open_gtid: str
-    is_held: ClassVar[bool] = False  # its events are in the process as long as it is
+    is_in_memory: ClassVar[bool] = False  # whether its events stay in memory as long as it exists
 
     @abstractmethod
     def load(self) -> EventSlice:
-        """The slice.
+        """Return the slice.
 
         Raises:
-            StoreDamagedError: its bytes on disk are not what was put.
+            StoreDamagedError: its bytes on disk are not those that were put.
         """
 
     def may_hold(self, _wanted: Position) -> bool:
-        """False where it is known without loading that no event of the entry is at the position (S9)."""
+        """Return False if no event of the entry can be at the position, as far as is known unloaded
+        (S9).
+        """
         return True
 
     @property
@@ -56,7 +59,7 @@ class Entry(ABC):
         return self.kind is SliceKind.STATEMENT
 
     def bytes_until(self, sequence: int) -> int:
-        """Bytes put up to and with `sequence`, over the store's life."""
+        """Return the bytes put up to and including `sequence` since the store was started."""
         if sequence == self.last:
             return self.bytes_before + self.event_bytes
         lengths = self.load().events["event_length"][: sequence - self.first + 1]
@@ -64,43 +67,45 @@ class Entry(ABC):
 
 
 @dataclass(slots=True, eq=False)
-class HeldEntry(Entry):
-    """An entry whose slice is in the process."""
+class MemoryEntry(Entry):
+    """An entry whose slice is in memory."""
 
     part: EventSlice
-    is_held: ClassVar[bool] = True
+    is_in_memory: ClassVar[bool] = True
 
     def load(self) -> EventSlice:
         return self.part
 
 
 class Keeper(Protocol):
-    """Where a ring's entries are kept. Every call comes under the ring's lock."""
+    """Storage of a ring's entries. The ring calls it while holding its lock."""
 
     def open(self) -> None:
-        """The store starts, empty."""
+        """Start empty."""
 
     def close(self) -> None:
-        """The store stops; everything is dropped."""
+        """Stop and drop everything."""
 
     def clean(self) -> None:
-        """Everything is dropped, the store goes on."""
+        """Drop everything; the store continues."""
 
     def has_room(self, events: int, event_bytes: int, /) -> bool:
-        """Whether a list of this size may come now; True where nothing is held."""
+        """Return whether a list of this size fits now; always True if nothing is stored."""
 
-    def keep(self, entries: list[HeldEntry], /) -> Sequence[Entry]:
-        """Keep all of these entries or, with an error, none of them; what stands for them from now on."""
+    def keep(self, entries: list[MemoryEntry], /) -> Sequence[Entry]:
+        """Keep all of these entries, or raise and keep none. Return the entries that
+        replace them.
+        """
 
     def forget(self, entry: Entry, /) -> None:
-        """All events of the entry are released."""
+        """Drop an entry; all of its events are released."""
 
     def released(self, sequence: int, /) -> None:
-        """Released moved here; every entry up to it was forgotten."""
+        """Note that released moved to `sequence`; every entry up to it was forgotten."""
 
 
 def is_at(candidate: Position, wanted: Position) -> bool:
-    """S9: timestamps are equal, and journal and offset where given."""
+    """Return whether timestamps are equal, and journal and offset if `wanted` has them (S9)."""
     return (
         candidate.timestamp_s == wanted.timestamp_s
         and wanted.journal in ("", candidate.journal)
@@ -109,10 +114,10 @@ def is_at(candidate: Position, wanted: Position) -> bool:
 
 
 def row_at(part: EventSlice, wanted: Position, stop: int) -> int:
-    """Row before `stop` of the slice that is at the position; -1 for none.
+    """Return the row before `stop` of the slice that is at the position; -1 if there is none.
 
-    Without an offset the first of several events of one second. With one the last: the events inside a payload share
-    the payload's offset.
+    Without an offset it is the first of several events of one second; with an offset the last,
+    because the events inside a payload share its offset.
     """
     if wanted.journal not in ("", part.chunk.journal):
         return -1

@@ -1,4 +1,4 @@
-"""The event store in memory: a ring (SPEC S1-S14, K9). Its rules are those of `cdc_pipeline.store.ring`."""
+"""The event store in memory: a ring with the rules of `cdc_pipeline.store.ring` (SPEC S1-S14)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cdc_pipeline.store.ring import DEFAULT_MEMORY_UNIT_BYTES, DEFAULT_RING_EVEN
 
 
 class MemoryEventStore(RingStore):
-    """An `EventStore` whose events live in the process. Arguments and errors: see `RingStore`."""
+    """An `EventStore` that keeps its events in memory. Arguments and errors: see `RingStore`."""
 
     def __init__(
         self,

@@ -1,13 +1,14 @@
 """Positions of stored events (SPEC S8, S14).
 
 Rules:
-- The position of an event is that of its first byte, as in the articles: `Position.offset` is the event's own offset.
-  It names the event for `ack`. Where reading goes on after an event is its `next_offset`: `PositionRange.resume`.
-- `gtid_set` of such a position is the text of the one GTID of the event's transaction; it is read from the bytes only
-  when a position is made, never for every event.
-- A cursor may stand on the last event of a transaction, a single statement and an XA PREPARE included, and on a BEGIN
-  of a log without GTIDs. It may not stand on a GTID event: that GTID would count as executed and its transaction would
-  be skipped.
+- The position of an event is that of its first byte: `Position.offset` is the event's own offset.
+  It identifies the event for `ack`. Reading continues after an event at its `next_offset`:
+  `PositionRange.resume`.
+- The `gtid_set` of such a position is the GTID of the event's transaction. It is read from the
+  bytes only when a position is made, never for every event.
+- A cursor may point to the last event of a transaction, including a single statement and an XA
+  PREPARE, and to a BEGIN in a log without GTIDs. It may not point to a GTID event: that GTID would
+  count as executed and its transaction would be skipped.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.events import gtid
 from cdc_pipeline.position.position import Position
 
-# Plain numbers: a member of an enum is looked up far more slowly, and this runs for every batch.
+# Plain numbers, because enum members are far slower to look up and this runs for every batch.
 _GTID, _GTID_TAGGED, _MARIADB_GTID = map(int, (EventType.GTID, EventType.GTID_TAGGED, EventType.MARIADB_GTID))
 _BEGIN, _END, _ROLLBACK, _STATEMENT, _PREPARE = map(
     int, (Role.TRANSACTIONBEGIN, Role.TRANSACTIONEND, Role.ROLLBACK, Role.STATEMENT, Role.XA_PREPARE)
@@ -41,7 +42,9 @@ _SOURCE_ID_AT: Final = 19 + 1  # in a GTID event: after its header and flags; th
 
 
 def gtid_text(chunk: Chunk, row: int) -> str:
-    """GTID of the transaction of event `row`; "" where there is none, or where its GTID event is in another chunk."""
+    """Return the GTID of the transaction of event `row`; "" if it has none or it is in another
+    chunk.
+    """
     event = chunk.events[row].item()
     tx_offset = event[_TX_OFFSET]
     if tx_offset < 0:
@@ -70,9 +73,10 @@ def _uuid_text(raw: bytes) -> str:
 
 
 def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
-    """Position of the event at `row` of the slice.
+    """Return the position of the event at `row` of the slice.
 
-    `open_gtid` is the GTID of the transaction that the slice continues, whose GTID event is in an earlier chunk.
+    `open_gtid` is the GTID of the transaction that the slice continues, whose GTID event is in an
+    earlier chunk.
     """
     chunk = part.chunk
     event = chunk.events[part.first + row].item()
@@ -83,20 +87,23 @@ def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Positi
 
 
 def _resume_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
-    """Where reading goes on after the event at `row` of the slice; for a transaction's begin, at the begin itself."""
+    """Return where reading continues after the event at `row`; for a transaction's begin, the begin
+    itself.
+    """
     return resume_after(event_position(part, row, open_gtid=open_gtid), part, row)
 
 
 def resume_after(position: Position, part: EventSlice, row: int) -> Position:
-    """As `_resume_position`, from the position of the event."""
+    """Return where reading continues after the event at `row`, whose position is `position`."""
     event = part.chunk.events[part.first + row].item()
     offset = event[_OFFSET] if event[_ROLE] == _BEGIN else event[_NEXT_OFFSET]
     return Position(position.journal, offset, position.timestamp_s, position.server_id, position.gtid_set, True)
 
 
 def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:
-    """Row of the last event in rows [first, stop) of the slice that a cursor may stand on, scanning backward (SPEC S8);
-    -1 for none."""
+    """Return the last of the rows [first, stop) that a cursor may point to (SPEC S8); -1 if there
+    is none.
+    """
     if part.chunk.events["role"][part.first + stop - 1] in (_END, _ROLLBACK, _PREPARE):
         return stop - 1
     events = part.events[first:stop]
@@ -111,8 +118,9 @@ def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:
 
 
 def _closes(part: EventSlice, first: int, stop: int) -> np.ndarray:
-    """For each event in rows [first, stop) of the slice: whether the next event of its chunk belongs to another
-    transaction, or to none."""
+    """Return for each event in rows [first, stop) of the slice whether the next event of its chunk
+    belongs to another transaction or to none.
+    """
     transactions = part.chunk.events["tx_offset"]
     own = transactions[part.first + first : part.first + stop]
     following = transactions[part.first + first + 1 : part.first + stop + 1]

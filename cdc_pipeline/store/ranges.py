@@ -1,11 +1,12 @@
-"""The position range of a batch, made when it is asked for (SPEC S8, S9).
+"""The position range of a batch, computed on first use (SPEC S8, S9).
 
 Rules:
-- A range refers to the events of its batch and reads a position from them when somebody wants it: most batches are
-  asked for one or two of their four positions, and many for none.
-- It is *settled* before its events go: then it holds its positions and no events, so that a range that outlives the
-  release of its batch (K9) keeps no memory. A range of events that were loaded for one get is settled at once.
-- A position that a range handed out is recognised by `ack` as that very object; others are compared (S9).
+- A range refers to the events of its batch and reads each position from them on first use: callers
+  need one or two of the four positions of most batches, and none of many.
+- It is *settled* before its events are dropped: then it has its positions and no events, so that a
+  range that outlives the release of its batch keeps no memory (K9). A range of events that were
+  loaded for one get is settled at once.
+- `ack` recognises a position that a range returned by object identity, and compares others (S9).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class BatchRange:
     Its properties may be read from any thread; `settle` is called under the ring's lock.
     """
 
-    # What was not read yet stands in the class: a range is made at every get and read at few.
+    # Unread positions are class attributes: every get makes a range, and few are read.
     _start: Position | None = None
     _end: Position | None = None
     _ack: Position | None = None
@@ -41,7 +42,8 @@ class BatchRange:
         self.last = last
         self._taken = taken
 
-    # Each property takes hold of the events first: whoever settles the range fills everything in before it lets go.
+    # Each property first takes a reference to the events: `settle` fills in every position before
+    # it drops them.
 
     @property
     def start(self) -> Position:
@@ -71,7 +73,7 @@ class BatchRange:
 
     @property
     def ack_sequence(self) -> int:
-        """Sequence of the event at `ack`; -1 where there is none."""
+        """Sequence of the event at `ack`; -1 if there is none."""
         self._look_for_ack()
         return self._ack_sequence
 
@@ -93,18 +95,20 @@ class BatchRange:
         return not self._taken
 
     def settle(self) -> None:
-        """Read all positions and let go of the events."""
+        """Read all positions and drop the events."""
         if self._taken:
             _ = self.start, self.end, self.ack
             self._taken = ()
 
     @property
-    def places(self) -> tuple[tuple[Position | None, int], ...]:
-        """The positions that were read, with the sequences of their events."""
+    def known_positions(self) -> tuple[tuple[Position | None, int], ...]:
+        """Return the positions read so far, with the sequences of their events."""
         return (self._end, self.last), (self._ack, self._ack_sequence), (self._start, self.first)
 
     def sequence_of(self, position: Position) -> int:
-        """Sequence of the event whose position this very object is; -1 where this range did not hand it out."""
+        """Return the sequence of the event whose position is this very object; -1 if it is not from
+        this range.
+        """
         if position is self._end:
             return self.last
         if position is self._ack:

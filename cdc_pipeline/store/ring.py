@@ -1,13 +1,15 @@
-"""The ring: room, waiting and batches, whatever the events are kept in (SPEC S1-S14, K9).
+"""The ring: room, waiting and batches (SPEC S1-S14; K9: memory is bounded).
 
 Rules:
-- Room, in events and in bytes, counts from `released`: waiting = put - get, held = put - released; the ring is full
-  where put + n - released > size. In MEMSIZE a put is also held back while the bytes held reach size * memory unit.
-- One lock, two conditions, which are told only where somebody waits. A get that waits for a full batch while a put
-  waits for room takes what there is (S13).
-- A batch that an isolated slice bounds is full: waiting longer cannot make it longer.
-- Nothing changes before everything that can fail has succeeded: keeping entries on a put, loading them on a get.
-- The keeper is called under the lock. Sequences and entries: `cdc_pipeline.store.held`.
+- Room, in events and in bytes, counts from `released`: waiting = put - get, retained = put - released.
+  The ring is full for n events if put + n - released > size. In MEMSIZE a put also waits while the
+  retained bytes reach size * memory unit.
+- One lock and two conditions, notified only if a thread waits. A get that waits for a full batch
+  while a put waits for room returns whatever is stored (S13).
+- A batch next to an isolated slice is full: waiting cannot make it longer.
+- Nothing changes before everything that can fail has succeeded: keeping entries on put, loading
+  them on get.
+- The keeper is called under the lock. Sequences and entries: see `cdc_pipeline.store.retained`.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from cdc_pipeline.position.position import Position
 from cdc_pipeline.store import positions
 from cdc_pipeline.store.contract import Batch
 from cdc_pipeline.store.cutting import cut
-from cdc_pipeline.store.entries import HeldEntry, Keeper
-from cdc_pipeline.store.held import STATEMENT, HeldEvents
+from cdc_pipeline.store.entries import Keeper, MemoryEntry
 from cdc_pipeline.store.ranges import BatchRange, Taken
+from cdc_pipeline.store.retained import STATEMENT, RetainedEvents
 
 DEFAULT_RING_EVENTS: Final = 16384
 UNBOUNDED_EVENTS: Final = 1 << 40
@@ -40,14 +42,14 @@ BatchMode = Literal["itemsize", "memsize"]
 _OPEN_PIECE, _LAST_PIECE = SliceKind.OPEN_PIECE, SliceKind.LAST_PIECE
 
 
-class RingStore(HeldEvents):
-    """An `EventStore` but for the place where entries are kept.
+class RingStore(RetainedEvents):
+    """An `EventStore` over a keeper of entries.
 
     Args:
-        keeper: keeps the entries; None leaves slices in the process.
+        keeper: stores the entries; None keeps slices in memory.
         ring_events: size of the ring, a power of two.
         batch_mode: whether room and batch sizes count events or also bytes (S3).
-        memory_unit_bytes: what one unit of a batch size is in MEMSIZE; the budget is `ring_events` of them.
+        memory_unit_bytes: unit of a batch size in MEMSIZE; the budget is `ring_events` units.
         ddl_isolation: whether a STATEMENT slice is alone in its batch (S7).
 
     Raises:
@@ -79,9 +81,9 @@ class RingStore(HeldEvents):
         self._not_full = threading.Condition(self._lock)
         self._not_empty = threading.Condition(self._lock)
         self._is_running = False
-        self._waiting_puts: list[tuple[int, int]] = []  # events and bytes of each put that waits for room
-        self._waiting_gets: list[int] = []  # the size that each asks for
-        self._generation = 0  # grows with every stop: a waiter of an older one is woken with an error
+        self._waiting_puts: list[tuple[int, int]] = []  # events and bytes of each waiting put
+        self._waiting_gets: list[int] = []  # the batch size that each wants
+        self._generation = 0  # increases on stop: waiters of an older one get an error
         super().__init__(keeper, ring_events)
 
     def _reset(self) -> None:
@@ -90,7 +92,7 @@ class RingStore(HeldEvents):
         self._error: BaseException | None = None
         self._next_batch_id = 1
 
-    # -- life (S12) ---------------------------------------------------------------------------------------------------
+    # -- life (S12) --------------------------------------------------------------------------------
 
     def start(self) -> None:
         with self._lock:
@@ -120,10 +122,11 @@ class RingStore(HeldEvents):
     def clean_until(self, position: Position) -> None:
         with self._lock:
             self._check_running()
-            sequence, acked = self._place_of(position)
+            sequence, acked = self._find(position)
             retained = self._retained
             if sequence > self._released_sequence:
-                # What is acked whole goes with its events; a range that is cut outlives some of them.
+                # A range that is acked as a whole goes with its events; one that is cut outlives
+                # some of them.
                 for span in retained:
                     if span.last > sequence:
                         if span.first > sequence:
@@ -136,7 +139,7 @@ class RingStore(HeldEvents):
             if self._waiting_puts:
                 self._not_full.notify_all()
 
-    # -- put (S4) -----------------------------------------------------------------------------------------------------
+    # -- put (S4) ----------------------------------------------------------------------------------
 
     def put(self, slices: Sequence[EventSlice] | EventSlice, *, timeout_s: float | None = None) -> bool:
         parts = (slices,) if isinstance(slices, EventSlice) else slices
@@ -165,7 +168,8 @@ class RingStore(HeldEvents):
                     next_step="put before end_of_input, or start the store again",
                 )
             self._append(parts)
-            # A get that would only go on waiting is not woken: it would take the interpreter from the reader each time.
+            # Do not wake a get that would only wait again: it would take the interpreter from the
+            # reader each time.
             if self._waiting_gets and (self._waits_in_vain() or any(map(self._is_full_batch, self._waiting_gets))):
                 self._not_empty.notify_all()
             return True
@@ -175,7 +179,7 @@ class RingStore(HeldEvents):
 
     def end_of_input(self) -> None:
         with self._lock:
-            if not self._is_running:  # the reader may end after the drain has stopped the store
+            if not self._is_running:  # the reader may finish after the drain has stopped the store
                 return
             self._has_ended = True
             self._not_empty.notify_all()
@@ -197,7 +201,7 @@ class RingStore(HeldEvents):
 
     def _wait_for_room(self, wanted: tuple[int, int], timeout_s: float | None) -> bool:
         self._waiting_puts.append(wanted)
-        self._not_empty.notify_all()  # a get that waits for a full batch waits in vain now
+        self._not_empty.notify_all()  # a get can no longer wait for a full batch
         try:
             return self._wait(self._not_full, lambda: self._has_room(*wanted), timeout_s)
         finally:
@@ -218,12 +222,12 @@ class RingStore(HeldEvents):
                     gtid = open_gtid
                 open_gtid = ""
             last = first + count - 1
-            placed.append(HeldEntry(first, last, event_bytes, kind, bytes_before, gtid, part))
+            placed.append(MemoryEntry(first, last, event_bytes, kind, bytes_before, gtid, part))
             first, bytes_before = last + 1, bytes_before + event_bytes
         self._insert(placed if self._keeper is None else self._keeper.keep(placed))
         self._open_gtid = open_gtid
 
-    # -- get (S5-S8) --------------------------------------------------------------------------------------------------
+    # -- get (S5-S8) -------------------------------------------------------------------------------
 
     def get(self, size: int, *, start: Position | None = None, timeout_s: float | None = None) -> Batch:
         if size < 1:
@@ -254,7 +258,7 @@ class RingStore(HeldEvents):
         return self._ddl_isolation and self._last_isolated > self._get_sequence
 
     def _waits_in_vain(self) -> bool:
-        """True where nothing more will come before this get returns (S13)."""
+        """Return whether nothing more can arrive before this get returns (S13)."""
         if self._has_ended:
             return True
         return bool(self._waiting_puts) and not any(self._has_room(*wanted) for wanted in self._waiting_puts)
@@ -262,7 +266,7 @@ class RingStore(HeldEvents):
     def _take(self, size: int, start: Position | None) -> Batch:
         first = self._get_sequence + 1
         entry_first = self._get_entry
-        # S6: `included` begins at the get position itself, where its event is still held.
+        # S6: `included` begins at the get position itself, if its event is still retained.
         if start is not None and start.included and self._get_sequence > self._released_sequence:
             first = self._get_sequence
             entry_first = self._entry_of(first)
@@ -272,7 +276,7 @@ class RingStore(HeldEvents):
             return EMPTY_BATCH
         taken: list[Taken] = []
         slices: list[EventSlice] = []
-        is_held = True
+        are_in_memory = True
         sequence = first
         counts_bytes = self._counts_bytes
         left = size * self._unit_bytes if counts_bytes else size  # bytes, or events
@@ -282,7 +286,7 @@ class RingStore(HeldEvents):
             if is_alone and taken:
                 break
             part = entry.load()
-            is_held = is_held and entry.is_held
+            are_in_memory = are_in_memory and entry.is_in_memory
             count = entry.last - entry.first + 1
             measure = entry.event_bytes if counts_bytes else count
             row = sequence - entry.first
@@ -303,7 +307,7 @@ class RingStore(HeldEvents):
         last = sequence - 1
         got_bytes = entry.bytes_until(last)
         span = BatchRange(first, last, taken)
-        if not is_held:
+        if not are_in_memory:
             span.settle()
         batch = Batch(self._next_batch_id, tuple(slices), span, last)
         self._retained.append(span)
@@ -312,8 +316,9 @@ class RingStore(HeldEvents):
         return batch
 
     def _stop_row(self, part: EventSlice, row: int, left: int) -> tuple[int, int]:
-        """Row after the last that a batch takes of the slice, the first with which `left` is reached, and the measure
-        (events, or bytes) of what it takes."""
+        """Return the row after the last that a batch takes of the slice, where `left` is first
+        reached, and the size of these rows in events or bytes.
+        """
         count = part.event_count
         if not self._counts_bytes:
             stop = count if part.is_isolated else min(count, row + left)
@@ -325,7 +330,7 @@ class RingStore(HeldEvents):
         at = min(at, len(bytes_taken) - 1)
         return row + at + 1, int(bytes_taken[at])
 
-    # -- release, ack, rollback (S9, S10, K9) -------------------------------------------------------------------------
+    # -- release, ack, rollback (S9, S10, K9) ------------------------------------------------------
 
     def release(self, sequence: int) -> None:
         with self._lock:
@@ -356,7 +361,7 @@ class RingStore(HeldEvents):
                 self._retained.pop()
             self._not_empty.notify_all()
 
-    # -- what is there (S2, S11) --------------------------------------------------------------------------------------
+    # -- state (S2, S11) ------- -------------------------------------------------------------------
 
     def first_position(self) -> Position | None:
         with self._lock:
@@ -379,29 +384,29 @@ class RingStore(HeldEvents):
 
     @property
     def waiting_events(self) -> int:
-        """Events put and not got (S2)."""
+        """Return the number of events put and not yet got (S2)."""
         with self._lock:
             return self._put_sequence - self._get_sequence
 
     @property
-    def held_events(self) -> int:
-        """Events that occupy room (S2; with K9 counted from `released`)."""
+    def retained_events(self) -> int:
+        """Return the number of events that occupy room, counted from `released` (S2)."""
         with self._lock:
             return self._put_sequence - self._released_sequence
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes of the events that occupy room."""
+    def retained_bytes(self) -> int:
+        """Return the bytes of the events that occupy room."""
         with self._lock:
             return self._put_bytes - self._released_bytes
 
     @property
     def sequences(self) -> tuple[int, int, int, int]:
-        """(ack, released, get, put) (S1)."""
+        """Return (ack, released, get, put) (S1)."""
         with self._lock:
             return self._ack_sequence, self._released_sequence, self._get_sequence, self._put_sequence
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------------
 
     def _check_running(self, generation: int | None = None) -> None:
         if not self._is_running or generation not in (None, self._generation):
@@ -410,7 +415,9 @@ class RingStore(HeldEvents):
             )
 
     def _wait(self, condition: threading.Condition, is_met: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until `is_met`; False when the time is up. Raises StoreClosedError where the store was stopped."""
+        """Wait until `is_met`; return False on timeout. Raises StoreClosedError if the store is
+        stopped.
+        """
         generation = self._generation
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not is_met():

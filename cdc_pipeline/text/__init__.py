@@ -1,1 +1,1 @@
-"""Text from outside: names, messages and literals, so that no second language reads them."""
+"""Quote, escape and clean text from outside, so that no other language interprets it."""

@@ -1,9 +1,10 @@
-"""Text from outside as a person may safely be shown it (K20).
+"""Text from outside, made safe to display (K20: names and values from a source are hostile input).
 
 Rules:
-- What a terminal or a page would obey or hide is shown as an escape: control characters (ESC too), directions of
-  writing, characters of no width, separators of lines and odd blanks. Letters of all scripts stay.
-- Documents for programs (``--json``, records) never go through here: they are exact.
+- Whatever a terminal or a page would obey or hide is shown as an escape: control characters (ESC
+  too), text direction marks, zero-width characters, line separators and unusual spaces. Letters of
+  all scripts stay.
+- Output for programs (``--json``, records) is exact and does not go through this module.
 """
 
 from __future__ import annotations
@@ -11,21 +12,23 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# Characters that Python calls printable and that have no width by themselves: fillers and variation selectors.
+# Zero-width characters that Python calls printable: fillers and variation selectors.
 _HIDDEN: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
 def printable(text: str) -> str:
-    """Return one line of text with everything that is not plainly visible escaped, as in ``\\x1b`` and ``\\u202e``."""
+    """Return `text` on one line, with invisible characters escaped as in ``\\x1b`` and
+    ``\\u202e``.
+    """
     if text.isprintable() and (text.isascii() or not _HIDDEN.search(text)):
         return text
     return "".join(_shown(character) for character in text)
 
 
 def printable_lines(text: str) -> str:
-    """Return `text` line by line as `printable` does; only a line feed ends a line."""
+    """Apply `printable` to each line of `text`; only a line feed ends a line."""
     return "\n".join(map(printable, text.split("\n")))
 
 

@@ -1,11 +1,13 @@
-"""Names of tables as texts, and patterns over them.
+"""Table names as text, and patterns that match them.
 
-Identity is the pair of schema and table; a text stands for exactly one pair.
+The pair of schema and table identifies a table; each text names exactly one pair.
 
 Rules:
-- The text is ``schema.table``. The first dot ends the schema, so a dot in the table's own name needs no quotes.
-- A schema with a dot in it, or with a backtick at its begin, is written in backticks: ```a.b`.c``. Without the quotes
-  table ``c`` of schema ``a.b`` and table ``b.c`` of schema ``a`` would be one name (K20).
+- The text is ``schema.table``. The first dot ends the schema, so a dot in the table's name needs no
+  quotes.
+- A schema that contains a dot or begins with a backtick is written in backticks: ```a.b`.c``.
+  Without them table ``c`` of schema ``a.b`` and table ``b.c`` of schema ``a`` would share one name
+  (K20).
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ def table_name(schema: str, table: str) -> str:
 
 
 def split_table_name(name: str) -> tuple[str, str]:
-    """Return schema and table of a name; a text without a dot is a schema, and the table is empty."""
+    """Return schema and table of a name; a text without a dot is a schema, and the
+    table is empty.
+    """
     if name.startswith("`"):
         at = 1
         while (end := name.find("`", at)) >= 0 and name[end + 1 : end + 2] == "`":
@@ -45,11 +49,11 @@ _WILDCARD: Final = re.compile(r"[*?\[]")
 class TablePattern:
     """A shell pattern for schemas and one for their tables, such as ``shop.*``.
 
-    A part in backticks is a name as it is, whatever is in it: ``shop.`two words` ``, ```a.b`.*``.
+    A part in backticks is a literal name without wildcards: ``shop.`two words` ``, ```a.b`.*``.
 
     Attributes:
-        text: as it is written.
-        schema, table: the names that match, each on its own: ``*`` matches dots, too.
+        text: the pattern as written.
+        schema, table: expressions that each name must match; ``*`` matches dots as well.
         exact_schema, exact_table: the one name that matches; None with wildcards.
     """
 
@@ -61,10 +65,10 @@ class TablePattern:
 
     @classmethod
     def parse(cls, text: str) -> TablePattern:
-        """Return the pattern that `text` is.
+        """Parse `text` as a pattern.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is not a pattern.
         """
         match = _PATTERN.fullmatch(text)
         if match is None:
@@ -77,7 +81,7 @@ class TablePattern:
 
     @property
     def exact(self) -> str | None:
-        """The one table that matches, as `table_name` writes it; None with wildcards."""
+        """The only table that matches, as `table_name` writes it; None with wildcards."""
         if self.exact_schema is None or self.exact_table is None:
             return None
         return table_name(self.exact_schema, self.exact_table)
@@ -92,7 +96,7 @@ class TablePattern:
 
 
 def exact_pattern(name: str) -> str:
-    """Return the text of the pattern that matches the table `name` alone."""
+    """Return the text of the pattern that matches only the table `name`."""
     return ".".join(f"`{part.replace('`', '``')}`" for part in split_table_name(name))
 
 
@@ -102,7 +106,7 @@ def matches_any(patterns: Iterable[TablePattern], name: str) -> bool:
 
 
 def _part(text: str) -> tuple[re.Pattern[str], str | None]:
-    """Pattern of a schema or table, and the one name that matches it."""
+    """Return the pattern of a schema or table, and the only name that matches it, if any."""
     if text.startswith("`"):
         name = text[1:-1].replace("``", "`")
         return re.compile(re.escape(name) + r"\Z"), name

@@ -1,1 +1,1 @@
-"""Transactions and their table maps: what belongs together leaves together (SPEC T, C)."""
+"""Transactions and their table maps (SPEC T, C)."""

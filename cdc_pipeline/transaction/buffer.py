@@ -1,17 +1,19 @@
-"""The transaction buffer: cuts chunks into slices that tear no transaction (SPEC T1-T4, K5, K9).
+"""The transaction buffer: cuts chunks into slices along transactions (SPEC T1-T4).
 
 Rules:
-- Slices leave in log order, each at most `slice_events_max` events long and from one chunk. Every event leaves once,
-  but those of abandoned transactions (K5), which are counted in `dropped`.
-- Whole transactions that follow each other are coalesced into one slice. A transaction that is longer than a slice, or
-  that spans chunks, leaves as OPEN_PIECE ... LAST_PIECE, so that a transaction of any size passes a ring of any size.
-- A statement that `is_isolated` wants alone leaves as one STATEMENT slice: its GTID event and its query. Where a chunk
-  border stands between the two, they are copied into one small chunk.
-- A transaction is held back only while a single statement may still be all of it (its GTID event has come and nothing
-  else); nothing else stays in the buffer between two feeds.
-- Without coalescing the articles' rule (T1) holds to the letter: flush before a begin, after an end, after anything
-  that is not DML, after a heartbeat, and when full.
-- What stands before a refused or contradicting event is delivered before the error is raised.
+- Slices leave in log order, each at most `slice_events_max` events long and from one chunk. Every
+  event leaves once, except those of transactions that their journal's end left unfinished (K5: the
+  server never committed them), which `dropped` counts.
+- Consecutive whole transactions are coalesced into one slice. A transaction that is longer than a
+  slice or spans chunks leaves as OPEN_PIECE ... LAST_PIECE, so that a transaction of any size
+  passes a ring of any size (K9: memory is bounded).
+- A statement that must be alone according to `is_isolated` leaves as one STATEMENT slice: its GTID
+  event and its query. If the two are in different chunks, they are copied into one small chunk.
+- Between two feeds the buffer keeps only a transaction that may still be a single statement, of
+  which only the GTID event has arrived.
+- Without coalescing it follows T1 exactly: flush before a begin, after an end, after anything that
+  is not DML, after a heartbeat, and when full.
+- Everything before a refused or contradictory event is delivered before the error is raised.
 """
 
 from __future__ import annotations
@@ -32,19 +34,19 @@ from cdc_pipeline.position.position import Position
 
 
 class StatementObserver(Protocol):
-    """Is shown every statement before it leaves; may raise a CdcError to refuse it by name."""
+    """Called with every statement before it leaves; may raise a CdcError to refuse it."""
 
     def __call__(self, sql: str, database: str, journal: str, offset: int, inside_transaction: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class DroppedTransaction:
-    """A transaction that its journal's end left unfinished (K5).
+    """A transaction that its journal's end left unfinished (K5: the server never committed it).
 
     Attributes:
-        journal, offset: of its first event.
-        event_count: events that were dropped.
-        is_announced: True where pieces had left before, so that an ABANDONED slice followed them.
+        journal, offset: where its first event is.
+        event_count: number of dropped events.
+        is_announced: True if pieces had already left, so that an ABANDONED slice followed them.
     """
 
     journal: str
@@ -54,17 +56,18 @@ class DroppedTransaction:
 
 
 class TransactionBuffer:
-    """Between the reader and the store, in the reader's thread.
+    """Buffers events between the reader and the store, in the reader's thread.
 
     Args:
-        put: stores a list of slices whole; False where it refuses (T3).
-        is_isolated: whether a statement that is a transaction by itself must be alone in its batch, by text and default
-            database.
-        slice_events_max: events of the longest slice; a power of two (T1).
-        source: identity that every slice carries (S14).
-        on_position: told of the place after the last transaction's end of each list that was stored (T3).
+        put: stores a whole list of slices, or returns False (T3).
+        is_isolated: returns, by text and default database, whether a statement that is a
+            transaction by itself must be alone in its batch.
+        slice_events_max: maximum number of events of a slice; a power of two (T1).
+        source: identity of the source, stored in every slice (S14).
+        on_position: called after each stored list with the position after its last transaction
+            (T3).
         on_statement: see StatementObserver.
-        coalesce: False for one list per transaction, to the letter of T1.
+        coalesce: False for one list per transaction, exactly as T1 says.
 
     Raises:
         RingSizeError: `slice_events_max` is not a power of two.
@@ -96,7 +99,7 @@ class TransactionBuffer:
         self._on_statement = on_statement
         self._coalesce = coalesce
         self._pass = TransactionPass()
-        self._held: list[EventSlice] = []  # an open transaction of which nothing has left
+        self._pending: list[EventSlice] = []  # an open transaction, before any of it has left
         self._open_events = 0  # events of the open transaction that have left as pieces
         self._open_journal = ""
         self._open_offset = -1
@@ -111,9 +114,10 @@ class TransactionBuffer:
         """Run the transaction pass over `chunk` and put its slices.
 
         Raises:
-            TransactionError, BinlogError: the log contradicts itself; what stands before has been put.
+            TransactionError, BinlogError: the log contradicts itself; everything before has been
+                put.
             StoreError: the store refused (T3).
-            CdcError: what `on_statement` and `is_isolated` raise.
+            CdcError: whatever `on_statement` and `is_isolated` raise.
         """
         grouped = self._pass.step(chunk)
         bounds = grouped.bounds
@@ -137,25 +141,25 @@ class TransactionBuffer:
             raise grouped.error
 
     def finish(self) -> None:
-        """The source has reached its end.
+        """Finish at the end of the source.
 
         Raises:
-            TransactionError: a transaction is still open there; its pieces must not count.
+            TransactionError: a transaction is still open; its pieces must not count.
         """
         if self._pass.is_open:
             raise TransactionError(
-                "the log was read to its end inside a transaction",
+                "the log ends inside a transaction",
                 journal=self._open_journal,
                 offset=self._open_offset,
-                expected="an end that is a transaction's end",
+                expected="a log that ends between transactions",
                 got="a transaction that began here and has not ended",
-                next_step="start again; if it stays, the end of the journal is cut: compare it with the server's own",
+                next_step="run again; if the error stays, the journal is truncated: compare it with the server's copy",
             )
 
-    # -- statements ---------------------------------------------------------------------------------------------------
+    # -- statements --------------------------------------------------------------------------------
 
     def _isolated_statement(self, chunk: Chunk, row: int, mark: int) -> query.Query | None:
-        """The statement at `row` where it must be alone, after it was shown to the observer."""
+        """Return the statement at `row` if it must be alone, after calling the observer."""
         statement = query.parse_query(chunk, row)
         is_transaction = mark == MARK_STATEMENT
         if self._on_statement is not None:
@@ -169,9 +173,9 @@ class TransactionBuffer:
         return statement if is_transaction and self._is_isolated(statement.sql, statement.database) else None
 
     def _send_statement(self, chunk: Chunk, start: int, row: int, statement: query.Query) -> None:
-        if start == 0 and self._held:
-            chunk, start, stop = _stitch([*self._held, EventSlice(chunk, 0, row + 1)])
-            self._held = []
+        if start == 0 and self._pending:
+            chunk, start, stop = _stitch([*self._pending, EventSlice(chunk, 0, row + 1)])
+            self._pending = []
         else:
             stop = row + 1
         self._send(
@@ -187,10 +191,12 @@ class TransactionBuffer:
             end_row=stop - 1,
         )
 
-    # -- slices -------------------------------------------------------------------------------------------------------
+    # -- slices ------------------------------------------------------------------------------------
 
     def _deliver(self, chunk: Chunk, first: int, stop: int, bounds: TransactionBounds) -> None:
-        """Put the events [first, stop), but hold back the beginning of a transaction that may be one statement."""
+        """Put the events [first, stop), but keep the beginning of a transaction that may be one
+        statement.
+        """
         abandons = (bounds.marks[first:stop] == MARK_ABANDON).nonzero()[0]
         for row in (first + abandons).tolist() if len(abandons) else ():
             start = max(self._boundary_before(bounds, row), first)
@@ -207,16 +213,18 @@ class TransactionBuffer:
         self._cut(chunk, first, tail, bounds)
         if tail < stop:
             self._begin_open(chunk, tail)
-            self._held.append(EventSlice(chunk, tail, stop, SliceKind.OPEN_PIECE, source=self._source))
+            self._pending.append(EventSlice(chunk, tail, stop, SliceKind.OPEN_PIECE, source=self._source))
 
     def _cut(self, chunk: Chunk, first: int, stop: int, bounds: TransactionBounds) -> None:
-        """Put [first, stop) in slices; `first` and `stop` are boundaries, or lie in the open transaction."""
+        """Put [first, stop) as slices; `first` and `stop` are boundaries or inside the open
+        transaction.
+        """
         if first < stop:
-            self._flush_held()
+            self._flush_pending()
         cuts = bounds.boundaries if self._coalesce else self._article_cuts(chunk, stop, bounds)
         while first < stop:
             starts_inside = bool(bounds.inside[first - 1]) if first else bounds.begins_inside
-            # A mark that abandons a transaction is not part of it.
+            # The event that abandons a transaction is not part of it.
             starts_inside = starts_inside and int(bounds.marks[first]) != MARK_ABANDON
             limit = min(first + self._slice_events_max, stop)
             if self._coalesce and not starts_inside:
@@ -240,16 +248,18 @@ class TransactionBuffer:
             first = cut
 
     def _abandon(self, chunk: Chunk, start: int, row: int) -> int:
-        """Drop the open transaction that the mark at `row` leaves unfinished; the first row that is not yet put."""
+        """Drop the open transaction that the event at `row` leaves unfinished; return the first row
+        not yet put.
+        """
         self._begin_open(chunk, start)
-        held = sum(part.event_count for part in self._held)
+        pending = sum(part.event_count for part in self._pending)
         is_announced = self._open_events > 0
         self.dropped.append(
             DroppedTransaction(
-                self._open_journal, self._open_offset, held + self._open_events + row - start, is_announced
+                self._open_journal, self._open_offset, pending + self._open_events + row - start, is_announced
             )
         )
-        self._held = []
+        self._pending = []
         self._open_events = 0
         if not is_announced:
             return row
@@ -262,23 +272,25 @@ class TransactionBuffer:
             self._open_journal = chunk.journal
             self._open_offset = int(chunk.events["tx_offset"][row])
 
-    def _flush_held(self) -> None:
-        held, self._held = self._held, []
-        for part in held:
+    def _flush_pending(self) -> None:
+        pending, self._pending = self._pending, []
+        for part in pending:
             self._open_events += part.event_count
             self._send(part, end_row=-1)
 
     def _send(self, part: EventSlice, *, end_row: int) -> None:
-        """Put one list (T2); tell its position if it was accepted (T3). `end_row` is a row of the slice's chunk."""
+        """Put one list (T2) and report its position if it was accepted (T3). `end_row` is a row of
+        the slice's chunk.
+        """
         if not self._put([part]):
             event = part.events[0]
             raise StoreError(
-                "the store refused events; the position stays before them",
+                "the store refused events; the position remains before them",
                 journal=part.chunk.journal,
                 offset=int(event["offset"]),
                 expected="room in the store within the time limit",
                 got=f"{part.event_count} events refused",
-                next_step="start again: reading goes on after the last transaction that was stored",
+                next_step="run again: reading continues after the last transaction that was stored",
             )
         if self._on_position is not None and end_row >= 0:
             end = part.chunk.events[end_row]
@@ -293,26 +305,30 @@ class TransactionBuffer:
 
     @staticmethod
     def _boundary_before(bounds: TransactionBounds, row: int) -> int:
-        """The last row count up to `row` after which no transaction was open; 0 where the chunk begins inside one."""
+        """Return the last row up to `row` before which no transaction is open; 0 if the chunk
+        begins inside one.
+        """
         at = int(bounds.boundaries.searchsorted(row, side="right")) - 1
         return int(bounds.boundaries[at]) if at >= 0 else 0
 
     @staticmethod
     def _article_cuts(chunk: Chunk, stop: int, bounds: TransactionBounds) -> NDArray[np.int64]:
-        """Where T1 flushes: before a begin; after an end, a statement, a heartbeat or a mark of the journal."""
+        """Return where T1 flushes: before a begin; after an end, a statement, a heartbeat or a
+        journal mark.
+        """
         roles = chunk.events["role"][:stop]
         flushes = (Role.TRANSACTIONEND, Role.ROLLBACK, Role.XA_PREPARE, Role.STATEMENT, Role.HEARTBEAT, Role.JOURNAL)
         return np.union1d(np.flatnonzero(np.isin(roles, flushes)) + 1, bounds.starts)
 
 
 def _stitch(parts: Sequence[EventSlice]) -> tuple[Chunk, int, int]:
-    """A chunk of its own that holds copies of the events of `parts`, and the rows that they are: all of them."""
+    """Return a new chunk with copies of the events of `parts`, and its first and last row."""
     data = []
     tables = []
     size_bytes = rows = 0
     for part in parts:
         events = part.events.copy()
-        # A payload event and those inside it are of one chunk, and begin no transaction apart from each other.
+        # A payload event and the events inside it are in one chunk and in one transaction.
         events["parent"][events["parent"] >= 0] += rows - part.first
         rows += part.event_count
         for event in events:

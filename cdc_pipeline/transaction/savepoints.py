@@ -1,16 +1,19 @@
-"""Savepoints of one transaction: which of its events ROLLBACK TO undid.
+"""Savepoints of one transaction: which of its events were undone by ROLLBACK TO.
 
 Rules:
-- MariaDB logs SAVEPOINT and ROLLBACK TO inside a transaction where a non-transactional table was touched; else it cuts
-  the undone rows out, as MySQL in ROW format always does (it logs the SAVEPOINT, never the ROLLBACK TO).
-- Everything between a savepoint and the ROLLBACK TO it is undone. In ROW format changes of non-transactional tables
-  never stand there: both servers write them at once, as a group of their own before the transaction, and that group
-  stays (probed on MariaDB 10.11 and MySQL 9.7: multi-table updates, triggers, failed statements and XA included). So
-  all rows in between count as undone, without asking for their tables' engines.
-- A name is compared as the servers do, by utf8mb3_general_ci: neither case nor accents count. A name that is set again
-  replaces its older savepoint. ROLLBACK TO keeps its own savepoint and forgets all later ones.
-- Going back to a savepoint that was set before the transaction's first change, MariaDB logs a plain ROLLBACK, which
-  ends the group; the savepoint itself was never logged.
+- MariaDB logs SAVEPOINT and ROLLBACK TO inside a transaction that touched a non-transactional
+  table. Otherwise it cuts the undone rows out, as MySQL in ROW format always does (it logs the
+  SAVEPOINT, never the ROLLBACK TO).
+- Everything between a savepoint and the ROLLBACK TO it is undone. In ROW format there are no
+  changes of non-transactional tables in between: both servers write these at once, as a separate
+  group before the transaction, and that group stays (verified on MariaDB 10.11 and MySQL 9.7,
+  including multi-table updates, triggers, failed statements and XA). So all rows in between count
+  as undone, whatever their tables' engines.
+- Names are compared by utf8mb3_general_ci, as on the servers: case and accents are ignored. A name
+  that is set again replaces its older savepoint. ROLLBACK TO keeps its savepoint and removes all
+  later ones.
+- For a savepoint that was set before the transaction's first change, MariaDB logs a plain ROLLBACK,
+  which ends the group; the savepoint itself was never logged.
 """
 
 from __future__ import annotations
@@ -22,20 +25,22 @@ from numpy.typing import NDArray
 
 
 class Savepoints:
-    """The savepoints of one transaction, and what was undone so far. Ordinals are `tx_ordinal` of the events."""
+    """The savepoints of one transaction, and the events undone so far, by their `tx_ordinal`."""
 
     def __init__(self) -> None:
         self._set: list[tuple[str, int]] = []  # folded name, ordinal of its SAVEPOINT; oldest first
         self._undone: list[tuple[int, int]] = []  # [first, stop), ascending, disjoint
 
     def set(self, name: str, ordinal: int) -> None:
-        """SAVEPOINT `name` stands at `ordinal`."""
+        """Apply SAVEPOINT `name` at `ordinal`."""
         folded = fold(name)
         self._set = [known for known in self._set if known[0] != folded]
         self._set.append((folded, ordinal))
 
     def rollback_to(self, name: str, ordinal: int) -> bool:
-        """ROLLBACK TO `name` stands at `ordinal`; False, and nothing changed, where there is no such savepoint."""
+        """Apply ROLLBACK TO `name` at `ordinal`; return False, unchanged, if there is no such
+        savepoint.
+        """
         at = self._find(name)
         if at < 0:
             return False
@@ -48,14 +53,16 @@ class Savepoints:
         return True
 
     def release(self, name: str) -> None:
-        """RELEASE SAVEPOINT `name`: it and all later ones are forgotten; nothing is undone."""
+        """Apply RELEASE SAVEPOINT `name`: remove it and all later ones; nothing is undone."""
         at = self._find(name)
         if at >= 0:
             del self._set[at:]
 
     @property
     def undone(self) -> NDArray[np.int64]:
-        """Ranges of ordinals that do not count: int64 (n, 2), [first, stop), ascending and disjoint."""
+        """Return the undone ranges of ordinals: int64 (n, 2), [first, stop), ascending and
+        disjoint.
+        """
         return np.array(self._undone, dtype=np.int64).reshape(-1, 2)
 
     def _find(self, name: str) -> int:
@@ -64,7 +71,7 @@ class Savepoints:
 
 
 def is_undone(ordinals: NDArray[np.int64], undone: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which of n ordinals lie in the ranges of `Savepoints.undone`: bool (n,)."""
+    """Return which of n ordinals are in the ranges of `Savepoints.undone`: bool (n,)."""
     if not len(undone):
         return np.zeros(len(ordinals), dtype=np.bool_)
     at = np.searchsorted(undone[:, 0], ordinals, side="right") - 1
@@ -73,6 +80,6 @@ def is_undone(ordinals: NDArray[np.int64], undone: NDArray[np.int64]) -> NDArray
 
 
 def fold(name: str) -> str:
-    """A savepoint's name as it is compared."""
+    """Return a savepoint's name in the form that is compared."""
     letters = unicodedata.normalize("NFD", name)
     return "".join(c for c in letters if not unicodedata.combining(c)).replace("ß", "s").replace("ẞ", "s").lower()

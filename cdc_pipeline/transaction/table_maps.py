@@ -1,13 +1,15 @@
-"""Table maps of transactions (SPEC C1-C3): which table, in which form, the rows of a slice belong to.
+"""Table maps of transactions (SPEC C1-C3): the table and schema of each rows event of a slice.
 
 Rules:
-- Table ids hold inside one transaction only: at its end all are forgotten (C2). What outlives it is a cache by content,
-  the exact bytes of a table map without its table id, so that a map that comes again is not parsed again.
-- A transaction that goes on in later slices takes its maps along.
-- A table that is not captured is never parsed beyond its name.
-- A map that does not tell all of its columns is completed by the schema history at its own place: the same content may
-  mean another schema behind a DDL. (A slice never spans a DDL of a captured table.)
-- Rows without a table map are an error that names where to start again (C3), never a guess.
+- Table ids are valid inside one transaction only and are forgotten at its end (C2). A cache by
+  content, the exact bytes of a table map without its table id, outlives it, so that a repeated map
+  is not parsed again.
+- A transaction that continues in later slices keeps its maps.
+- Of the map of a table that is not captured, only the name is parsed.
+- A map that does not describe all of its columns is completed from the schema history at its log
+  position, because the same content may mean another schema after a DDL. (A slice never spans a DDL
+  of a captured table.)
+- Rows without a table map are an error that names where to start again (C3); nothing is guessed.
 """
 
 from __future__ import annotations
@@ -37,8 +39,8 @@ class RowsGroup:
 
     Attributes:
         database, table: names.
-        schema: None where the table is not captured.
-        key: content of the table map without its table id: equal keys mean equal schemas.
+        schema: None if the table is not captured.
+        key: content of the table map without its table id; equal keys mean equal schemas.
         rows: int64: indexes into ``piece.chunk.events`` of the rows events, in order.
     """
 
@@ -50,36 +52,37 @@ class RowsGroup:
 
 
 class KnownSchemas(Protocol):
-    """The schema history as table maps ask for it."""
+    """Lookup of tables in the schema history."""
 
     def known(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
-        """The table's schema at a place of the log; None where it is not known."""
+        """Return the table's schema at a log position; None if it is not known."""
 
     def why_unknown(self, database: str, table: str, journal: str, offset: int) -> str:
-        """Why it is not known."""
+        """Return why the schema is not known."""
 
     def observed(self, schema: TableSchema, journal: str, offset: int) -> None:
-        """Is told the schema of a captured table's map when its content is met first."""
+        """Take the schema of a captured table's map when its content appears for the first time."""
 
 
 @dataclass(frozen=True, slots=True)
 class _KnownMap:
-    """`told`: what the schema history said, where `needs_schema`."""
+    """A parsed table map. `known_schema` is the answer of the schema history if `needs_schema`."""
 
     key: bytes
     database: str
     table: str
     schema: TableSchema | None
     needs_schema: bool = False
-    told: TableSchema | None = None
+    known_schema: TableSchema | None = None
 
 
 class TableMaps:
     """Resolves the rows events of consecutive slices of one source.
 
     Args:
-        captured: whether a table is captured, by database and table name.
-        schemas: asked for tables whose maps do not tell all (row metadata below FULL; MariaDB's UUID, INET4, INET6).
+        captured: returns whether a table is captured, by database and table name.
+        schemas: completes maps that do not describe everything (row metadata below FULL; MariaDB's
+            UUID, INET4, INET6).
     """
 
     def __init__(self, captured: Callable[[str, str], bool], *, schemas: KnownSchemas | None = None) -> None:
@@ -89,33 +92,35 @@ class TableMaps:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the open transaction: the next slice begins elsewhere."""
+        """Forget the open transaction, because the next slice begins elsewhere."""
         self._journal = ""
         self._tx_offset = _NO_TRANSACTION
         self._safe_offset = -1
         self._carried: dict[int, _KnownMap] = {}
 
     def mark(self) -> tuple[str, int, int, dict[int, _KnownMap]]:
-        """Where the open transaction stands, for `rewind`."""
+        """Return the state of the open transaction, for `rewind`."""
         return self._journal, self._tx_offset, self._safe_offset, dict(self._carried)
 
     def rewind(self, mark: tuple[str, int, int, dict[int, _KnownMap]]) -> None:
-        """Stand where `mark` was made, so that the slices since then can be resolved again."""
+        """Restore the state of `mark`, so that the slices since then can be resolved again."""
         self._journal, self._tx_offset, self._safe_offset, carried = mark
         self._carried = dict(carried)
 
     @property
     def safe_offset(self) -> int:
-        """Offset of the first table map of the open transaction (C2); -1 where there is none."""
+        """Return the offset of the first table map of the open transaction (C2); -1 if there is
+        none.
+        """
         return self._safe_offset
 
     def resolve(self, piece: EventSlice) -> list[RowsGroup]:
-        """Groups of all rows events of `piece`, in order of first appearance.
+        """Group all rows events of `piece` by table and schema, in order of first appearance.
 
         Raises:
             TableIdNotFoundError: rows whose table map is not in their transaction.
-            DamagedJournalError, MetadataMissingError, UnknownColumnTypeError, SchemaError: the table map of a captured
-                table cannot be used.
+            DamagedJournalError, MetadataMissingError, UnknownColumnTypeError, SchemaError: the
+                table map of a captured table cannot be used.
         """
         chunk, events = piece.chunk, piece.events
         if not len(events):
@@ -157,7 +162,7 @@ class TableMaps:
         sources = map_of[rows]
         inside = sources >= 0
         sources[inside] = same_as[sources[inside]]
-        # One group per content: a carried map and one of this slice may be the same.
+        # One group per content: a map from an earlier slice and one of this slice may be equal.
         found: dict[bytes, tuple[_KnownMap, list[NDArray[np.int64]]]] = {}
         distinct, first_at = np.unique(sources, return_index=True)
         for source in distinct[np.argsort(first_at)].tolist():
@@ -182,27 +187,28 @@ class TableMaps:
         known = self._known.get(cache_key)
         offset = int(chunk.events["offset"][row])
         if known is not None and (
-            not known.needs_schema or known.told == self._told(known.database, known.table, chunk.journal, offset)
+            not known.needs_schema
+            or known.known_schema == self._known_schema(known.database, known.table, chunk.journal, offset)
         ):
             return known
         try:
             name = table_map.table_name(body, table_id_bytes=id_bytes)
         except ValueError as error:
             raise DamagedJournalError(
-                "a table map ends too early",
+                "a table map is truncated",
                 journal=chunk.journal,
                 offset=offset,
                 got=error,
                 next_step="fetch the journal again from its server",
             ) from None
-        schema = told = None
+        schema = known_schema = None
         needs_schema = False
         is_mariadb = journal_format.is_mariadb
         if self._captured(name.database, name.table):
             if self._schemas is not None:
                 needs_schema = table_map.needs_schema(body, is_mariadb=is_mariadb, table_id_bytes=id_bytes)
             if needs_schema:
-                told = self._told(name.database, name.table, chunk.journal, offset)
+                known_schema = self._known_schema(name.database, name.table, chunk.journal, offset)
             try:
                 schema = table_map.parse(
                     body,
@@ -210,10 +216,10 @@ class TableMaps:
                     offset=offset,
                     is_mariadb=is_mariadb,
                     table_id_bytes=id_bytes,
-                    known=told,
+                    known=known_schema,
                 )
             except MetadataMissingError as error:
-                if self._schemas is not None and told is None:
+                if self._schemas is not None and known_schema is None:
                     why = self._schemas.why_unknown(name.database, name.table, chunk.journal, offset)
                     error.got = f"{error.got}; the schema history does not know the table here: {why}"
                 raise
@@ -221,14 +227,16 @@ class TableMaps:
                 self._schemas.observed(schema, chunk.journal, offset)
         if len(self._known) >= _CACHED_MAPS_MAX:
             self._known.clear()
-        known = self._known[cache_key] = _KnownMap(key, name.database, name.table, schema, needs_schema, told)
+        known = self._known[cache_key] = _KnownMap(key, name.database, name.table, schema, needs_schema, known_schema)
         return known
 
-    def _told(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
+    def _known_schema(self, database: str, table: str, journal: str, offset: int) -> TableSchema | None:
         return None if self._schemas is None else self._schemas.known(database, table, journal, offset)
 
     def _carry(self, events: np.ndarray, same_as: NDArray[np.int64], by_first: dict[int, _KnownMap]) -> None:
-        """Keep the maps of the transaction that may go on after this slice; forget all others."""
+        """Keep the maps of the transaction that may continue after this slice; forget
+        all others.
+        """
         last = events[-1]
         tx_offset = int(last["tx_offset"])
         if tx_offset < 0 or last["role"] in (Role.TRANSACTIONEND, Role.ROLLBACK, Role.XA_PREPARE):
@@ -243,7 +251,8 @@ class TableMaps:
             return
         if self._safe_offset < 0:
             self._safe_offset = int(events["offset"][maps[0]])
-        # The latest map of each table id, without a loop over events: the first of each id from behind.
+        # Find the latest map of each table id without a loop over events: the first of each id in
+        # reverse order.
         ids, from_behind = np.unique(events["table_id"][maps[::-1]], return_index=True)
         for table_id, at in zip(ids.tolist(), maps[::-1][from_behind].tolist(), strict=True):
             self._carried[table_id] = by_first[int(same_as[at])]

@@ -187,7 +187,6 @@ def metadata_value(page: Page, name: str) -> Locator:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.usefixtures("finished_run")
 def test_after_a_run_a_table_page_shows_its_rows_and_delta_version(dagit: Dagit, page: Page) -> None:
     for table in TABLES:
@@ -205,7 +204,6 @@ def test_after_a_run_a_table_page_shows_its_rows_and_delta_version(dagit: Dagit,
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_after_a_run_the_cursor_page_shows_its_position(dagit: Dagit, page: Page, finished_run: str) -> None:
     (event,) = events(dagit, CURSOR_KEY)
     journal, offset = event["position"].rsplit(":", 1)

@@ -20,8 +20,8 @@ from cdc_pipeline.cli.app import cli
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.position.cursor import CursorState, Suspension, TargetState
-from tests.pipeline.capture.test_end_to_end import live
 from tests.servers import Server
+from tests.support.captures import live
 from tests.support.cursor_stores import log, state
 from tests.support.fake_capture import cut, write_cut
 from tests.support.project import ROOT, Project
@@ -133,7 +133,7 @@ def test_p2_status_and_plan_tell_what_must_not_be_purged(archive: Project, middl
     at = Suspension(batch_number=1, error="MergeError", what="x", journal="binlog.000001", offset=157)
     made = _json("run", "shop")
     cursor = CursorState.model_validate(made["cursor"]).model_copy(update={"batch_number": 1})
-    state_of = TargetState(table="nowhere.t", app_id="a", delta_version=0, applied_batch=1, suspended=at)
+    state_of = TargetState(table="nowhere.t", app_id="a", table_version=0, applied_batch=1, suspended=at)
     value = cut(batch=1, tables={"nowhere.t": 1})
     write_cut(
         archive.lake,
@@ -262,7 +262,14 @@ def test_k16_set_waits_for_no_writer_but_says_who_holds_the_lock(archive: Projec
 # -- set: kills -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("joint", ["before_record", "after_record", "before_cursor"])
+@pytest.mark.parametrize(
+    "joint",
+    [
+        pytest.param("before_record", marks=pytest.mark.whole),
+        "after_record",
+        pytest.param("before_cursor", marks=pytest.mark.whole),
+    ],
+)
 def test_k3_a_set_that_is_killed_is_finished_by_the_next_run_or_never_was(
     archive: Project, middle: dict[str, Any], joint: str
 ) -> None:

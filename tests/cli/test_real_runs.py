@@ -54,7 +54,6 @@ def _of_event(instance: dg.DagsterInstance, table: str, entry: str) -> object:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_two_runs_of_the_shop_meet_in_the_middle_and_a_third_is_idle(
     shop: dict[str, Any], instance: dg.DagsterInstance
 ) -> None:

@@ -16,9 +16,8 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline.verify import checks
 from cdc_pipeline.pipeline.wiring import build_sink
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.project import Project
 
 SALT = "a salt of the tests, long enough"
@@ -73,6 +72,7 @@ def unlogged(server: Server, database: str, *statements: str) -> None:
 @pytest.mark.spark
 @pytest.mark.mysql
 @pytest.mark.timeout(900)
+@pytest.mark.whole
 def test_k17_k14_mysql_types_shards_filters_and_masks_are_compared_and_repaired(
     mysql_server: Server, mysql_database: str, project: Project, spark: Any
 ) -> None:

@@ -1,12 +1,12 @@
 """The commands that errors name are tried from the very state that raises them (K22).
 
-Whole commands in this process, over a real journal and a lake without a JVM: see `tests/support/plain_spark.py`.
+Whole commands in this process, over a recorded journal and tables in memory.
 `tests/house/test_next_steps.py` lists which test tries which next step.
 """
 
 from __future__ import annotations
 
-import json
+import copy
 import shutil
 from pathlib import Path
 
@@ -19,13 +19,13 @@ from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.errors import ConfigError, LakeStateError, TableNotInCutError
 from cdc_pipeline.lake.loads import LOADS_FOLDER
 from cdc_pipeline.orchestration.execute import load_source
-from cdc_pipeline.pipeline.capture.suspension import standing_of
+from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.operate.cursor_change import apply_rebuild, plan_rebuild
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.read.cuts import source_of
 from tests.cli.ways_out import check_usage, commands_of
-from tests.support.plain_spark import PlainShop, archive_at
+from tests.support.memory_shop import MemoryShop, archive_at
 from tests.support.project import Project
 
 TABLES = ["shop.pair", "shop.plain", "shop.isam"]
@@ -47,7 +47,7 @@ def named(result: Result, *beginning: str) -> list[str]:
 
 
 @pytest.fixture
-def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> PlainShop:
+def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> MemoryShop:
     """A project with one source, of which nothing was captured yet."""
     monkeypatch.chdir(project.root)
     document = {
@@ -58,19 +58,17 @@ def shop(project: Project, monkeypatch: pytest.MonkeyPatch) -> PlainShop:
     }
     file = project.jobs / "shop.yaml"
     file.write_text(yaml.safe_dump(document))
-    made = PlainShop(load_config(file))
-    made.stand_in(monkeypatch)
+    made = MemoryShop(load_config(file))
+    made.take_place(monkeypatch)
     return made
 
 
-def test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive(shop: PlainShop) -> None:
+def test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive(shop: MemoryShop) -> None:
     """LakeStateError: also where `snapshot` is tried first, and over a load whose own file is damaged, which keeps no
     capture from going on."""
     run("run", "shop")
     before = {name: shop.changes(name) for name in TABLES}
-    log = shop.paths.table("shop.pair") / "_delta_log"
-    (log / f"{len(list(log.iterdir())):020d}.json").write_text(json.dumps({"commitInfo": {"operation": "UPDATE"}}))
-    (shop.paths.table("shop.pair") / "changes.json").write_text("[]")
+    shop.lake.write(shop.paths.table("shop.pair"), rows=[])
     suspended = run("run", "shop", exit_code=1)
     check_usage(named(suspended, "verify"))
     rebuild = named(suspended, "backfill")
@@ -88,7 +86,7 @@ def test_k22_a_table_that_others_changed_is_rebuilt_from_the_archive(shop: Plain
     assert not damaged.exists()
 
 
-def test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name(shop: PlainShop) -> None:
+def test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name(shop: MemoryShop) -> None:
     """Setting the cursor, and settling rows in quarantine, wait for it."""
     shop.run(transactions=6)
     shop.stop_at("after_record")
@@ -99,15 +97,17 @@ def test_k22_a_recorded_batch_is_finished_by_the_run_that_the_refusals_name(shop
     run("run", "shop")
 
 
-def test_k22_a_cursor_ahead_of_the_lake_is_rebuilt(shop: PlainShop) -> None:
+def test_k22_a_cursor_ahead_of_the_lake_is_rebuilt(shop: MemoryShop) -> None:
     """The lake was restored from an older backup."""
     shop.run(transactions=6)
     kept = shop.paths.lake.with_name("backup")
     shutil.copytree(shop.paths.lake, kept)
+    tables = copy.deepcopy(shop.lake.tables)
     run("run", "shop")
     whole = {name: shop.changes(name) for name in TABLES}
     shutil.rmtree(shop.paths.lake)
     kept.rename(shop.paths.lake)
+    shop.lake.tables = tables
     ahead = run("run", "shop", exit_code=1)
     assert "ahead of the lake" in ahead.stderr
     run(*named(ahead, "cursor", "rebuild"))
@@ -115,7 +115,7 @@ def test_k22_a_cursor_ahead_of_the_lake_is_rebuilt(shop: PlainShop) -> None:
     assert {name: shop.changes(name) for name in TABLES} == whole
 
 
-def test_k22_a_cursor_of_a_later_epoch_is_rebuilt(shop: PlainShop) -> None:
+def test_k22_a_cursor_of_a_later_epoch_is_rebuilt(shop: MemoryShop) -> None:
     """By what `cursor rebuild` does, with a cursor in memory."""
     shop.run(transactions=6)
     good = shop.cursors.cursor
@@ -130,16 +130,16 @@ def test_k22_a_cursor_of_a_later_epoch_is_rebuilt(shop: PlainShop) -> None:
     assert shop.suspended() == {}
 
 
-def test_k22_before_the_first_run_a_run_is_named(shop: PlainShop) -> None:
+def test_k22_before_the_first_run_a_run_is_named(shop: MemoryShop) -> None:
     sink = build_sink(shop.config)
-    with sink.lock(), pytest.raises(LakeStateError) as early:
-        standing_of(shop.config, sink, shop.cursors, doing="repair")
+    with pytest.raises(LakeStateError) as early, admin_batch(sink, cursors=shop.cursors, doing="repair"):
+        pass
     (words,) = commands_of(str(early.value))
     run(*words)
     assert shop.last_cut().batch_number > 0
 
 
-def test_k22_wrong_names_lead_to_the_lists_of_right_ones(shop: PlainShop, project: Project, tmp_path: Path) -> None:
+def test_k22_wrong_names_lead_to_the_lists_of_right_ones(shop: MemoryShop, project: Project, tmp_path: Path) -> None:
     run("run", "shop")
     with pytest.raises(ConfigError) as unknown:
         load_source(project.jobs, "nowhere")

@@ -222,7 +222,7 @@ def test_counts_are_those_of_the_row_events() -> None:
 
 
 @pytest.mark.mysql
-@pytest.mark.slow
+@pytest.mark.whole
 def test_a_new_recording_has_the_same_rows(tmp_path: Path) -> None:
     """The contents come from the seed alone."""
     again = record(tmp_path / "shop")

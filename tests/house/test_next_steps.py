@@ -45,8 +45,8 @@ TRIED: Final[dict[str, str]] = {
     "pipeline/operate/quarantine_replay.py::_chosen": _LISTS,
     "pipeline/plan/reconcile.py::_ahead": _AHEAD,
     "pipeline/plan/reconcile.py::reconcile": _WAYS + "test_k22_a_cursor_of_a_later_epoch_is_rebuilt",
-    "pipeline/capture/suspension.py::check_finished": _UNFINISHED,
-    "pipeline/capture/suspension.py::standing_of": _FIRST,
+    "pipeline/admin_batch.py::finished_state": _UNFINISHED,
+    "pipeline/admin_batch.py::_nothing_captured": _FIRST,
     "position/cursor.py::CursorGuard.check_write": (
         "cli/test_cursor.py::test_k3_set_back_and_forward_leave_records_and_the_next_run_agrees"
     ),
@@ -69,7 +69,6 @@ SEEN: Final[dict[str, str]] = {
     "pipeline/backfill/rebuild.py::_Rebuild._check": "a load, from a state that stops no run",
     "pipeline/operate/cursor_change.py::apply_rebuild": "a look at the cursor",
     "pipeline/load/begin.py::LoadBegin._cursor": "a run, on the server that it stands in",
-    "pipeline/load/main.py::MainLake._locked": "a run: there is no cursor yet",
     "pipeline/load/main.py::MainLake.capture": "a run: there is no cursor yet",
     "pipeline/verify/reread.py::_Repair._check_targets": "a load, from a state that stops no run",
     "pipeline/targets/targets.py::Targets._arrive": "a load of a suspended table, as `way_out` names it too",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent
 from cdc_pipeline.lake.records import Cut, CutTable, Interval, Note
 from cdc_pipeline.lake.table_facts import prune_facts, put_cut
-from cdc_pipeline.pipeline.capture.summary import ENTRIES_KEPT_MAX, RunSummary
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.types import TargetColumn
 
@@ -24,7 +21,7 @@ def _columns(table: int) -> tuple[TargetColumn, ...]:
     return tuple(TargetColumn(name=f"t{table}_c{place}", delta_type="decimal(20,0)") for place in range(COLUMNS))
 
 
-def _cut(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] = ()) -> Cut:
+def cut_of(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] = ()) -> Cut:
     return Cut(
         source="shop",
         batch_number=number,
@@ -40,7 +37,7 @@ def _cut(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] = 
             journal="b.1",
             offset=4 + number,
             targets={
-                name: TargetState(table=name, app_id=f"a/{name}", delta_version=number, applied_batch=number)
+                name: TargetState(table=name, app_id=f"a/{name}", table_version=number, applied_batch=number)
                 for name in tables
             },
         ),
@@ -51,7 +48,7 @@ def _cut(number: int, tables: dict[str, CutTable], *, notes: tuple[Note, ...] = 
 
 def _many() -> dict[str, CutTable]:
     return {
-        f"shop.t{n}": CutTable(delta_version=1, columns=_columns(n), key=(f"t{n}_c0",), rows_inserted=n)
+        f"shop.t{n}": CutTable(table_version=1, columns=_columns(n), key=(f"t{n}_c0",), rows_inserted=n)
         for n in range(TABLES)
     }
 
@@ -71,12 +68,12 @@ def paths(tmp_path: Path) -> LakePaths:
 
 
 def test_k25_a_cut_grows_by_its_tables_and_not_by_their_columns(paths: LakePaths) -> None:
-    first = _cut(1, _many())
+    first = cut_of(1, _many())
     written = put_cut(paths, first)
     back = state.read_cut(paths, 1)
     assert written == back
     assert _without_references(back) == first
-    second = _cut(2, {name: table.model_copy(update={"delta_version": 2}) for name, table in back.tables.items()})
+    second = cut_of(2, {name: table.model_copy(update={"table_version": 2}) for name, table in back.tables.items()})
     assert put_cut(paths, second, back) == state.read_cut(paths, 2)
     assert _without_references(state.read_cut(paths, 2)) == _without_references(second)
     assert len(_facts_files(paths)) == 1, "nothing of the second cut is new"
@@ -86,13 +83,13 @@ def test_k25_a_cut_grows_by_its_tables_and_not_by_their_columns(paths: LakePaths
 def test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_is_written_alone(
     paths: LakePaths,
 ) -> None:
-    put_cut(paths, _cut(1, _many()))
+    put_cut(paths, cut_of(1, _many()))
     before = state.read_cut(paths, 1)
     tables = dict(before.tables)
     # The sink builds tables of a batch from its record: they come without a reference.
-    tables["shop.t1"] = CutTable(delta_version=2, columns=_columns(1), key=("t1_c0",))
-    tables["shop.t2"] = CutTable(delta_version=2, columns=_columns(2)[:-1], key=("t2_c0",))
-    put_cut(paths, _cut(2, tables), before)
+    tables["shop.t1"] = CutTable(table_version=2, columns=_columns(1), key=("t1_c0",))
+    tables["shop.t2"] = CutTable(table_version=2, columns=_columns(2)[:-1], key=("t2_c0",))
+    put_cut(paths, cut_of(2, tables), before)
     after = state.read_cut(paths, 2)
     assert after.tables["shop.t1"].facts == before.tables["shop.t1"].facts
     assert after.tables["shop.t2"].columns == _columns(2)[:-1]
@@ -103,11 +100,11 @@ def test_k25_a_table_whose_facts_are_the_same_is_referred_to_and_a_changed_one_i
 def test_k25_a_cut_of_an_earlier_version_is_read_and_its_tables_are_kept_once_from_the_next_on(
     paths: LakePaths,
 ) -> None:
-    old = _cut(1, _many()).model_copy(update={"version": 2})
+    old = cut_of(1, _many()).model_copy(update={"version": 2})
     assert put_if_absent(paths.cut(1), state.dump(old))
     before = state.read_cut(paths, 1)
     assert before == old
-    put_cut(paths, _cut(2, before.tables), before)
+    put_cut(paths, cut_of(2, before.tables), before)
     assert state.read_cut(paths, 2).tables["shop.t7"].columns == _columns(7)
     assert len(_facts_files(paths)) == 1
 
@@ -115,11 +112,11 @@ def test_k25_a_cut_of_an_earlier_version_is_read_and_its_tables_are_kept_once_fr
 def test_k25_facts_without_a_cut_are_taken_when_it_comes_and_a_second_cut_of_a_number_changes_nothing(
     paths: LakePaths,
 ) -> None:
-    cut = _cut(1, _many())
+    cut = cut_of(1, _many())
     put_cut(paths, cut)
     paths.cut(1).unlink()  # as if the process had died before
     assert put_cut(paths, cut) is not None
-    assert put_cut(paths, _cut(1, {})) is None
+    assert put_cut(paths, cut_of(1, {})) is None
     assert _without_references(state.read_cut(paths, 1)) == cut
 
 
@@ -127,8 +124,8 @@ def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
     previous = None
     for number in range(1, 5):
         wide = 1 if number < 3 else number
-        tables = {"shop.t0": CutTable(delta_version=number, columns=_columns(0)[:wide])}
-        put_cut(paths, _cut(number, tables), previous)
+        tables = {"shop.t0": CutTable(table_version=number, columns=_columns(0)[:wide])}
+        put_cut(paths, cut_of(number, tables), previous)
         previous = state.read_cut(paths, number)
     assert [name[:20].lstrip("0") for name in _facts_files(paths)] == ["1", "3", "4"]
     assert prune_facts(paths, [state.read_cut(paths, 2)]) == 0
@@ -137,51 +134,21 @@ def test_k25_facts_that_no_cut_refers_to_are_pruned(paths: LakePaths) -> None:
     assert state.read_cut(paths, 4).tables["shop.t0"].columns == _columns(0)[:4]
 
 
+def test_k3_state_that_named_delta_versions_is_read(paths: LakePaths) -> None:
+    """A cut of an earlier version, and the cursor in it; what is written now has the new name."""
+    first = cut_of(1, {"shop.a": CutTable(table_version=7)})
+    put_cut(paths, first)
+    text = paths.cut(1).read_text()
+    assert text.count('"table_version"') == 2
+    paths.cut(1).write_text(text.replace('"table_version"', '"delta_version"'))
+    read = state.read_cut(paths, 1)
+    assert (read.tables["shop.a"].table_version, read.cursor.targets["shop.a"].table_version) == (7, 1)
+    assert "delta_version" not in read.model_dump_json()
+
+
 def test_k25_a_reference_to_nothing_is_told(paths: LakePaths) -> None:
-    put_cut(paths, _cut(9, {"shop.t0": CutTable(delta_version=1, columns=_columns(99))}))
+    put_cut(paths, cut_of(9, {"shop.t0": CutTable(table_version=1, columns=_columns(99))}))
     for file in paths.tables.iterdir():
         file.unlink()
     with pytest.raises(LakeStateError, match="records"):
         state.read_cut(paths, 9)
-
-
-def test_k25_a_run_keeps_its_latest_cut_alone() -> None:
-    done, cuts = RunSummary(), []
-    for number in range(1, 51):
-        table = CutTable(delta_version=number, rows_updated=3, rescued={"c": 1}, rescued_rows=1)
-        note = Note(kind="k", text=str(number))
-        cut = _cut(number, {"shop.a": table, "shop.b": CutTable(delta_version=7)}, notes=(note,) * 30)
-        cuts.append(weakref.ref(cut))
-        done.add(cut)
-        del cut
-    gc.collect()
-    assert [ref() is not None for ref in cuts] == [False] * 49 + [True]
-    assert (done.batches, done.rows) == (50, 150)
-    assert len(done.notes) == ENTRIES_KEPT_MAX
-    assert done.entries_omitted == 500
-    tables = done.tables()
-    assert (tables["shop.a"].rows_updated, tables["shop.a"].rescued, tables["shop.a"].delta_version) == (
-        150,
-        {"c": 50},
-        50,
-    )
-    assert tables["shop.b"].rows_updated == 0
-    assert done.interval is not None
-    assert (done.interval.start_offset, done.interval.end_offset, done.interval.transactions_seen) == (1, 51, 100)
-
-
-def test_k25_parts_of_a_run_are_joined_and_tables_stand_as_the_later_part_left_them() -> None:
-    early, late = RunSummary(), RunSummary()
-    early.add(_cut(1, {"shop.a": CutTable(delta_version=1, rows_inserted=2), "shop.gone": CutTable(delta_version=5)}))
-    late.add(_cut(2, {"shop.a": CutTable(delta_version=2, rows_deleted=1)}))
-    for first, second in ((early, late), (late, early)):
-        done = RunSummary()
-        done.join(first)
-        done.join(second)
-        assert done.latest is late.latest
-        assert done.tables()["shop.a"].model_dump(include={"rows_inserted", "rows_deleted", "delta_version"}) == {
-            "rows_inserted": 2,
-            "rows_deleted": 1,
-            "delta_version": 2,
-        }
-        assert done.tables()["shop.gone"].delta_version == 5

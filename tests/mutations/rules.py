@@ -49,21 +49,21 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _STAGING + "test_k2_files_are_recorded_with_their_checksums",
     ),
     Mutation(
-        "K2", "staged files without a record are garbage", "sink/delta_sink.py",
+        "K2", "staged files without a record are garbage", "sink/lake_sink.py",
         "            if folder != keep:\n", "            if False:\n",
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
     Mutation(
-        "K2", "the files of the recorded batch stay", "sink/delta_sink.py",
+        "K2", "the files of the recorded batch stay", "sink/lake_sink.py",
         "keep = None if pending is None else self.paths.staging(pending.batch_number)", "keep = None",
         _STAGING + "test_k2_what_has_no_record_is_garbage",
     ),
     Mutation(
-        "K2", "the cursor follows each cut", "pipeline/capture/commit.py",
-        '''        self._observer.reached("before_cursor")
-        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut, start_reasons=self._start_reasons))
+        "K2", "the cursor follows each cut", "pipeline/publish.py",
+        '''    observer.reached("before_cursor")
+    cursors.write(cut.cursor, {**cursor_metadata(cut.interval, cut), **(metadata or {})})
 ''',
-        '''        self._observer.reached("before_cursor")
+        '''    observer.reached("before_cursor")
 ''',
         "pipeline/capture/test_end_to_end.py::test_k2_bounded_runs_join_and_the_cursor_follows_each_cut", spark=True,
     ),
@@ -106,7 +106,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a table that was set back is noticed", "sink/delta/table_checks.py",
-        "    if there.version < table.delta_version:\n", "    if False:\n",
+        "    if there.version < table.table_version:\n", "    if False:\n",
         "sink/delta/test_table_checks.py::test_k3_a_table_that_is_older_than_the_cut_is_noticed",
     ),
     Mutation(
@@ -126,7 +126,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "sink/read/test_finding.py::test_k4_views_leave_suspended_tables_out_and_quote_every_name",
     ),
     Mutation(
-        "K4", "a target that was left behind is caught up by keys", "sink/delta_sink.py",
+        "K4", "a target that was left behind is caught up by keys", "sink/next_cut.py",
         'return was and follows and record.kind == "batch"', "return was",
         _EXACT + "test_k4_k12_standing_still_and_catching_up_end_it",
     ),
@@ -136,7 +136,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         "pipeline/capture/test_suspension.py::test_k4_a_value_and_a_statement_suspend_their_tables_alone", spark=True,
     ),
     Mutation(
-        "K4", "a target that fails in a batch is left where the batch begins", "sink/delta_sink.py",
+        "K4", "a target that fails in a batch is left where the batch begins", "sink/lake_sink.py",
         "                failing[name] = error\n", "                pass\n",
         "pipeline/capture/test_wedge.py::test_k22_a_step_that_fails_suspends_its_target",
     ),
@@ -209,7 +209,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _EXACT + "test_k12_statements_that_may_change_rows_in_silence_end_it",
     ),
     Mutation(
-        "K12", "a cursor that a person set ends it", "sink/delta_sink.py",
+        "K12", "a cursor that a person set ends it", "sink/next_cut.py",
         "        if is_set:  # rows may come a second time, or never (K12)\n", "        if False:\n",
         _EXACT + "test_k3_k12_a_cursor_set_by_a_person_ends_it",
     ),
@@ -299,13 +299,13 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     # -- K15: retention ------------------------------------------------------------------------------------------------
     Mutation(
-        "K15", "a cut goes only when the next one is older than the retention", "sink/durable/retention.py",
+        "K15", "a cut goes only when the next one is older than the retention", "lake/cut_retention.py",
         "            if state.read_cut(paths, following).published_at_us >= oldest_us:\n",
         "            if state.read_cut(paths, number).published_at_us >= oldest_us:\n",
         "sink/read/test_finding.py::test_k15_a_cut_goes_when_the_next_one_is_older_than_the_retention",
     ),
     Mutation(
-        "K15", "the last cut of a suspended table stays", "sink/durable/retention.py",
+        "K15", "the last cut of a suspended table stays", "lake/cut_retention.py",
         "            if number not in kept:\n", "            if True:\n",
         "sink/read/test_finding.py::test_k15_the_last_cut_that_a_suspended_table_was_part_of_stays",
     ),

@@ -118,8 +118,8 @@ _K21: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K21",
         "the disk is waited for before the cut",
-        "sink/delta_sink.py",
-        "        failures |= self._make_durable(record, previous, logs)\n",
+        "sink/lake_sink.py",
+        " | self._tables.make_durable(record, previous, applied.there)",
         "",
         _DURABILITY + "test_k21_the_disk_has_all_that_a_cut_names_before_it_has_the_cut",
     ),
@@ -143,7 +143,7 @@ _K21: Final[tuple[Mutation, ...]] = (
         "K21",
         "a wait that failed is not believed the second time",
         "sink/delta_sink.py",
-        "            distrust(self.paths)\n",
+        "            distrust(self._paths)\n",
         "            pass\n",
         _DURABILITY + "test_k21_a_file_that_the_disk_refuses_is_not_named_and_is_made_again",
     ),
@@ -236,7 +236,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a batch that is taken up again suspends what fails again",
-        "sink/delta_sink.py",
+        "sink/lake_sink.py",
         "            if is_of_the_machine(failure) or (failure.retryable and not recovered):\n",
         "            if is_of_the_machine(failure) or failure.retryable:\n",
         _WEDGE + "test_k22_a_step_that_fails_suspends_its_target",
@@ -244,7 +244,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "a full disk suspends nobody",
-        "sink/delta_sink.py",
+        "sink/lake_sink.py",
         "            if is_of_the_machine(failure) or (failure.retryable and not recovered):\n",
         "            if failure.retryable and not recovered:\n",
         _WEDGE + "test_k22_what_the_machine_fails_suspends_nobody",
@@ -252,7 +252,7 @@ _K22: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K22",
         "what is caught up and fails again keeps nobody else from it",
-        "sink/delta_sink.py",
+        "sink/lake_sink.py",
         'again = recovered or record.kind == "catch_up"',
         "again = recovered",
         _WEDGE + "test_k22_a_table_that_fails_for_good_does_not_keep_others_from_catching_up",
@@ -398,7 +398,7 @@ _K25: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K25", "a run's lists of decisions have an end", "pipeline/capture/summary.py",
         "entries[: ENTRIES_KEPT_MAX - len(kept)]", "entries",
-        "lake/test_table_facts.py::test_k25_a_run_keeps_its_latest_cut_alone",
+        "pipeline/capture/test_summary.py::test_k25_a_run_keeps_its_latest_cut_alone",
     ),
 )  # fmt: skip
 
@@ -593,7 +593,7 @@ _K28: Final[tuple[Mutation, ...]] = (
     Mutation(
         "K28",
         "a target that cannot be given its rows waits for a load",
-        "sink/delta_sink.py",
+        "sink/next_cut.py",
         'left = left.model_copy(update={"needs_reload": True})',
         "pass",
         _RENAMES + "test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load",

@@ -116,7 +116,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "the side lake is captured to the main cursor and no further", "pipeline/load/side.py",
-        "                bound=bound,\n", '                bound="end_of_log",\n',
+        "            self.capture(bound)\n", '            self.capture("end_of_log")\n',
         _RULES + "test_k17_a_side_lake_is_captured_to_its_bound_and_no_further",
     ),
     Mutation(
@@ -228,9 +228,8 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _INTO + "test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again",
     ),
     Mutation(
-        "K18", "a backfill has a cursor of its own", "pipeline/backfill/lake.py",
-        "return FileCursorStore(self.paths.state / _CURSOR_FOLDER, source=self.main.name)",
-        "return FileCursorStore(LakePaths(self.main.sink.lake_path, self.main.name).state / _CURSOR_FOLDER, source=self.main.name)",
+        "K18", "a backfill reads as far as its range goes", "pipeline/backfill/lake.py",
+        'update={"start": start, "bound": bound}', 'update={"start": start}',
         _INTO + "test_k18_the_end_is_fixed_in_advance_and_what_is_done_is_not_read_again",
     ),
     Mutation(
@@ -271,7 +270,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K18", "a quarantined row that was deleted since is not raised", "pipeline/operate/quarantine_replay.py",
-        '        if gone and "mirror" in modes and not even_if_deleted:\n', "        if False:\n",
+        '        if gone and is_forgotten and not even_if_deleted:\n', "        if False:\n",
         "pipeline/operate/test_quarantine_way.py::test_bad_rows_wait_in_quarantine_and_are_replayed_where_nothing_newer_is", spark=True,
     ),
     # -- K19: partial --------------------------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ READING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K5", "an unfinished transaction is dropped", "transaction/buffer.py",
-        "        self._held = []\n        self._open_events = 0\n        if not is_announced:\n",
+        "        self._pending = []\n        self._open_events = 0\n        if not is_announced:\n",
         "        self._open_events = 0\n        if not is_announced:\n",
         _BUFFER + "test_k5_an_unfinished_transaction_of_which_nothing_left_is_dropped_and_counted",
     ),
@@ -137,12 +137,12 @@ READING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K7", "a run that ends in the overlap publishes nothing and fails", "pipeline/capture/drain.py",
-        "        self._committer.check_not_held()\n", "",
+        "        self._overlap.check_passed()\n", "",
         _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
     ),
     Mutation(
-        "K7", "what keeps every change waits for a decision", "pipeline/capture/commit.py",
-        "        if not self.is_held or self.hold_until_us is None or first_us > self.hold_until_us:\n", "        if True:\n",
+        "K7", "what keeps every change waits for a decision", "pipeline/capture/overlap.py",
+        "        if not self.is_held() or self._until_us is None or first_us > self._until_us:\n", "        if True:\n",
         _FAILOVER + "test_k7_no_cut_is_published_inside_an_overlap_that_is_not_known", spark=True,
     ),
     # -- K8: XA --------------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ READING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K9", "a merge batch ends by what it has staged", "pipeline/capture/commit.py",
-        "return batch.staged_bytes >= self._limits.merge_staged_bytes or", "return",
+        "return batch.staged_bytes >= limits.merge_staged_bytes or", "return",
         "pipeline/capture/test_merge_batches.py::test_k9_merge_batches_are_bounded_by_staged_bytes_and_not_by_gets",
     ),
     Mutation(

@@ -29,7 +29,7 @@ from cdc_pipeline.orchestration import CaptureRun, DagsterCursorStore, build_def
 from cdc_pipeline.orchestration.dead_runs import PROCESS_TAG, free_dead_runs, this_process
 from cdc_pipeline.orchestration.execute import LoadedSource
 from cdc_pipeline.orchestration.recorder import tables_text
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorState
 from tests.support.fake_capture import FakeCapture, added_column, cut, write_config, write_cut
 from tests.support.project import ROOT, Project
@@ -204,7 +204,7 @@ def test_k3_a_cut_without_its_cursor_is_made_up_for_once(project: Project, insta
     assert _events(instance, execute_capture(_loaded(project, FakeCapture(TWO_CUTS)), instance=instance)) == []
 
 
-class _StopsAt(SilentObserver):
+class _StopsAt(RunObserver):
     """Fails at the n-th passage of a joint."""
 
     def __init__(self, joint: str, *, passage: int, error: BaseException) -> None:
@@ -347,13 +347,13 @@ KILLED_RUN = """
 import os, signal, sys
 from pathlib import Path
 from cdc_pipeline.orchestration import open_instance
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from tests.support.project import Project
 from tests.support.fake_capture import FakeCapture
 from tests.orchestration.test_capture_job import TWO_CUTS, _loaded
 from cdc_pipeline.orchestration import execute_capture
 
-class Dies(SilentObserver):
+class Dies(RunObserver):
     def reached(self, joint):
         if joint == "before_cursor":
             os.kill(os.getpid(), signal.SIGKILL)

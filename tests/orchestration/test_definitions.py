@@ -121,10 +121,10 @@ def test_a_missing_jobs_directory_is_named(tmp_path: Path) -> None:
 
 def test_a_translator_changes_keys_and_groups(project: Project) -> None:
     class Ours(CdcTranslator):
-        def table_key(self, source: str, table: str) -> dg.AssetKey:  # noqa: ARG002
+        def table_key(self, source: str, table: str) -> dg.AssetKey:
             return dg.AssetKey(["bronze", *table.split(".", 1)])
 
-        def group_name(self, source: str) -> str:  # noqa: ARG002
+        def group_name(self, source: str) -> str:
             return "bronze"
 
     write_config(project.jobs, "shop")

@@ -43,7 +43,7 @@ def test_k3_a_torn_file_is_an_error_and_not_no_cursor(tmp_path: Path, cut_bytes:
     _cursor(tmp_path).write_bytes(whole[:cut_bytes])
     store = _store("file", tmp_path)
     for act in (store.read, lambda: store.write(state(2), {}), lambda: store.history(3)):
-        with pytest.raises(CursorError, match="torn or damaged") as caught:
+        with pytest.raises(CursorError, match="truncated or damaged") as caught:
             act()
         assert caught.value.next_step
     assert _cursor(tmp_path).read_bytes() == whole[:cut_bytes]
@@ -137,6 +137,14 @@ def test_p2_the_history_is_bounded_and_keeps_the_newest(tmp_path: Path) -> None:
     assert len(kept) > 5
 
 
+def test_p2_a_cursor_that_names_an_odd_table_is_one_line_of_the_history(tmp_path: Path) -> None:
+    """U+2028 in a table's name ends no line: each cursor was written twice."""
+    store = FileCursorStore(tmp_path, source="shop")
+    for batch in (1, 2, 3):
+        store.write(state(batch), {"table": "shop.a\u2028b\x85c"})
+    assert [entry.cursor.batch_number for entry in store.history(9)] == [3, 2, 1]
+
+
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
@@ -208,7 +216,7 @@ def _after_kill(kind: str, place: Path, *, least: int, most: int) -> CursorState
 
 
 @both
-@pytest.mark.slow
+@pytest.mark.whole
 def test_p10_killed_anywhere_the_older_or_the_newer_cursor_is_there(kind: str, tmp_path: Path) -> None:
     chance = random.Random(5)
     for round_number in range(6):

@@ -42,7 +42,7 @@ def _suspended(cursor: CursorState, table: str, offset: int, *, epoch: int = 1, 
         epoch=epoch,
         needs_reload=reload,
     )
-    target = TargetState(table=table, app_id=table, delta_version=1, applied_batch=1, suspended=suspension)
+    target = TargetState(table=table, app_id=table, table_version=1, applied_batch=1, suspended=suspension)
     return cursor.model_copy(update={"targets": {**cursor.targets, table: target}})
 
 

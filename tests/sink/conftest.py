@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the sink, and sinks on lakes of their own."""
+"""Locked sinks on lakes of their own."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.spark.session import SparkProvider
 
 
-@pytest.fixture(scope="package")
-def spark() -> Iterator[SparkProvider]:
-    provider = SparkProvider(SparkConfig(master="local[2]", driver_memory="1g"))
-    yield provider
-    provider.stop()
+@pytest.fixture(scope="session")
+def sink_settings() -> SparkConfig:
+    """The product's own settings. A folder that takes others replaces `sink_provider` too."""
+    return SparkConfig(master="local[2]", driver_memory="1g")
+
+
+@pytest.fixture(scope="session")
+def sink_provider(sink_settings: SparkConfig) -> SparkProvider:
+    """A session in the Spark that other tests of this process use too; it ends with the process."""
+    return SparkProvider(sink_settings)
 
 
 @pytest.fixture
-def open_sink(tmp_path: Path, spark: SparkProvider) -> Iterator[Callable[..., DeltaSink]]:
+def open_sink(
+    tmp_path: Path, sink_provider: SparkProvider, sink_settings: SparkConfig
+) -> Iterator[Callable[..., DeltaSink]]:
     """``open_sink(lake=..., source=..., on_joint=...)``: a locked sink on a lake below the test's folder."""
     with ExitStack() as stack:
 
         def start(lake: str = "lake", source: str = "shop", on_joint: Callable[[str], None] | None = None) -> DeltaSink:
-            config = SinkConfig(lake_path=tmp_path / lake, merge_threads=2)
-            sink = DeltaSink(source=source, config=config, on_joint=on_joint, spark=spark)
+            config = SinkConfig(lake_path=tmp_path / lake, merge_threads=2, spark=sink_settings)
+            sink = DeltaSink(source=source, config=config, on_joint=on_joint, spark=sink_provider)
             stack.enter_context(sink.lock())
             return sink
 

@@ -42,7 +42,8 @@ from tests.support.sink_values import (
 HOME = "${env:HOME}"
 ODD = [
     HOME, "${spark.app.name}", "${system:user.name}", "$", "{c}", "'", '"', "`x`", "\\", "\\'", "\\u0041", "\\%", "%",
-    "_", "a\nb", "a\0b", "\x1b[31m", "\u202eb", "-- x", "/* x */", "😀", "größe", "\xa0", ":v", "?", "''", "r'x'",
+    "_", "a\nb", "a\0b", "a\u2028b\x85c",
+    "\x1b[31m", "\u202eb", "-- x", "/* x */", "😀", "größe", "\xa0", ":v", "?", "''", "r'x'",
 ]  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def test_k20_a_lake_path_that_hadoop_would_read_is_refused(name: str) -> None:
 
 def test_k20_views_of_a_cut_hold_no_variable(sink: DeltaSink) -> None:
     """K20: `cuts sql` prints statements for sessions that are not ours: nothing in them can be substituted."""
-    tables = {f"shop.{name}": CutTable(delta_version=3) for name in (HOME, "it's", "a`b")}
+    tables = {f"shop.{name}": CutTable(table_version=3) for name in (HOME, "it's", "a`b")}
     cut = Cut(
         source="shop", batch_number=1, published_at_us=0, interval=interval_of(1), cursor=cursor_at(1), tables=tables
     )
@@ -109,9 +110,9 @@ def test_k20_views_of_a_cut_hold_no_variable(sink: DeltaSink) -> None:
 
 
 @pytest.mark.spark
-def test_k20_every_session_has_the_settings_that_sql_relies_on(spark: SparkProvider) -> None:
+def test_k20_every_session_has_the_settings_that_sql_relies_on(sink_provider: SparkProvider) -> None:
     """K20: the first session, each further one, and none of a user's own, which stays as it was."""
-    first = spark.session()
+    first = sink_provider.session()
     for session in (first, new_session(first)):
         assert {name: session.conf.get(name) for name in SQL_SETTINGS} == dict(SQL_SETTINGS)
     users = first.newSession()
@@ -131,9 +132,9 @@ def test_k20_every_session_has_the_settings_that_sql_relies_on(spark: SparkProvi
 
 
 @pytest.mark.spark
-def test_k20_literals_are_what_sparks_parser_reads(spark: SparkProvider) -> None:
+def test_k20_literals_are_what_sparks_parser_reads(sink_provider: SparkProvider) -> None:
     """K20: any text, in a session that substitutes variables too: the renderer does not lean on the setting."""
-    session = new_session(spark.session())
+    session = new_session(sink_provider.session())
     session.conf.set("spark.sql.variable.substitute", "true")
 
     @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
@@ -184,7 +185,7 @@ def _live(sink: DeltaSink, table: str) -> dict[str, tuple[Any, Any]]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.whole
 def test_k20_odd_keys_values_and_defaults_in_every_mode(
     open_sink: Callable[..., DeltaSink], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -176,12 +176,12 @@ class StoreContract:
         store, feed = self.started(16), Feed()
         assert store.try_put([feed.transaction(11)])
         batch = store.get(3)
-        assert (store.waiting_events, store.held_events) == (8, 11)
+        assert (store.waiting_events, store.retained_events) == (8, 11)
         assert not store.try_put([feed.transaction(6)])
         assert store.try_put([feed.transaction(5)])
-        assert (store.waiting_events, store.held_events) == (13, 16)
+        assert (store.waiting_events, store.retained_events) == (13, 16)
         store.ack(batch.range.end)
-        assert store.held_events == 13
+        assert store.retained_events == 13
 
     # -- S3 -----------------------------------------------------------------------------------------------------------
 
@@ -198,9 +198,9 @@ class StoreContract:
         assert store.try_put([part])  # the empty ring is below its limit, though this one list reaches it
         assert not store.try_put([feed.transaction(5)])
         batch = store.try_get(1000)
-        assert store.held_bytes == part.event_bytes
+        assert store.retained_bytes == part.event_bytes
         store.ack(batch.range.end)
-        assert store.held_bytes == 0
+        assert store.retained_bytes == 0
         assert store.try_put([feed.transaction(5)])
 
     def test_s3_memsize_still_counts_slots(self) -> None:
@@ -214,9 +214,9 @@ class StoreContract:
         part.chunk.events["event_length"] = 2**32 - 1
         huge = EventSlice(part.chunk, 0, 4)
         assert store.try_put([huge])
-        assert store.held_bytes == 4 * (2**32 - 1)
+        assert store.retained_bytes == 4 * (2**32 - 1)
         store.ack(store.try_get(1).range.end)
-        assert store.held_bytes == 0
+        assert store.retained_bytes == 0
 
     # -- S4 -----------------------------------------------------------------------------------------------------------
 
@@ -390,7 +390,7 @@ class StoreContract:
         batch = store.get(12)
         store.ack(batch.range.ack)
         assert store.sequences == (9, 9, 11, 14)
-        assert store.held_events == 5
+        assert store.retained_events == 5
 
     def test_s9_journal_and_offset_count_only_where_given(self) -> None:
         store, feed = self.started(16), Feed()

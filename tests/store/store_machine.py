@@ -74,9 +74,9 @@ class StoreMachine(RuleBasedStateMachine):
         count = sum(part.event_count for part in slices)
         if count > self.size:
             return
-        held_bytes = sum(self.lengths[self.released :])
+        retained_bytes = sum(self.lengths[self.released :])
         has_room = len(self.log) - self.released + count <= self.size
-        has_room = has_room and (not self.in_bytes or held_bytes < self.size * self.unit)
+        has_room = has_room and (not self.in_bytes or retained_bytes < self.size * self.unit)
         if self.has_ended and has_room:
             with pytest.raises(StoreError):
                 self.store.try_put(slices)
@@ -197,7 +197,7 @@ class StoreMachine(RuleBasedStateMachine):
         ack, released, got, put = self.store.sequences
         assert (ack, released, got, put) == (self.ack - 1, self.released - 1, self.got - 1, len(self.log) - 1)
         assert ack <= released <= got <= put
-        assert self.store.held_bytes == sum(self.lengths[self.released :])
+        assert self.store.retained_bytes == sum(self.lengths[self.released :])
         assert self.store.is_drained == (self.has_ended and self.got == len(self.log))
         latest, first = self.store.latest_position(), self.store.first_position()
         assert (latest.offset if latest else None) == (self.log[-1] if self.log else None)

@@ -1,4 +1,4 @@
-"""Fixtures of the whole way: one Spark session for all tests, a lake each."""
+"""Whole captures: sections of a test server, one Spark session for all tests, a lake each."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig, SparkConfig
 from cdc_pipeline.sink.spark.session import SparkProvider
+from tests.servers import Server
 
 # A merge of a few rows costs half without code generation, re-planning, checksums of Delta's log and the long texts of
 # plans for a page that is not served. The product's own settings are those of tests/sink, tests/cli and the demo.
@@ -30,10 +31,28 @@ SPARK = {
 }
 
 
+def live(server: Server) -> dict[str, Any]:
+    """Source section for a test's server."""
+    user, password = server.create_replication_user()
+    return {"kind": "live", "host": server.host, "port": server.port, "user": user, "password": password}
+
+
+def here(server: Server) -> dict[str, Any]:
+    """Start section: the server's current end, in a journal without other tests' events before it."""
+    server.flush_journal()
+    journal, offset = server.end_position()
+    return {"journal": journal, "offset": offset}
+
+
 @pytest.fixture(scope="session")
-def spark() -> Any:
-    """The session that captures in this process use too; it ends with the process."""
-    return SparkProvider(SparkConfig(**SPARK)).session()
+def provider() -> SparkProvider:
+    """The Spark that captures in this process use too; it ends with the process."""
+    return SparkProvider(SparkConfig(**SPARK))
+
+
+@pytest.fixture(scope="session")
+def spark(provider: SparkProvider) -> Any:
+    return provider.session()
 
 
 @pytest.fixture

@@ -7,8 +7,10 @@ from decimal import Decimal
 from pathlib import Path, PosixPath
 from typing import Any
 
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from tests.servers import Server
 from tests.support.delta_reader import newest_rows
+from tests.support.workload import COLUMNS
 
 
 def server_rows(
@@ -57,3 +59,10 @@ def _plain(value: Any, column_type: str) -> Any:
     if isinstance(value, Decimal):
         return str(value)
     return value
+
+
+def assert_equal(spark: Any, config: PipelineConfig, server: Server, database: str) -> None:
+    """Assert that the lake's tables of a `Workload` are the server's."""
+    for table, columns in COLUMNS.items():
+        expected = server_rows(server, database, table, columns)
+        assert lake_rows(spark, config.sink.lake_path, database, table, columns) == expected, table

@@ -47,7 +47,7 @@ def read_delta(folder: Path, version: int) -> DeltaTable:
     partitions: list[str] = []
     for number in range(version + 1):
         text = (folder / "_delta_log" / f"{number:020d}.json").read_text(encoding="utf-8")
-        for line in text.splitlines():
+        for line in filter(None, text.split("\n")):  # JSON holds U+2028 and others as they are
             action = json.loads(line)
             if "metaData" in action:
                 schema = json.loads(action["metaData"]["schemaString"])

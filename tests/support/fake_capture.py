@@ -13,7 +13,8 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable, DdlDecision, Interval, TargetColumn
 from cdc_pipeline.lake.table_facts import put_cut
 from cdc_pipeline.orchestration.known_tables import newest_cut
-from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan, CaptureReport, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CapturePlan, CaptureReport
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 
 COLUMNS = (TargetColumn(name="id", delta_type="bigint"), TargetColumn(name="note", delta_type="string"))
@@ -47,7 +48,7 @@ def cursor(
         offset=offset,
         gtid_set="3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9",
         targets={
-            table: TargetState(table=table, app_id=f"app-{table}", delta_version=10 + applied, applied_batch=applied)
+            table: TargetState(table=table, app_id=f"app-{table}", table_version=10 + applied, applied_batch=applied)
             for table, applied in (tables or {}).items()
         },
     )
@@ -85,7 +86,7 @@ def cut(source: str = "shop", *, batch: int, tables: dict[str, int], ddl: tuple[
         cursor=after,
         tables={
             table: CutTable(
-                delta_version=10 + applied,
+                table_version=10 + applied,
                 rows_inserted=4,
                 rows_updated=2,
                 rows_deleted=1,
@@ -138,12 +139,12 @@ class FakeCapture:
         *,
         cursors: CursorStore,
         bound: Bound | None = None,
-        observer: CaptureObserver | None = None,
+        observer: RunObserver | None = None,
         run_id: str = "",
         tables: Sequence[str] | None = None,
     ) -> CaptureReport:
         self.tables.append(tables)
-        observer = observer or SilentObserver()
+        observer = observer or RunObserver()
         start = cursors.read()
         self.bounds.append(bound)
         self.run_ids.append(run_id)

@@ -23,8 +23,8 @@ from cdc_pipeline.lake.records import AddedColumn, BatchRecord, Cut, Interval
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns, Step, columns_after
 from cdc_pipeline.schema.types import TargetColumn, target_columns
-from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
+from cdc_pipeline.sink.protocol import Sink
 
 Image = dict[str, Any]
 Change = tuple[int, Image | None, Image | None]
@@ -122,7 +122,7 @@ def interval_of(number: int) -> Interval:
     )
 
 
-def record_batch(sink: DeltaSink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> BatchRecord:
+def record_batch(sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> BatchRecord:
     """Stage and record a batch; a piece is (schema, changes, first place). Tables not in the last cut are created."""
     cut = sink.last_cut()
     known = set(cut.tables) if cut is not None else set()
@@ -136,7 +136,7 @@ def record_batch(sink: DeltaSink, number: int, *pieces: tuple[TableSchema, Seque
     return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))
 
 
-def record_added_columns(sink: DeltaSink, number: int, schema: TableSchema, *added: AddedColumn) -> BatchRecord:
+def record_added_columns(sink: Sink, number: int, schema: TableSchema, *added: AddedColumn) -> BatchRecord:
     """Record a batch that adds columns; `schema` has them already, behind all others."""
     plan = plan_of(schema)
     names = {column.name for column in added}
@@ -148,13 +148,19 @@ def record_added_columns(sink: DeltaSink, number: int, schema: TableSchema, *add
     return batch.record(interval=interval_of(number), cursor_after=cursor_at(number, source=sink.paths.source))
 
 
-def applied(sink: DeltaSink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> Cut:
+def check_targets(sink: Sink, cut: Cut) -> None:
+    """Compare every target of a cut with its table. Raises LakeStateError."""
+    for name in sorted(cut.tables):
+        sink.check_target(cut, name)
+
+
+def applied(sink: Sink, number: int, *pieces: tuple[TableSchema, Sequence[Change], int]) -> Cut:
     """Stage, record and finish a batch."""
     return sink.finish(record_batch(sink, number, *pieces))
 
 
 def record_steps(
-    sink: DeltaSink, number: int, schema: TableSchema, before: tuple[TargetColumn, ...], *steps: Step
+    sink: Sink, number: int, schema: TableSchema, before: tuple[TargetColumn, ...], *steps: Step
 ) -> BatchRecord:
     """Record a batch that leads the target of `schema` from columns `before` through `steps`."""
     plan = replace(plan_of(schema), columns=reduce(columns_after, steps, before))

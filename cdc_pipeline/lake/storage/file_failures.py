@@ -3,6 +3,8 @@
 Rules:
 - The door stands around a whole run, so that it holds for each file at each step, and no step needs one.
 - A full disk or a lost permission is cured from outside: the same run, started again, finishes what is recorded.
+- What a disk refuses without such a reason, it may take the next time: no table is given up for it
+  at once.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from cdc_pipeline.errors import SinkError
+from cdc_pipeline.errors import LakeDiskError, LakeFullError, SinkError
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -44,12 +46,19 @@ def file_failure(error: OSError, *, lake: Path | None = None) -> SinkError | Non
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror | ssl.SSLError):
         return None
     name = error.filename or lake
-    return SinkError(
+    return kind_of(error)(
         "a file cannot be used" + (f": {name}" if name else ""),
         setting="sink.lake_path" if lake is not None else None,
         got=f"{type(error).__name__}: {error.strerror or error}",
         next_step=cure_of(error, lake=lake),
     )
+
+
+def kind_of(error: OSError) -> type[SinkError]:
+    """Return the class of the error for a file that the operating system refused."""
+    if error.errno in _FULL:
+        return LakeFullError
+    return SinkError if error.errno in (*_REFUSED, *_IN_THE_WAY) else LakeDiskError
 
 
 def cure_of(error: OSError, *, lake: Path | None = None) -> str:

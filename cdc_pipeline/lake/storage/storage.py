@@ -24,7 +24,7 @@ from typing import IO, Any, Final, Protocol
 
 from cdc_pipeline.config.storage_config import LakeUri, parse_uri
 from cdc_pipeline.errors import SinkError
-from cdc_pipeline.lake.storage.file_failures import cure_of
+from cdc_pipeline.lake.storage.file_failures import cure_of, kind_of
 from cdc_pipeline.lake.storage.markers import remove_markers
 from cdc_pipeline.lake.storage.object_path import ObjectPath, is_object
 
@@ -49,7 +49,7 @@ def disk_errors(path: Path) -> Iterator[None]:
 
 def refused(error: OSError, path: Path) -> SinkError:
     """The error for a file or folder of the lake that the disk does not take or give."""
-    return SinkError(
+    return kind_of(error)(
         f"the lake's disk refuses: {path}",
         expected="a file system with free space and hard links (they make a file appear whole or not at all)",
         got=f"{type(error).__name__}: {error.strerror or error}",

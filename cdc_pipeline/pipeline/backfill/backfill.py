@@ -28,12 +28,12 @@ from cdc_pipeline.config.pipeline_config import (
 from cdc_pipeline.config.pipeline_config import TimeBoundConfig as TimeBound
 from cdc_pipeline.errors import ConfigError, PositionError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillRecord, SideLake, as_text, now_us
+from cdc_pipeline.pipeline.backfill.lake import BackfillDone, BackfillLake, BackfillRecord, as_text, now_us
 from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel
-from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.capture.summary import RunSummary, batches_text
+from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
 from cdc_pipeline.pipeline.plan.limits import executed_before
-from cdc_pipeline.pipeline.report import CaptureObserver, CaptureReport, LogPlace, SilentObserver, TableReport
+from cdc_pipeline.pipeline.report import CaptureReport, LogPlace, TableReport
 from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.search import search_by_time
@@ -78,7 +78,7 @@ def backfill(
     end: Bound = "end_of_log",
     archive: Path | None = None,
     parallel: Parallel | None = None,
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
 ) -> BackfillReport:
     """Replay a range of the log for chosen tables into a side lake.
@@ -99,12 +99,12 @@ def backfill(
         CdcError: what a capture raises; the side lake then stands at the last whole transaction, and the same call goes
             on there.
     """
-    side = SideLake(config, path=into, tables=tables, archive=archive)
+    side = BackfillLake(config, path=into, tables=tables, archive=archive)
     record = begin(side, start=start, end=end, purpose="into")
     done = side.done()
     if done is not None:
         return _already_done(side, record, done)
-    filled = fill(side, record, parallel=parallel, observer=observer or SilentObserver(), run_id=run_id)
+    filled = fill(side, record, parallel=parallel, observer=observer or RunObserver(), run_id=run_id)
     return finish(side, record, filled)
 
 
@@ -124,40 +124,35 @@ class Filled:
 
 
 def fill(
-    side: SideLake, record: BackfillRecord, *, parallel: Parallel | None, observer: CaptureObserver, run_id: str
+    side: BackfillLake, record: BackfillRecord, *, parallel: Parallel | None, observer: RunObserver, run_id: str
 ) -> Filled:
     """Bring a side lake to the end of its range.
 
     Raises:
         CdcError: what a capture raises.
     """
-    run, cursors, in_parallel, counting = side.run_config(record), side.cursors(), None, _CountingObserver(observer)
+    counting, in_parallel = _CountingObserver(observer), None
+    lake = side.filling(record, observer=counting, run_id=run_id)
     if parallel is not None:
-        in_parallel = fill_in_parallel(
-            run, tables=side.tables, cursors=cursors, observer=counting, run_id=run_id, parallel=parallel
-        )
-    last = capture(run, cursors=cursors, observer=counting, run_id=run_id)
-    return Filled(last, counting.done, in_parallel)
+        in_parallel = fill_in_parallel(lake, tables=side.tables, parallel=parallel)
+    return Filled(lake.capture(), counting.done, in_parallel)
 
 
-class _CountingObserver:
-    """Pass on what it is told, and count the cuts."""
+class _CountingObserver(RelayObserver):
+    """Pass on what it is told of captures, and count the cuts."""
 
-    def __init__(self, observer: CaptureObserver) -> None:
+    def __init__(self, observer: RunObserver) -> None:
+        super().__init__(observer)
         self.done = RunSummary()
-        self.planned = observer.planned
-        self.progressed = observer.progressed
-        self.reached = observer.reached
-        self._published = observer.published
 
     def published(self, cut: Cut) -> None:
-        """See `CaptureObserver`."""
+        """See `RunObserver`."""
         self.done.add(cut)
-        self._published(cut)
+        super().published(cut)
 
 
 def begin(
-    side: SideLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int = 1
+    side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int = 1
 ) -> BackfillRecord:
     """The record of a side lake; made now where the lake is new.
 
@@ -181,7 +176,7 @@ def begin(
     return record
 
 
-def _already_done(side: SideLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
+def _already_done(side: BackfillLake, record: BackfillRecord, done: BackfillDone) -> BackfillReport:
     """The report of a backfill that was done before."""
     return BackfillReport(
         source=side.main.name,
@@ -195,7 +190,7 @@ def _already_done(side: SideLake, record: BackfillRecord, done: BackfillDone) ->
     )
 
 
-def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillReport:
+def finish(side: BackfillLake, record: BackfillRecord, filled: Filled) -> BackfillReport:
     """The range was read: record it."""
     report = filled.last
     cursor = report.cursor
@@ -224,7 +219,7 @@ def finish(side: SideLake, record: BackfillRecord, filled: Filled) -> BackfillRe
 
 
 def _resolved(
-    side: SideLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int
+    side: BackfillLake, *, start: Start, end: Bound, purpose: Literal["into", "rebuild"], epoch: int
 ) -> BackfillRecord:
     """The range as the log has it now."""
     source = build_source(side.config)

@@ -19,21 +19,26 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, Start
 from cdc_pipeline.errors import ConfigError, LoadError, TransactionError
-from cdc_pipeline.lake.paths import put_if_absent, read_json, replace_file
+from cdc_pipeline.lake.paths import read_json, replace_file
 from cdc_pipeline.lake.records import BatchRecord, Note
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.backfill.backfill import last_of
-from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables, chosen_only, now_us
+from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables, now_us
 from cdc_pipeline.pipeline.backfill.rebuild import with_archive
 from cdc_pipeline.pipeline.backfill.segment import SegmentCommitter, SegmentResult
 from cdc_pipeline.pipeline.capture.stages import Stages
-from cdc_pipeline.pipeline.capture.suspension import finish_standing, standing
-from cdc_pipeline.pipeline.load.main import DirectRuns, Locked, MainLake, MainRuns
-from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext
+from cdc_pipeline.pipeline.load.main import MainLake
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.report import CapturePlan, LogPlace, SilentObserver
+from cdc_pipeline.pipeline.publish import empty_interval
+from cdc_pipeline.pipeline.report import CapturePlan, LogPlace
+from cdc_pipeline.pipeline.runs import DirectRuns, Runs
+from cdc_pipeline.pipeline.side_lake import only_tables
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
@@ -41,7 +46,6 @@ from cdc_pipeline.pipeline.wiring import build_source
 from cdc_pipeline.position.cursor import CursorStore, MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import resolve_start
-from cdc_pipeline.sink.verify.seq_range import rows_between
 from cdc_pipeline.source.protocol import Source
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -90,9 +94,9 @@ def fill_gap(
     start: Start,
     end: Bound,
     archive: Path | None = None,
-    observer: LoadObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
-    runs: MainRuns | None = None,
+    runs: Runs | None = None,
 ) -> GapReport:
     """Append the changes of a range to the changelogs of a table, which have none of it.
 
@@ -106,20 +110,18 @@ def fill_gap(
         LoadError: the changelog has changes of the range, or does not fit them.
         CdcError: everything else; nothing was appended, or the next run of the source finishes it.
     """
-    observer = observer or SilentLoadObserver()
-    main = MainLake(config, cursors=cursors, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
-    return main.locked(lambda locked: _Gap(config, table, locked, archive=archive, observer=observer).fill(start, end))
+    observer = observer or RunObserver()
+    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
+    return main.locked(lambda batch: _Gap(config, table, batch, archive=archive).fill(start, end))
 
 
 class _Gap:
-    def __init__(
-        self, config: PipelineConfig, table: str, locked: Locked, *, archive: Path | None, observer: LoadObserver
-    ) -> None:
-        self._config = chosen_only(with_archive(config, archive), checked_tables(config, [table]))
+    def __init__(self, config: PipelineConfig, table: str, batch: AdminBatch, *, archive: Path | None) -> None:
+        tables = only_tables(config, checked_tables(config, [table]))
+        self._config = with_archive(config, archive).model_copy(update={"tables": tables})
         self._table = table
-        self._locked = locked
-        self._observer = observer
-        self._sink = locked.sink
+        self._batch = batch
+        self._sink = batch.sink
 
     def fill(self, start: Start, end: Bound) -> GapReport:
         names = self._changelogs()
@@ -128,7 +130,7 @@ class _Gap:
             source.check()
             first = resolve_start(cursor=None, start=start, source=source).position
             last = last_of(self._config, end, first=first, log_end=source.end_position(), source=source)
-            cursor = self._locked.cursor.position
+            cursor = self._batch.cursor.position
             if last is None or last.order > cursor.order:
                 raise ConfigError(
                     "the range must end at a place that the pipeline has passed",
@@ -151,11 +153,13 @@ class _Gap:
         return self._report("nothing_new", what, first, last, dict.fromkeys(names, 0))
 
     def _changelogs(self) -> list[str]:
-        cut = self._locked.cut
+        cut = self._batch.cut
         routes = Routes(self._config).of(*split_table_name(self._table))
         tables = {} if cut is None else cut.tables
         names = [
-            route.target for route in routes if route.target in tables and tables[route.target].mode == "changelog"
+            route.target
+            for route in routes
+            if route.target in tables and MODES[tables[route.target].mode].rows_are_changes
         ]
         if not names or cut is None:
             raise ConfigError(
@@ -174,9 +178,9 @@ class _Gap:
         return names
 
     def _check_empty(self, name: str, first: Position, last: Position) -> None:
-        epoch = self._locked.cursor.epoch
+        epoch = self._batch.cursor.epoch
         low, high = (pack_seq(epoch, journal_number(at.journal), at.offset) for at in (first, last))
-        found = rows_between(self._sink, name, low=low, high=high)
+        found = self._sink.rows_within(name, low=low, high=high - 1).rows
         if found:
             raise LoadError(
                 "the changelog has changes of the range already: more of them would come twice",
@@ -190,7 +194,7 @@ class _Gap:
 
     def _staged(self, source: Source, first: Position, last: Position) -> SegmentResult:
         """The changes of the range, staged as the pipeline would."""
-        config, locked = self._config, self._locked
+        config, batch = self._config, self._batch
         plan = CapturePlan.of_stretch(
             first,
             last,
@@ -201,20 +205,17 @@ class _Gap:
             tables=(self._table,),
         )
         stages = Stages(
-            config,
+            CaptureContext(config, self._sink, MemoryCursorStore(batch.cursor), RunObserver(), batch.run_id),
             resolved=ResolvedRun(
-                plan=plan, start=first, end=last, limit=None, ends_anywhere=True, epoch=locked.cursor.epoch
+                plan=plan, start=first, end=last, limit=None, ends_anywhere=True, epoch=batch.cursor.epoch
             ),
             source=source,
-            sink=self._sink,
-            cursors=MemoryCursorStore(locked.cursor),
-            observer=SilentObserver(),
-            run_id=locked.run_id,
             tables=TableFilter(config.tables),
-            targets=Targets(config, locked.cut),
-            cursor=locked.cursor,
-            committing=SegmentCommitter,
-            suspends=False,
+            targets=Targets(config, batch.cut),
+            cursor=batch.cursor,
+            committing=lambda stretch, _ack: SegmentCommitter(stretch, source=config.name),
+            parking=self._sink.parking(epoch=batch.cursor.epoch),
+            begin=lambda _number: batch.rows,
         )
         try:
             stages.run()
@@ -232,7 +233,7 @@ class _Gap:
         return result
 
     def _record(self, result: SegmentResult, names: list[str], first: Position, last: Position) -> BatchRecord | None:
-        part, cursor = result.record, self._locked.cursor
+        part, cursor = result.record, self._batch.cursor
         targets = [] if part is None else [target for target in part.targets if target.table in names]
         if part is None or not targets:
             return None
@@ -259,10 +260,10 @@ class _Gap:
         return part.model_copy(
             update={
                 "kind": "replay",
-                "run_id": self._locked.run_id,
-                "interval": standing(cursor),
+                "run_id": self._batch.run_id,
+                "interval": empty_interval(cursor),
                 "cursor_after": cursor.model_copy(update={"batch_number": number}),
-                "source_time_us": -1 if self._locked.cut is None else self._locked.cut.source_time_us,
+                "source_time_us": -1 if self._batch.cut is None else self._batch.cut.source_time_us,
                 "targets": tuple(target.model_copy(update={"exact": False}) for target in targets),
                 "start_journal": at.journal,
                 "start_offset": at.offset,
@@ -282,11 +283,7 @@ class _Gap:
             at_us=now_us(),
         )
         self._write_down(filled, first, last)
-        self._observer.reached("before_record")
-        if not put_if_absent(self._sink.paths.batch(record.batch_number), record.model_dump_json(indent=1)):
-            raise LoadError(f"batch {record.batch_number} was recorded by somebody else", next_step="run again")
-        self._observer.reached("after_record")
-        cut = finish_standing(record, sink=self._sink, cursors=self._locked.cursors, observer=self._observer)
+        cut = self._batch.finish(self._batch.rows.put(record))
         self._write_down(filled.model_copy(update={"is_done": True}), first, last)
         rows = {target.table: cut.tables[target.table].row_changes for target in record.targets}
         return self._report("applied", "the changes of the range were appended", first, last, rows, cut.batch_number)
@@ -311,7 +308,7 @@ class _Gap:
         replace_file(self._mark(first, last), filled.model_dump_json(indent=1).encode())
 
     def _mark(self, first: Position, last: Position) -> Path:
-        text = f"{self._table} {first} {last} {self._locked.cursor.epoch}"
+        text = f"{self._table} {first} {last} {self._batch.cursor.epoch}"
         return self._sink.paths.state / "gaps" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.json"
 
     def _report(

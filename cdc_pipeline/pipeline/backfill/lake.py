@@ -4,10 +4,8 @@ Rules:
 - What it is stands in ``_cdc/<source>/backfill.json``, put once, before anything is read: source, tables, and the range
   as it was asked for and as it was found. Another range or other tables are refused: they go into another lake.
 - The end is fixed there, by the first run: a journal and an offset, or the name of a transaction.
-- Its cursor lies in the lake itself. The main cursor, the main lock and the main lake are never touched.
+- The main cursor, the main lock and the main lake are never touched.
 - ``backfill_done.json`` tells that the end was reached: a run that finds it reads no log and starts no JVM.
-- Target rules, masks and policies are the pipeline's (K14). Nothing of it is registered in a catalog: the names there
-  belong to the main lake.
 - A live server sees it as a replica of its own: of two readers with one id it would end the first.
 """
 
@@ -36,12 +34,12 @@ from cdc_pipeline.errors import ConfigError, LakeStateError
 from cdc_pipeline.lake.paths import STATE_FOLDER, LakePaths, put_if_absent, read_json
 from cdc_pipeline.lake.storage.object_path import is_object
 from cdc_pipeline.lake.storage.storage import storage_of
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.side_lake import SideLake, beside
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.text.table_names import exact_pattern, split_table_name
+from cdc_pipeline.text.table_names import split_table_name
 
-_CURSOR_FOLDER: Final = "backfill_cursor"
 M = TypeVar("M", bound=BaseModel)
 _START: Final[TypeAdapter[Start]] = TypeAdapter(Start)
 _BOUND: Final[TypeAdapter[Bound]] = TypeAdapter(Bound)
@@ -91,8 +89,8 @@ class BackfillDone(_Plain):
     done_at_us: int
 
 
-class SideLake:
-    """One side lake.
+class BackfillLake:
+    """What the side lake of a backfill is, as its own folder tells it.
 
     Args:
         config: the pipeline's.
@@ -125,16 +123,6 @@ class SideLake:
     @property
     def done_file(self) -> Path:
         return self.paths.state / "backfill_done.json"
-
-    def cursors(self) -> CursorStore:
-        """The lake's own cursor: in a file, or on an object store in a Delta table."""
-        if is_object(self.paths.lake):
-            from cdc_pipeline.sink.cursor_table import DeltaCursorStore
-
-            return DeltaCursorStore(self.paths.cursors, source=self.main.name)
-        from cdc_pipeline.position.cursor_file import FileCursorStore
-
-        return FileCursorStore(self.paths.state / _CURSOR_FOLDER, source=self.main.name)
 
     def record(self) -> BackfillRecord | None:
         """What the lake is; None before it was begun.
@@ -201,8 +189,8 @@ class SideLake:
                     next_step="ask for what it was begun with, or give another folder",
                 )
 
-    def run_config(self, record: BackfillRecord) -> PipelineConfig:
-        """The configuration of the captures that fill the lake: start and bound are those of its record."""
+    def filling(self, record: BackfillRecord, *, observer: RunObserver, run_id: str) -> SideLake:
+        """Return the lake, for the captures that fill it: their start and bound are those of its record."""
         start, bound = _START.validate_json(record.asked_from), _BOUND.validate_json(record.asked_to)
         if not isinstance(start, GtidConfig):
             start = PositionConfig(journal=record.start.journal, offset=record.start.offset)
@@ -210,7 +198,8 @@ class SideLake:
             bound = PositionConfig(journal=record.end.journal, offset=record.end.offset)
         elif not isinstance(bound, GtidBoundConfig):
             bound = "end_of_log"
-        return self.config.model_copy(update={"start": start, "bound": bound})
+        config = self.config.model_copy(update={"start": start, "bound": bound})
+        return SideLake(config, begin=None, observer=observer, run_id=run_id)
 
     def _read(self, file: Path, model: type[M]) -> M | None:
         if not storage_of(file).exists(file):
@@ -269,21 +258,7 @@ def _side_config(
         source = source.model_copy(update={"standby": None, "replica_server_id": own_id})
     storage = config.sink.storage if isinstance(at, LakeUri) else StorageConfig()
     lake = replace(at, storage=storage) if isinstance(at, LakeUri) else at
-    return config.model_copy(
-        update={
-            "source": source,
-            "tables": chosen_only(config, tables).tables,
-            "sink": config.sink.model_copy(update={"lake_path": lake, "storage": storage, "catalog": None}),
-            "schedule": None,
-            "maintenance": None,
-        }
-    )
-
-
-def chosen_only(config: PipelineConfig, tables: Sequence[str]) -> PipelineConfig:
-    """The configuration with some of its source tables alone."""
-    chosen = config.tables.model_copy(update={"include": tuple(map(exact_pattern, tables)), "allow_empty": True})
-    return config.model_copy(update={"tables": chosen})
+    return beside(config, lake=lake, tables=tables, sink={"storage": storage}, source=source)
 
 
 def _lake_path(path: str | Path) -> Path | LakeUri:

@@ -28,13 +28,11 @@ from cdc_pipeline.pipeline.backfill.join import joined_cursor, joined_interval, 
 from cdc_pipeline.pipeline.backfill.pieces import Piece, Segment, pieces
 from cdc_pipeline.pipeline.backfill.segment import Given, SegmentResult, SegmentTask, segment_task
 from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, Look, survey_task
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.capture.commit import cursor_metadata
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
-from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.publish import cursor_metadata, publish
+from cdc_pipeline.pipeline.side_lake import SideLake
 from cdc_pipeline.pipeline.targets.routes import Routes
-from cdc_pipeline.pipeline.wiring import build_sink
-from cdc_pipeline.position.cursor import CursorState, CursorStore
+from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.executed import complete
 from cdc_pipeline.sink.spark.journal_tasks import run_tasks
@@ -75,40 +73,25 @@ class ParallelReport(BaseModel):
     one_after_the_other: tuple[str, ...] = ()
 
 
-def fill_in_parallel(
-    config: PipelineConfig,
-    *,
-    tables: Sequence[str],
-    cursors: CursorStore,
-    observer: CaptureObserver,
-    run_id: str,
-    parallel: Parallel,
-) -> ParallelReport:
+def fill_in_parallel(lake: SideLake, *, tables: Sequence[str], parallel: Parallel) -> ParallelReport:
     """Bring a side lake near the end of its range; an ordinary capture does the rest, and says how it ended.
 
     Args:
-        config: of the side lake: an archive, with start and end fixed.
+        lake: of an archive, with start and end fixed.
         tables: the chosen ones.
 
     Raises:
         ConfigError: the range is not that of an archive.
         CdcError: see `capture`.
     """
-    run = _Parallel(config, cursors=cursors, observer=observer, run_id=run_id, parallel=parallel)
+    run = _Parallel(lake, parallel)
     run.fill(tables)
     return run.report()
 
 
 class _Parallel:
-    def __init__(
-        self,
-        config: PipelineConfig,
-        *,
-        cursors: CursorStore,
-        observer: CaptureObserver,
-        run_id: str,
-        parallel: Parallel,
-    ) -> None:
+    def __init__(self, lake: SideLake, parallel: Parallel) -> None:
+        config = lake.config
         if not isinstance(config.source, ArchiveSourceConfig):
             raise ConfigError(
                 "only archives are decoded in parallel",
@@ -119,11 +102,9 @@ class _Parallel:
             )
         self._config = config
         self._directory = config.source.directory
-        self._cursors = cursors
-        self._observer = observer
-        self._run_id = run_id
+        self._lake = lake
         self._parallel = parallel
-        self._sink = build_sink(config, on_joint=observer.reached)
+        self._sink = lake.sink
         self._archive = ArchiveSource(self._directory, unpacked_bytes_max=config.source.unpacked_bytes_max)
         self._bytes = {True: 0, False: 0}
         self._tasks = self._batches = 0
@@ -147,7 +128,7 @@ class _Parallel:
             self._reasons.append(refused)
             return
         try:
-            self._capture(self._stands_at())  # nothing to read: it finishes what was recorded, and leaves a cursor
+            self._lake.capture(self._stands_at())  # nothing to read: it finishes what was recorded, and leaves a cursor
             for piece in self._pieces():
                 for wave in _waves(piece.segments, self._parallel.wave_bytes):
                     self._wave(wave)
@@ -160,7 +141,7 @@ class _Parallel:
         """Where the side lake stands, once what was recorded is finished."""
         pending, start = self._sink.pending_record(), self._config.start
         assert isinstance(start, PositionConfig)
-        known = reconcile(self._cursors.read(), self._sink.last_cut()).cursor
+        known = reconcile(self._lake.cursors.read(), self._sink.last_cut()).cursor
         at = pending.cursor_after if pending is not None else known
         return start if at is None else PositionConfig(journal=at.journal, offset=at.offset)
 
@@ -177,7 +158,7 @@ class _Parallel:
 
     def _pieces(self) -> list[Piece]:
         """The pieces between the cursor and the end."""
-        end, cursor = self._config.bound, self._cursor()
+        end, cursor = self._config.bound, self._lake.cursor
         assert isinstance(end, PositionConfig)
         first, last = journal_number(cursor.journal), journal_number(end.journal)
         files = [file for file in journal_files(self._directory) if first <= journal_number(file.name) <= last]
@@ -202,18 +183,15 @@ class _Parallel:
 
     def _one_after_the_other(self, journal: str, stop: int, *, why: str) -> None:
         self._reasons.append(f"up to {journal}:{stop}: {why}")
-        before = self._cursor().position
-        self._capture(PositionConfig(journal=journal, offset=stop))
-        after = self._cursor().position
+        before = self._lake.cursor.position
+        self._lake.capture(PositionConfig(journal=journal, offset=stop))
+        after = self._lake.cursor.position
         if before.journal == after.journal:
             self._bytes[False] += after.offset - before.offset
         else:
             sizes = {journal_number(info.journal): info.size_bytes for info in self._archive.journals()}
             between = sum(sizes.get(number, 0) for number in range(before.order[0], after.order[0]))
             self._bytes[False] += between - before.offset + after.offset
-
-    def _capture(self, to: PositionConfig) -> None:
-        capture(self._config, cursors=self._cursors, bound=to, observer=self._observer, run_id=self._run_id)
 
     def _wave(self, segments: Sequence[Segment]) -> None:
         """Segments that become one batch."""
@@ -225,7 +203,7 @@ class _Parallel:
 
     def _try(self, segments: Sequence[Segment]) -> str:
         """Decode and commit a wave; why it cannot be done, "" where it was."""
-        sink, before = self._sink, self._cursor()
+        sink, before = self._sink, self._lake.cursor
         cut = sink.last_cut()
         if cut is not None and cut.cursor.batch_number != before.batch_number:
             return "cursor and cut disagree"
@@ -244,11 +222,12 @@ class _Parallel:
                 self._move(before, results)
                 return ""
             record = joined_record(
-                results, source=self._config.name, cursor=cursor, start=before.position, run_id=self._run_id
+                results, source=self._config.name, cursor=cursor, start=before.position, run_id=self._lake.run_id
             )
         except CdcError as error:
             return error.what
-        self._publish(sink.finish(batch.put(record)))
+        cut = sink.finish(batch.put(record))
+        publish(cut, sink=sink, cursors=self._lake.cursors, observer=self._lake.observer)
         self._bytes[True] += sum(segment.size_bytes for segment in segments)
         self._tasks += len(segments)
         self._batches += 1
@@ -284,24 +263,12 @@ class _Parallel:
         texts = run_tasks(self._sink.spark.session(), [task.model_dump_json() for task in tasks], work)
         return [SegmentResult.model_validate_json(text) for text in texts]
 
-    def _publish(self, cut: Cut) -> None:
-        self._observer.published(cut)
-        self._observer.reached("before_cursor")
-        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut))
-        self._observer.reached("before_ack")
-        self._sink.cleanup(cut)
-
     def _move(self, before: CursorState, results: Sequence[SegmentResult]) -> None:
         """No target changes: the cursor alone moves on."""
         cursor = joined_cursor(before, results, number=before.batch_number)
         interval = joined_interval(results, start=before.position, end=cursor.position)
-        self._cursors.write(cursor, cursor_metadata(interval, None))
+        self._lake.cursors.write(cursor, cursor_metadata(interval, None))
         self._sink.discard_unrecorded()
-
-    def _cursor(self) -> CursorState:
-        cursor = self._cursors.read()
-        assert cursor is not None
-        return cursor
 
     def _shipped(self) -> PipelineConfig:
         """The configuration as executors get it: events stay in memory, and no salt is in it."""

@@ -48,13 +48,15 @@ from cdc_pipeline.pipeline.backfill.lake import as_text, checked_tables
 from cdc_pipeline.pipeline.backfill.parallel import Parallel, ParallelReport, fill_in_parallel
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.load.finish import Finish
-from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake, MainRuns
-from cdc_pipeline.pipeline.load.observer import LoadObserver, MutedObserver, SilentLoadObserver
-from cdc_pipeline.pipeline.load.side import SideLake, side_config
+from cdc_pipeline.pipeline.load.main import MainLake
+from cdc_pipeline.pipeline.load.side import LoadLake, side_config
+from cdc_pipeline.pipeline.observer import MutedObserver, RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import Chosen, choose
 from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.runs import DirectRuns, Runs
+from cdc_pipeline.pipeline.side_lake import SideLake
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
-from cdc_pipeline.position.cursor import CursorState, CursorStore, MemoryCursorStore
+from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.start.start import resolve_start
 
 
@@ -106,9 +108,9 @@ def rebuild(
     archive: Path | None = None,
     parallel: Parallel | None = None,
     restart: bool = False,
-    observer: LoadObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
-    runs: MainRuns | None = None,
+    runs: Runs | None = None,
 ) -> RebuildReport:
     """Make tables of the lake anew from their history.
 
@@ -130,9 +132,8 @@ def rebuild(
         LockError: it is being rebuilt by another process, or the source's lock is held for too long.
         CdcError: everything else; the same call goes on where this one stopped.
     """
-    observer = observer or SilentLoadObserver()
-    runs = runs or DirectRuns(config, cursors, run_id)
-    main = MainLake(config, cursors=cursors, runs=runs, observer=observer)
+    observer = observer or RunObserver()
+    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
     return _Rebuild(
         config, tables, main=main, start=start, archive=archive, parallel=parallel, observer=observer, run_id=run_id
     ).run(restart=restart)
@@ -148,7 +149,7 @@ class _Rebuild:
         start: Start,
         archive: Path | None,
         parallel: Parallel | None,
-        observer: LoadObserver,
+        observer: RunObserver,
         run_id: str,
     ) -> None:
         self._tables = checked_tables(config, tables)
@@ -285,7 +286,7 @@ class _Rebuild:
     def _replay(self, folder: LoadFolder, state: LoadState, chosen: Chosen, *, resumed: bool) -> RebuildReport:
         if self._parallel is not None:
             self._fill(folder, state, chosen)
-        side = SideLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
+        side = LoadLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
         side.open()
         finish = Finish(
             self._config,
@@ -318,21 +319,19 @@ class _Rebuild:
         if end.order <= begin.position.order:
             return
         first = state.cursor
-        self._in_parallel = fill_in_parallel(
-            archive.model_copy(
-                update={
-                    "start": PositionConfig(journal=first.journal, offset=first.offset),
-                    "bound": PositionConfig(journal=end.journal, offset=end.offset),
-                }
-            ),
-            tables=chosen.sources,
-            cursors=MemoryCursorStore(begin),
+        within = {
+            "start": PositionConfig(journal=first.journal, offset=first.offset),
+            "bound": PositionConfig(journal=end.journal, offset=end.offset),
+        }
+        lake = SideLake(
+            archive.model_copy(update=within),
+            begin=begin,
             observer=MutedObserver(self._observer),
             run_id=self._run_id,
-            parallel=self._parallel,
         )
+        self._in_parallel = fill_in_parallel(lake, tables=chosen.sources, parallel=self._parallel)
 
-    def _check(self, folder: LoadFolder, side: SideLake, chosen: Chosen) -> None:
+    def _check(self, folder: LoadFolder, side: LoadLake, chosen: Chosen) -> None:
         """Whether the tables are whole; else nothing of the rebuild stays.
 
         Raises:
@@ -376,7 +375,7 @@ class _Rebuild:
                 name: RebuiltTarget(
                     sources=cut.cursor.targets[name].source_names,
                     rows=cut.tables[name].rows_inserted,
-                    delta_version=cut.tables[name].delta_version,
+                    delta_version=cut.tables[name].table_version,
                     cut=cut.batch_number,
                 )
                 for name in chosen.targets

@@ -19,16 +19,19 @@ from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, TransactionError
+from cdc_pipeline.lake.prepared import XaParking
 from cdc_pipeline.lake.records import BatchRecord, Cut, DdlDecision, Interval, Note
-from cdc_pipeline.pipeline.capture.commit import Committer
+from cdc_pipeline.pipeline.capture.commit import CursorMoves
 from cdc_pipeline.pipeline.capture.stages import Stages
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.report import CapturePlan, SilentObserver
+from cdc_pipeline.pipeline.report import CapturePlan
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
+from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.archive.archive import ArchiveSource
 
@@ -110,19 +113,20 @@ def _decoded(task: SegmentTask, given: Given) -> SegmentResult:
     cut = Cut.model_validate_json(given.cut) if given.cut else None
     cursor = CursorState.model_validate_json(given.cursor)
     start = Position(task.journal, task.start, gtid_set=task.gtid_set, journal_created_s=task.journal_created_s)
+    sink = build_sink(config)  # the driver holds its lock, and nothing acts here
+    observer = RunObserver()
     stages = Stages(
-        config,
+        CaptureContext(config, sink, MemoryCursorStore(cursor), observer, ""),
         resolved=_resolved(config, given, start, replace(start, offset=task.stop, gtid_set="")),
         source=_SegmentSource(given),
-        sink=_SegmentSink(source=config.name, config=config.sink),
-        cursors=MemoryCursorStore(cursor),
-        observer=SilentObserver(),
-        run_id="",
         tables=TableFilter(config.tables),
         targets=Targets(config, cut, shadows=cursor.shadows),
         cursor=cursor,
-        committing=SegmentCommitter,
-        suspends=False,
+        committing=lambda stretch, _ack: SegmentCommitter(stretch, source=config.name),
+        parking=XaParking(sink.paths, epoch=given.epoch, on_joint=observer.reached),
+        begin=lambda number: StagedBatch(
+            number, paths=sink.paths, on_joint=observer.reached, part=f"part-{uuid.uuid4().hex}"
+        ),
     )
     stages.run()
     result = stages.committer.result
@@ -149,52 +153,49 @@ def _apart(what: str) -> TransactionError:
     return TransactionError(f"{what}: it cannot be decoded apart from what comes before it")
 
 
-class SegmentCommitter(Committer):
-    """Stages, and keeps what it staged as a part.
+class SegmentCommitter:
+    """Keeps what was staged as a part (see `commit.BatchCommitter`).
 
     Attributes:
         result: of the segment, once its end was reached.
     """
 
-    result: SegmentResult | None = None
-    may_stage_raw = False
+    def __init__(self, stretch: Stretch, *, source: str) -> None:
+        self.result: SegmentResult | None = None
+        self._stretch = stretch
+        self._moves = CursorMoves(stretch, source=source)
 
     def is_due(self) -> bool:
+        """See `BatchCommitter`: a segment is one part."""
         return False
 
     def commit(self, *, final: bool = False) -> None:
+        """See `BatchCommitter`."""
         if not final:
             raise _apart("a statement that changes a target")
-        if self._in_doubt or self._acting:
+        stager, parking = self._stretch.stager, self._stretch.parking
+        if stager.is_in_doubt:
             return
-        if self._xa.begin_of_oldest() is not None or len(self._xa) or self._xa.has_pieces:
+        if parking.begin_of_oldest() is not None or len(parking) or parking.has_pieces:
             raise _apart("a prepared XA transaction")
-        interval = self._take_interval()
-        cursor = self._cursor_at(self.number, self._created)
+        found = stager.collect()
+        covered = self._moves.cover(stager.number, found.created)
         record = None
-        if self._staged is not None and self._staged.has_work:
-            record = self._staged.record(
-                interval=interval, cursor_after=cursor, source_time_us=self._source_time_us(), is_part=True
+        if found.staged is not None and found.staged.has_work:
+            record = found.staged.record(
+                interval=covered.interval,
+                cursor_after=covered.cursor,
+                source_time_us=covered.source_time_us,
+                is_part=True,
             )
         self.result = SegmentResult(
             record=record,
-            cursor=cursor,
-            interval=interval,
-            source_time_us=self._source_time_us(),
-            ddl=tuple(self._ddl),
-            notes=tuple(self._notes),
+            cursor=covered.cursor,
+            interval=covered.interval,
+            source_time_us=covered.source_time_us,
+            ddl=found.ddl,
+            notes=found.notes,
         )
-
-
-class _SegmentSink(DeltaSink):
-    """Stages into a folder of the task's own. The driver holds the lock, and nothing acts here."""
-
-    def begin(self, number: int) -> StagedBatch:
-        part = f"part-{uuid.uuid4().hex}"
-        return StagedBatch(number, paths=self.paths, on_joint=self._on_joint, part=part)
-
-    def _check_locked(self) -> None:
-        """The driver does."""
 
 
 class _SegmentSource(ArchiveSource):

@@ -14,34 +14,31 @@ Rules:
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
-from cdc_pipeline.errors import ConfigError, LakeStateError, PositionError
+from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, PositionError
 from cdc_pipeline.lake.prepared import oldest_begin
-from cdc_pipeline.lake.records import Cut, Interval, Note
+from cdc_pipeline.lake.records import Cut, Note
 from cdc_pipeline.lake.storage.file_failures import files_failing
 from cdc_pipeline.lake.suspensions import suspension
 from cdc_pipeline.pipeline.capture.catch_up import CatchUp
-from cdc_pipeline.pipeline.capture.commit import Committer, before_begin, cursor_metadata, cursor_state
+from cdc_pipeline.pipeline.capture.commit import Committer, cursor_state
 from cdc_pipeline.pipeline.capture.stages import Stages
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, before_begin
 from cdc_pipeline.pipeline.capture.summary import RunSummary, reason_of, whole_interval
-from cdc_pipeline.pipeline.capture.suspension import publish_standing, standing_plan, suspended_error
+from cdc_pipeline.pipeline.capture.suspension import plan_to_cursor, suspended_error
 from cdc_pipeline.pipeline.decode.schemas import schemas_of
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.planning import resolve
-from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
+from cdc_pipeline.pipeline.plan.reconcile import Reconciled
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.plan.server_switch import history_writer, overlap_of
+from cdc_pipeline.pipeline.plan.server_switch import overlap_of
 from cdc_pipeline.pipeline.plan.starting import ChosenServer, choose, counted
 from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
-from cdc_pipeline.pipeline.report import (
-    CaptureObserver,
-    CaptureReport,
-    LogPlace,
-    SilentObserver,
-    needed_place,
-    quarantined,
-)
+from cdc_pipeline.pipeline.publish import cursor_metadata, empty_interval, start_metadata
+from cdc_pipeline.pipeline.recovery import recover
+from cdc_pipeline.pipeline.report import CaptureReport, LogPlace, needed_place, quarantined
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
@@ -50,7 +47,7 @@ from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors, DumpErrorStore
 from cdc_pipeline.position.failback import MAIN_CONSUMER, AckedPositions, DumpedPosition, FailbackPositions
 from cdc_pipeline.position.start.start import StartDecision
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.source.protocol import Source
 
 
@@ -59,9 +56,10 @@ def capture(
     *,
     cursors: CursorStore,
     bound: Bound | None = None,
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
     tables: Sequence[str] | None = None,
+    sink: Sink | None = None,
 ) -> CaptureReport:
     """Capture from the cursor to the bound, and keep the lake's tables up with it.
 
@@ -72,6 +70,7 @@ def capture(
         observer: is told of the progress.
         run_id: of the orchestrator's run, kept in the records.
         tables: only catch these up, if they are suspended; the cursor stands still (K4).
+        sink: in place of the configuration's own; whoever made it is told of its joints.
 
     Raises:
         LockError: another capture of this source is running.
@@ -86,9 +85,9 @@ def capture(
             setting="bound",
             next_step="leave the bound out, or start a run of the whole source",
         )
-    observer = observer or SilentObserver()
+    observer = observer or RunObserver()
     started = (time.monotonic(), time.process_time())
-    sink = build_sink(config, on_joint=observer.reached)
+    sink = sink or build_sink(config, on_joint=observer.reached)
     dump_errors = build_dump_errors(config)
     with files_failing(config.sink.lake_path), sink.lock(), counted(dump_errors):
         source = build_source(config)
@@ -121,10 +120,10 @@ class _Run:
         self,
         config: PipelineConfig,
         *,
-        sink: DeltaSink,
+        sink: Sink,
         source: Source,
         cursors: CursorStore,
-        observer: CaptureObserver,
+        observer: RunObserver,
         run_id: str,
     ) -> None:
         self._config = config
@@ -133,10 +132,10 @@ class _Run:
         self._source = source
         acked = AckedPositions({MAIN_CONSUMER: cursors})
         self._cursors = acked.store()
+        self._context = CaptureContext(config, sink, self._cursors, observer, run_id)
         self._dumped = DumpedPosition()
         self._positions = FailbackPositions(self._dumped, acked)
         self._observer = observer
-        self._run_id = run_id
         self._cut: Cut | None = None
         self._reconciled = Reconciled(None, "", False)
         self._recovered: Cut | None = None
@@ -144,51 +143,25 @@ class _Run:
         self._unfinished = 0
         self._limit_reached = False
         self._cursor: CursorState | None = None
-        self._standing = RunSummary()  # of batches that moved no cursor
+        self._administered = RunSummary()  # of batches that moved no cursor
         self._suspended_before: set[str] = set()  # by earlier runs: what this run suspends needs a look first
 
     def recover(self) -> None:
         """Bring lake and cursor to one state: finish what is recorded, remove what is not (K2, K3)."""
-        cut = self._sink.last_cut()
-        pending = self._sink.pending_record()
-        self._sink.discard_unrecorded()
-        self._reconciled = reconcile(self._cursors.read(), cut)
-        failing = self._failing(cut)
-        if cut is not None:
-            self._suspended_before.update(cut.cursor.suspended)
-        if pending is not None:
-            self._suspended_before.update(pending.cursor_after.suspended)
-        if pending is not None:
-            given_up = {
-                target.table: failing.pop(target.table) for target in pending.targets if target.table in failing
-            }
-            cut = self._recovered = self._sink.finish(pending, recovered=True, given_up=given_up)
-            reason = f"batch {cut.batch_number} was recorded and not finished: finished from its own files"
-            self._reconciled = Reconciled(cut.cursor, reason, True)
-        if self._reconciled.emit and self._reconciled.cursor is not None:
-            assert cut is not None
-            if self._recovered is not None:
-                self._observer.published(self._recovered)
-                self._observer.reached("before_cursor")
-            metadata = {**cursor_metadata(cut.interval, cut), "cursor_reason": self._reconciled.reason}
-            self._cursors.write(self._reconciled.cursor, metadata)
-            self._observer.reached("before_ack")
-        if cut is not None:
-            self._sink.cleanup(cut)
-        self._sink.discard_parked(cut.cursor if cut is not None else None, self._reconciled.cursor)
-        self._cut = cut
-        self._cursor = self._reconciled.cursor
-        self._leave_behind(failing)
+        found = recover(self._sink, cursors=self._cursors, observer=self._observer, failing_of=self._failing)
+        self._suspended_before.update(found.suspended_before)
+        self._reconciled, self._recovered, self._cut = found.reconciled, found.finished, found.cut
+        self._cursor = found.reconciled.cursor
+        self._sink.discard_parked(None if found.cut is None else found.cut.cursor, self._cursor)
+        self._leave_behind(found.failing)
 
-    def _failing(self, cut: Cut | None) -> dict[str, LakeStateError]:
+    def _failing(self, cut: Cut) -> dict[str, LakeStateError]:
         """Captured targets whose Delta tables are not what the last cut says (K3). They are left behind, all of them if
         need be: what their errors name as a way out needs a source that goes on (K22)."""
-        if cut is None:
-            return {}
         states, is_followed = cut.cursor.targets, Routes(self._config).is_followed
         return {name: error for name, error in self._sink.failing_targets(cut).items() if is_followed(states[name])}
 
-    def _leave_behind(self, failing: dict[str, LakeStateError]) -> None:
+    def _leave_behind(self, failing: Mapping[str, CdcError]) -> None:
         """Suspend the targets whose Delta tables are not as they should be; drop those that are not captured now."""
         cut, cursor = self._cut, self._cursor
         if cut is None or cursor is None:
@@ -208,24 +181,14 @@ class _Run:
         }
         if not new and not dropped:
             return
-        made = publish_standing(
-            sink=self._sink,
-            cursors=self._cursors,
-            observer=self._observer,
-            cut=cut,
-            cursor=cursor,
-            suspended=new,
-            dropped=dropped,
-            notes=[
-                Note(kind="dropped", text="not captured any more: its target has left the cursor", table=name)
-                for name in dropped
-            ],
-            run_id=self._run_id,
-        )
-        self._standing.add(made)
-        self._stand(made)
+        batch = self._context.admin_batch(cut, cursor)
+        text = "not captured any more: its target has left the cursor"
+        notes = [Note(kind="dropped", text=text, table=name) for name in dropped]
+        made = batch.suspend(new, dropped=dropped, notes=notes)
+        self._administered.add(made)
+        self._take_over(made)
 
-    def _stand(self, cut: Cut) -> None:
+    def _take_over(self, cut: Cut) -> None:
         """Take over a cut that moved no cursor."""
         self._cut, self._cursor = cut, cut.cursor
         reason = f"{self._reconciled.reason}; batch {cut.batch_number} moved no cursor"
@@ -236,22 +199,13 @@ class _Run:
         tables = sorted(name for name in self._suspended_before if tables is None or name in tables)
         if not tables or self._cut is None or self._cursor is None:
             return
-        catching_up = CatchUp(
-            self._config,
-            server=self._server,
-            sink=self._sink,
-            cursors=self._cursors,
-            observer=self._observer,
-            cut=self._cut,
-            cursor=self._cursor,
-            run_id=self._run_id,
-        )
+        catching_up = CatchUp(self._context, server=self._server, cut=self._cut, cursor=self._cursor)
         try:
             catching_up.run(tables)
         finally:
-            self._standing.join(catching_up.done)
+            self._administered.join(catching_up.done)
             if catching_up.done.latest is not None:
-                self._stand(catching_up.done.latest)
+                self._take_over(catching_up.done.latest)
 
     def catch_up_chosen(self, tables: Sequence[str], started: tuple[float, float]) -> CaptureReport:
         """A run of chosen tables: each is brought to where the cursor stands.
@@ -272,7 +226,7 @@ class _Run:
             )
         end = cursor.position
         tables = [n for n, state in targets.items() if not {n, *state.source_names}.isdisjoint(tables)] or tables
-        plan = standing_plan(self._config, cursor)
+        plan = plan_to_cursor(self._config, cursor)
         self._observer.planned(plan)
         self.catch_up(tables)
         resolved = ResolvedRun(
@@ -336,26 +290,20 @@ class _Run:
         """Reader and drain, two threads around the store."""
         config, cursor = self._config, self._reconciled.cursor
         stages = Stages(
-            config,
+            self._context,
             resolved=resolved,
             source=self._source,
-            sink=self._sink,
-            cursors=self._cursors,
-            observer=self._observer,
-            run_id=self._run_id,
             tables=TableFilter(config.tables),
             targets=Targets(config, self._cut, shadows=cursor.shadows if cursor is not None else {}),
             cursor=cursor,
-            committing=Committer,
-            suspends=True,
-            start_reasons=resolved.plan.start_reasons,
-            open_xa=cursor.open_xa if cursor is not None else (),
+            committing=lambda stretch, ack: Committer(
+                self._context, stretch, ack=ack, start_reasons=resolved.plan.start_reasons
+            ),
+            is_sources_own=True,
+            parking=self._sink.parking(epoch=resolved.epoch, open_xa=() if cursor is None else cursor.open_xa),
             on_position=self._positions.persist,
         )
-        committer, flavor = stages.committer, self._source.identity.flavor
-        committer.history = history_writer(config, start=resolved.start, end=resolved.end, flavor=flavor)
-        if resolved.decision is not None:
-            committer.hold(resolved.decision.overlap_until_us, accepted=config.accept.overlap)
+        committer = stages.committer
         try:
             stages.run()
         finally:
@@ -395,11 +343,8 @@ class _Run:
             open_xa=() if before is None else before.open_xa,
             targets=None if before is None else before.targets,
         )
-        interval = Interval(
-            start_journal=at.journal, start_offset=at.offset, end_journal=at.journal, end_offset=at.offset
-        )
-        reasons = resolved.plan.start_reasons
-        self._cursors.write(self._cursor, cursor_metadata(interval, None, start_reasons=reasons))
+        metadata = cursor_metadata(empty_interval(at), None)
+        self._cursors.write(self._cursor, metadata | start_metadata(resolved.plan.start_reasons))
 
     def _places(self, resolved: ResolvedRun) -> dict[str, LogPlace | None]:
         """Read up to, applied up to, oldest needed."""
@@ -419,7 +364,7 @@ class _Run:
         if self._recovered is not None:
             done.add(self._recovered)
         done.join(self._done)
-        done.join(self._standing)
+        done.join(self._administered)
         return CaptureReport(
             source=self._config.name,
             outcome="applied" if done.batches else "nothing_new",

@@ -15,7 +15,6 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import ClassVar
 
 from cdc_pipeline.config.pipeline_config import GtidConfig, PipelineConfig
 from cdc_pipeline.errors import (
@@ -30,24 +29,24 @@ from cdc_pipeline.errors import (
     UnknownXaError,
 )
 from cdc_pipeline.lake.prepared import oldest_begin
-from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
+from cdc_pipeline.lake.records import BatchKind, Cut, Note
 from cdc_pipeline.lake.suspensions import restated, suspension
-from cdc_pipeline.pipeline.capture.commit import Committer, before_begin
+from cdc_pipeline.pipeline.capture.commit import Committer, Covered
 from cdc_pipeline.pipeline.capture.stages import Stages
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch, before_begin
 from cdc_pipeline.pipeline.capture.summary import RunSummary
-from cdc_pipeline.pipeline.capture.suspension import publish_standing, standing, standing_plan
+from cdc_pipeline.pipeline.capture.suspension import plan_to_cursor
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
 from cdc_pipeline.pipeline.plan.starting import start_rules
-from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.publish import empty_interval
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.wiring import build_source
-from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
+from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.dump_errors import DumpErrors
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.start import StartDecision, resolve_start
-from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.source.protocol import Source
 
 _CAUGHT_UP_NOTE = "caught_up"
@@ -68,27 +67,13 @@ class CatchUp:
         cut, cursor: the last cut, and the cursor, as they stand now.
     """
 
-    def __init__(
-        self,
-        config: PipelineConfig,
-        *,
-        server: PipelineConfig,
-        sink: DeltaSink,
-        cursors: CursorStore,
-        observer: CaptureObserver,
-        cut: Cut,
-        cursor: CursorState,
-        run_id: str,
-    ) -> None:
+    def __init__(self, context: CaptureContext, *, server: PipelineConfig, cut: Cut, cursor: CursorState) -> None:
         self.done = RunSummary()
         self.cut = cut
         self.cursor = cursor
-        self._config = config
+        self._context = context
+        self._config = context.config
         self._server = server
-        self._sink = sink
-        self._cursors = cursors
-        self._observer = observer
-        self._run_id = run_id
 
     def run(self, tables: Sequence[str]) -> None:
         """Try each of `tables` once; those that are not suspended have nothing to catch up.
@@ -114,7 +99,7 @@ class CatchUp:
             return  # only a person can decide
         if held.error == ContentUnknownError.__name__:
             return  # only a load brings the rows
-        self._sink.check_target(self.cut, name)
+        self._context.sink.check_target(self.cut, name)
         source = build_source(self._server)
         try:
             source.check()
@@ -129,8 +114,8 @@ class CatchUp:
                 note = Note(kind=_CAUGHT_UP_NOTE, text="it stands where the source stands", table=name)
                 self._publish({name: None}, [note])
                 return
-            self._observer.planned(
-                standing_plan(self._config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
+            self._context.observer.planned(
+                plan_to_cursor(self._config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
             )
             self._read_and_drain(name, source, decision, end)
         finally:
@@ -180,28 +165,27 @@ class CatchUp:
         )
 
     def _read_and_drain(self, name: str, source: Source, decision: StartDecision, end: Position) -> None:
-        config, start, epoch = self._config, decision.position, self.cursor.epoch
+        config, start, cursor, cut = self._config, decision.position, self.cursor, self.cut
         routes = Routes(config)
-        plan = standing_plan(config, self.cursor, identity=str(source.identity), catching_up=name, start=start)
+        plan = plan_to_cursor(config, cursor, identity=str(source.identity), catching_up=name, start=start)
         stages = Stages(
-            config,
+            self._context,
             resolved=ResolvedRun(
-                plan=plan, decision=decision, epoch=epoch, start=start, end=end, limit=None, ends_anywhere=False
+                plan=plan, decision=decision, epoch=cursor.epoch, start=start, end=end, limit=None, ends_anywhere=False
             ),
             source=source,
-            sink=self._sink,
-            cursors=self._cursors,
-            observer=self._observer,
-            run_id=self._run_id,
             tables=TableFilter(config.tables, only=lambda source: bool(routes.sources_of(name, [source]))),
-            targets=Targets(config, self.cut, catching_up=name, shadows=self.cursor.shadows),
-            cursor=self.cursor,
-            committing=CatchUpCommitter,
-            suspends=False,
+            targets=Targets(config, cut, catching_up=name, shadows=cursor.shadows),
+            cursor=cursor,
+            committing=lambda stretch, ack: Committer(
+                self._context,
+                stretch,
+                moves=CatchUpMoves(stretch, name, cursor=cursor, source_time_us=cut.source_time_us),
+                ack=ack,
+            ),
             # Prepared transactions of this stretch, with rows of the target alone: none of them is in the cursor.
-            open_xa=(),
+            parking=self._context.sink.parking(epoch=cursor.epoch),
         )
-        stages.committer.catch_up(name, end=self.cursor.position, source_time_us=self.cut.source_time_us)
         try:
             stages.run()
         finally:
@@ -226,16 +210,7 @@ class CatchUp:
             self._publish({name: made})
 
     def _publish(self, suspended: dict[str, Suspension | None], notes: Sequence[Note] = ()) -> None:
-        made = publish_standing(
-            sink=self._sink,
-            cursors=self._cursors,
-            observer=self._observer,
-            cut=self.cut,
-            cursor=self.cursor,
-            suspended=suspended,
-            notes=notes,
-            run_id=self._run_id,
-        )
+        made = self._context.admin_batch(self.cut, self.cursor).suspend(suspended, notes=notes)
         self.done.add(made)
         self._go_on_from(made)
 
@@ -253,73 +228,68 @@ def _waiting(cursor: CursorState) -> dict[str, str]:
     }
 
 
-class CatchUpCommitter(Committer):
-    """Commits batches of one suspended target: its own position moves, that of the cursor does not."""
+class CatchUpMoves:
+    """One suspended target moves; the cursor of the source does not (see `commit.Moves`).
 
-    _kind: ClassVar[BatchKind] = "catch_up"
-    may_stage_raw: ClassVar[bool] = False  # a value that executors could not decode is decoded here
+    Args:
+        cursor: of the source, at which the catch-up ends.
+        source_time_us: what the last cut tells of the source's time.
+    """
 
-    def catch_up(self, name: str, *, end: Position, source_time_us: int) -> None:
-        """Say which target, where its suspension ends, and what the last cut tells of the source's time."""
-        assert self.cursor is not None
-        held = self.cursor.targets[name].suspended
-        assert held is not None
-        self._name, self._held, self._end, self._time_us = name, held, end, source_time_us
+    kind: BatchKind = "catch_up"
+    moves_cursor: bool = False
 
-    @property
-    def _is_caught_up(self) -> bool:
-        return self._place.position.order >= self._end.order
+    def __init__(self, stretch: Stretch, name: str, *, cursor: CursorState, source_time_us: int) -> None:
+        suspended = cursor.targets[name].suspended
+        assert suspended is not None
+        self._stretch = stretch
+        self._name = name
+        self._cursor = cursor
+        self._end = cursor.position
+        self._time_us = source_time_us
+        self._suspended = suspended
+        self._left: Suspension | None = suspended
 
-    def _has_work(self, *, final: bool) -> bool:
-        # At the end also a stretch without any row of the target moves it.
-        moved = self._place.position.order != self._place.batch_start.order
-        return super()._has_work(final=final) or (final and moved)
+    def needs_batch(self, *, final: bool) -> bool:
+        """See `Moves`: at the end also a stretch without any row of the target moves it."""
+        place = self._stretch.place
+        return final and place.position.order != place.batch_start.order
 
-    def _take_interval(self) -> Interval:
-        assert self.cursor is not None
-        own = self._place.take_interval()
-        ended = "; it follows the source again" if self._is_caught_up else ""
-        self.note(
-            Note(
-                kind=_CAUGHT_UP_NOTE,
-                text=f"{own.start_journal}:{own.start_offset} to {own.end_journal}:{own.end_offset}, "
-                f"{own.transactions_applied} transactions with changes of it{ended}",
-                journal=own.start_journal,
-                offset=own.start_offset,
-                table=self._name,
-            )
+    def cover(self, number: int, created: Collection[str]) -> Covered:
+        """See `Moves`."""
+        place, is_caught_up = self._stretch.place, self._stretch.place.position.order >= self._end.order
+        own = place.take_interval()
+        ended = "; it follows the source again" if is_caught_up else ""
+        note = Note(
+            kind=_CAUGHT_UP_NOTE,
+            text=f"{own.start_journal}:{own.start_offset} to {own.end_journal}:{own.end_offset}, "
+            f"{own.transactions_applied} transactions with changes of it{ended}",
+            journal=own.start_journal,
+            offset=own.start_offset,
+            table=self._name,
         )
-        return standing(self.cursor)
+        targets = self._stretch.targets.states(created)
+        self._left = None if is_caught_up else self._still_suspended()
+        targets[self._name] = targets[self._name].model_copy(update={"suspended": self._left})
+        after = self._cursor.model_copy(update={"batch_number": number, "targets": targets})
+        return Covered(empty_interval(self._cursor), after, self._time_us, notes=(note,))
 
-    def _source_time_us(self) -> int:
-        return self._time_us
+    def _still_suspended(self) -> Suspension:
+        at, cursor = self._stretch.standing_place(), self._cursor
+        waits = _waiting(cursor) if oldest_begin(cursor.open_xa, epoch=cursor.epoch) else {}
+        return self._suspended.model_copy(
+            update={
+                "journal": at.journal,
+                "offset": at.offset,
+                "gtid_set": at.gtid_set,
+                "journal_created_s": at.journal_created_s,
+                "epoch": cursor.epoch,
+                **waits,
+            }
+        )
 
-    def _cursor_at(self, number: int, created: Collection[str]) -> CursorState:
-        assert self.cursor is not None
-        targets = self._targets.states(created)
-        state = targets[self._name]
-        held = None
-        if not self._is_caught_up:
-            at = self.stand_still()
-            waits = _waiting(self.cursor) if oldest_begin(self.cursor.open_xa, epoch=self.cursor.epoch) else {}
-            held = self._held.model_copy(
-                update={
-                    "journal": at.journal,
-                    "offset": at.offset,
-                    "gtid_set": at.gtid_set,
-                    "journal_created_s": at.journal_created_s,
-                    "epoch": self.cursor.epoch,
-                    **waits,
-                }
-            )
-        targets[self._name] = state.model_copy(update={"suspended": held})
-        self._planned = held
-        return self.cursor.model_copy(update={"batch_number": number, "targets": targets})
-
-    def publish(self, cut: Cut) -> None:
-        super().publish(cut)
-        if cut.cursor.targets[self._name].suspended != self._planned:
+    def published(self, cut: Cut) -> None:
+        """See `Moves`."""
+        self._cursor = cut.cursor
+        if cut.cursor.targets[self._name].suspended != self._left:
             raise _LeftBehindError("the target was left behind again", table=self._name)
-
-    def _move_cursor(self) -> None:
-        """Nothing has moved."""

@@ -1,287 +1,145 @@
-"""One batch from its first staged row to its ack: stage -> record -> merge -> publish cut -> cursor -> ack (K2, K3).
+"""Commit the batches of a stretch: record -> merge -> cut -> cursor -> ack (K2, K3).
 
 Rules:
-- The cursor is written after the cut, the ack comes after the cursor.
+- The cursor is written after the cut, the ack comes after the cursor (`pipeline/publish.py`).
 - Prepared XA transactions are durable before the record or the cursor that refers to them (K8, `lake/prepared.py`).
 - A stretch of the log that changes no target makes no batch: at the end of a run the cursor alone moves on, under the
   same batch number, and no JVM is started.
+- What a batch moves is decided in one place (`Moves`): the source's cursor, or one suspended target (`catch_up.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from typing import ClassVar
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from cdc_pipeline.binlog.decoded import DecodedRows
-from cdc_pipeline.config.pipeline_config import BatchConfig
-from cdc_pipeline.errors import OverlapUndecidedError, PositionError
-from cdc_pipeline.lake.prepared import XaParking, oldest_begin
-from cdc_pipeline.lake.records import BatchKind, Cut, DdlDecision, Interval, Note, RecordedSource
+from cdc_pipeline.lake.prepared import oldest_begin
+from cdc_pipeline.lake.records import BatchKind, Cut, Interval, Note
 from cdc_pipeline.lake.suspensions import note_of
-from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch, before_begin
 from cdc_pipeline.pipeline.capture.summary import RunSummary
-from cdc_pipeline.pipeline.capture.transaction_names import TransactionNames
-from cdc_pipeline.pipeline.decode.schemas import Schemas
-from cdc_pipeline.pipeline.plan.server_switch import HistoryWriter
-from cdc_pipeline.pipeline.report import CaptureObserver
-from cdc_pipeline.pipeline.targets.quarantine import BadRows
-from cdc_pipeline.pipeline.targets.targets import Target, Targets
-from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa, TargetState
+from cdc_pipeline.pipeline.publish import cursor_metadata, publish, start_metadata
+from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.position.position import Position, ServerIdentity
-from cdc_pipeline.schema.evolution.changes import TableChange
-from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.modes.mode_columns import keeps_every_change
-from cdc_pipeline.sink.modes.target_plan import TargetPlan
-from cdc_pipeline.sink.replace.content import carried_content
-from cdc_pipeline.sink.staging.raw_files import RawRows
-from cdc_pipeline.sink.staging.staging import StagedBatch
-from cdc_pipeline.store.contract import EventStore
+
+
+class BatchCommitter(Protocol):
+    """What the drain asks of a committer."""
+
+    def is_due(self) -> bool:
+        """Return whether the batch at work is large enough, and stands between transactions."""
+
+    def commit(self, *, final: bool = False) -> None:
+        """Commit the batch at work; `final` at the end of the stretch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """What a batch covers, for its record.
+
+    Attributes:
+        cursor: behind the batch.
+        source_time_us: commit time of its last transaction; -1 unknown.
+        notes: besides those that were collected.
+    """
+
+    interval: Interval
+    cursor: CursorState
+    source_time_us: int
+    notes: tuple[Note, ...] = ()
+
+
+class Moves(Protocol):
+    """What the batches of a stretch move."""
+
+    @property
+    def kind(self) -> BatchKind:
+        """Of the batches."""
+
+    @property
+    def moves_cursor(self) -> bool:
+        """Whether the cursor moves over what changes no target."""
+
+    def needs_batch(self, *, final: bool) -> bool:
+        """Return whether a batch is due for the place alone, without work for any target."""
+
+    def cover(self, number: int, created: Collection[str]) -> Covered:
+        """Take the interval since the last call; `created` are targets that batch `number` makes."""
+
+    def published(self, cut: Cut) -> None:
+        """Take over a cut that was published."""
+
+
+class CursorMoves:
+    """The cursor of the source moves."""
+
+    kind: BatchKind = "batch"
+    moves_cursor: bool = True
+
+    def __init__(self, stretch: Stretch, *, source: str) -> None:
+        self._stretch = stretch
+        self._source = source
+
+    def needs_batch(self, *, final: bool) -> bool:  # noqa: ARG002
+        """See `Moves`: the cursor moves without a batch."""
+        return False
+
+    def cover(self, number: int, created: Collection[str]) -> Covered:
+        """See `Moves`."""
+        stretch = self._stretch
+        interval = stretch.place.take_interval()
+        cursor = cursor_state(
+            self._source,
+            stretch.identity,
+            stretch.place.full_position(),
+            batch_number=number,
+            epoch=stretch.epoch,
+            open_xa=stretch.parking.durable(),
+            targets=stretch.targets.states(created),
+            shadows=stretch.targets.shadow_texts(),
+        )
+        return Covered(interval, cursor, stretch.place.source_time_us)
+
+    def published(self, cut: Cut) -> None:
+        """See `Moves`."""
 
 
 class Committer:
-    """Collects a merge batch and commits it.
+    """Commits the batches of a stretch.
 
     Args:
-        epoch: of all that is committed; the cursor's by default (K1).
+        ack: tells the store up to which transaction all is committed.
         start_reasons: why the run started where it did, kept in the metadata of each cursor.
 
     Attributes:
         done: what was published, and the intervals at the run's end that changed no target.
         cursor: the latest cursor; None before the first.
-        hold_until_us: no cut is published and no cursor moved before a transaction with a later commit time (K7).
-        history: written before the record or cursor that it belongs to; None where the log has GTIDs.
-        schemas: written likewise.
-        names: of the transactions that are staged.
-        overlap_accepted: targets that may keep changes of the overlap twice (K7).
     """
 
     def __init__(
         self,
+        context: CaptureContext,
+        stretch: Stretch,
         *,
-        source: str,
-        identity: ServerIdentity,
-        cursor: CursorState | None,
-        limits: BatchConfig,
-        sink: DeltaSink,
-        cursors: CursorStore,
-        store: EventStore,
-        targets: Targets,
-        place: Place,
-        observer: CaptureObserver,
-        xa: XaParking,
-        run_id: str,
-        epoch: int | None = None,
+        moves: Moves | None = None,
+        ack: Callable[[Position], None],
         start_reasons: tuple[str, ...] = (),
     ) -> None:
         self.done = RunSummary()
-        self.cursor = cursor
-        self.hold_until_us: int | None = None
-        self.history: HistoryWriter | None = None
-        self.schemas: Schemas | None = None
-        self.names = TransactionNames()
-        self.overlap_accepted: frozenset[str] = frozenset()
-        self._source = source
-        self._identity = identity
-        self._limits = limits
-        self._sink = sink
-        self._cursors = cursors
-        self._store = store
-        self._targets = targets
-        self._place = place
-        self._observer = observer
-        self._xa = xa
-        self._run_id = run_id
-        self._epoch = epoch or (1 if cursor is None else cursor.epoch)
-        self._start_reasons = start_reasons
-        self._staged: StagedBatch | None = None
-        self._created: set[str] = set()
-        self._ddl: list[DdlDecision] = []
-        self._notes: list[Note] = []
-        # Set while a step is under way whose failure leaves the batch in doubt: nothing may be committed after it.
-        self._in_doubt = False
-        self._acting = False
-
-    @property
-    def number(self) -> int:
-        """Of the batch at work."""
-        return (self.cursor.batch_number if self.cursor is not None else 0) + 1
-
-    def _batch(self) -> StagedBatch:
-        if self._staged is None:
-            self._staged = self._sink.begin(self.number)
-        return self._staged
-
-    def stage(self, targets: Sequence[Target], rows: DecodedRows, *, open_transaction: bool) -> None:
-        """Add changes of one table to each of its targets; `open_transaction` where the end of their transaction is not
-        known yet."""
-        self._in_doubt = True
-        for target in targets:
-            if target.is_new and target.name not in self._created:
-                self.create(target)
-            named = self.names.of(rows.seq) if target.mode == "changelog" else None
-            shaped = self._targets.shaped(rows, target)
-            self._batch().add(shaped, plan_of(target), open_transaction=open_transaction, transactions=named)
-        self._in_doubt = False
-
-    def stage_raw(self, targets: Sequence[Target], rows: RawRows) -> None:
-        """Add changes of one table, in whole transactions, to each of its targets, for executors to decode."""
-        self._in_doubt = True
-        for target in targets:
-            if target.is_new and target.name not in self._created:
-                self.create(target)
-            self._batch().add_raw(rows, plan_of(target))
-        self._in_doubt = False
-
-    def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
-        """Keep rows aside that cannot be applied."""
-        self._in_doubt = True
-        self._targets.lose_exactness([rows.table for rows in bad])
-        for rows in bad:
-            self._batch().quarantine(rows.table, rows.entries, open_transaction=open_transaction)
-        self._in_doubt = False
-
-    def create(self, target: Target) -> None:
-        """The batch creates the target's table."""
-        self._created.add(target.name)
-        self._batch().create(plan_of(target))
-
-    def change(self, target: Target, change: TableChange) -> None:
-        """The batch does to the target what a DDL means for it."""
-        before = change.before or change.known
-        self._batch().change(plan_of(target), before.target_columns, change.steps)
-
-    def carry(self, target: Target) -> None:
-        """The batch puts the rows of another target in the place of this one's (K28)."""
-        carried = target.carried
-        assert carried is not None
-        self._in_doubt = True
-        content = carried_content(
-            self._sink.paths,
-            carried.origin,
-            self._sink.last_cut(),
-            app_id=carried.app_id,
-            version=carried.version,
-            keeps_rows=carried.keeps_rows,
-        )
-        self._created.add(target.name)
-        self._batch().replace(plan_of(target), content, before=carried.columns, steps=carried.steps)
-        self._in_doubt = False
-
-    def decided(self, decision: DdlDecision) -> None:
-        """Keep a decision for the batch's record."""
-        self._ddl.append(decision)
-
-    def note(self, note: Note) -> None:
-        """Keep a decision that is no DDL for the batch's record."""
-        self._notes.append(note)
-
-    @contextmanager
-    def acting(self) -> Iterator[None]:
-        """Steps that take effect together: after a failure within them nothing more is committed in this run."""
-        self._acting = True
-        yield
-        self._acting = False
-
-    def undo_open(self, undone: NDArray[np.int64]) -> None:
-        """ROLLBACK TO undid events of the open transaction (see `Savepoints.undone`): their rows never count."""
-        if self._staged is not None:
-            self._staged.undo_open(undone)
-
-    def stand_still(self) -> Position:
-        """Where a target stands that follows the source no more: at the end of the last whole transaction, or before
-        the oldest prepared one that is open, which it has to read again (K4, K8)."""
-        return before_begin(self._place.full_position(), self._xa.begin_of_oldest())
-
-    def close_open(self) -> None:
-        """The open transaction was committed at the source: its rows count."""
-        if self._staged is not None:
-            self._staged.close_open()
-
-    def drop_open(self, table: str | None = None) -> None:
-        """The open transaction was rolled back or never ended: its rows never count; or those of one target alone."""
-        if table is None:
-            self._xa.drop_pieces()
-        if self._staged is not None:
-            self._staged.drop_open(table)
-
-    def hold(self, until_us: int | None, *, accepted: Collection[str] = ()) -> None:
-        """Publish nothing before a transaction with a later commit time (K7); None: there is no overlap. What the
-        overlap does not skip may come a second time (K12); targets that are `accepted` may keep it twice."""
-        self.hold_until_us = until_us
-        self.overlap_accepted = frozenset(accepted)
-        if until_us is not None:
-            self._targets.lose_exactness()
-
-    @property
-    def is_held(self) -> bool:
-        """Whether the place is still in the overlap with the log of another server."""
-        self.coming(self._place.source_time_us)
-        return self.hold_until_us is not None
-
-    def check_overlap(self, targets: Sequence[Target], source: str, *, first_us: int = -1) -> None:
-        """What keeps every change must not get a change twice (K7).
-
-        Args:
-            source: the source table whose changes come.
-            first_us: commit time of the first of them; -1 not known.
-
-        Raises:
-            OverlapUndecidedError: they lie in the overlap with the log of another server.
-        """
-        if not self.is_held or self.hold_until_us is None or first_us > self.hold_until_us:
-            return
-        undecided = [
-            target.name
-            for target in targets
-            if keeps_every_change(target.mode, target.key) and target.name not in self.overlap_accepted
-        ]
-        if undecided:
-            names = ", ".join(undecided)
-            raise OverlapUndecidedError(
-                "changes that may have been applied before the switch to this server would be kept twice",
-                targets=tuple(undecided),
-                table=source,
-                setting="accept.overlap",
-                expected="a log that agrees with what was applied, up to the switch, or a decision",
-                got=f"an overlap without GTIDs, into {names}",
-                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or begin anew",
-            )
-
-    def coming(self, commit_us: int) -> None:
-        """The next transaction has this commit time: where it is later than the overlap, that has been passed."""
-        if self.hold_until_us is not None and commit_us > self.hold_until_us:
-            self.hold_until_us = None
-
-    def check_not_held(self) -> None:
-        """Raise where the run would publish inside the overlap.
-
-        Raises:
-            PositionError: the log has no transaction yet that is later than what was applied before the switch.
-        """
-        if not self.is_held:
-            return
-        at = self._place.position
-        raise PositionError(
-            "the log of the server that was switched to holds nothing later than what was applied before the switch: a "
-            "cut here would go back in time",
-            journal=at.journal,
-            offset=at.offset,
-            expected=f"a transaction committed after {self.hold_until_us} (microseconds since 1970)",
-            got=f"the last one was committed at {self._place.source_time_us}",
-            next_step="run again when the server has written later transactions; if it is a replica, wait until it has "
-            "caught up. Nothing was published",
-        )
+        self.cursor = stretch.cursor
+        self._context = context
+        self._stretch = stretch
+        self._moves = moves or CursorMoves(stretch, source=context.config.name)
+        self._ack_store = ack
+        self._start_metadata = start_metadata(start_reasons)
 
     def is_due(self) -> bool:
-        """Whether the batch is large enough to be merged, and stands between transactions."""
-        batch = self._staged
-        if batch is None or batch.has_open or self._xa.has_pieces or self.is_held:
+        """Return whether the batch is large enough to be merged, and stands between transactions."""
+        batch, limits = self._stretch.stager.staged, self._context.config.batch
+        if batch is None or batch.has_open or self._stretch.parking.has_pieces or self._stretch.overlap.is_held():
             return False
-        return batch.staged_bytes >= self._limits.merge_staged_bytes or batch.staged_rows >= self._limits.merge_rows
+        return batch.staged_bytes >= limits.merge_staged_bytes or batch.staged_rows >= limits.merge_rows
 
     def commit(self, *, final: bool = False) -> None:
         """Record, merge, publish, write the cursor, ack. Without work: nothing, or at a run's end the cursor alone.
@@ -289,109 +147,86 @@ class Committer:
         Raises:
             SinkError: a merge failed; the record stays and the next run finishes it.
         """
-        if self._in_doubt or self._acting:
+        if self._stretch.stager.is_in_doubt:
             return
-        if self.is_held:
+        if self._stretch.overlap.is_held():
             if not final:
-                self.check_not_held()
-            return
-        if not self._has_work(final=final):
-            if final:
-                self._move_cursor()
-            return
-        batch = self._batch()
-        self._in_doubt = True
-        self._save_history()
-        open_before = self.cursor.open_xa if self.cursor is not None else ()
-        start = before_begin(self._place.batch_start, oldest_begin(open_before, epoch=self._epoch))
-        interval = self._take_interval()
-        record = batch.record(
-            interval=interval,
-            cursor_after=self._cursor_at(self.number, self._created),
-            source_time_us=self._source_time_us(),
-            ddl=tuple(self._ddl),
-            notes=(*self._notes, *(note_of(table, held) for table, held in self._targets.news.items())),
-            run_id=self._run_id,
-            kind=self._kind,
-            start=start,
-        )
-        self._staged, self._created, self._ddl, self._notes = None, set(), [], []
-        self.publish(self._sink.finish(record))
+                self._stretch.overlap.check_passed()
+        elif self._has_work() or self._moves.needs_batch(final=final):
+            self._commit_batch()
+        elif final and self._moves.moves_cursor:
+            self._move_cursor()
 
-    # What a catch-up does otherwise (`catch_up.CatchUpCommitter`).
-
-    _kind: ClassVar[BatchKind] = "batch"
-    may_stage_raw: ClassVar[bool] = True
-
-    def _has_work(self, *, final: bool) -> bool:  # noqa: ARG002
+    def _has_work(self) -> bool:
         """Whether there is a batch to record: changes of targets, targets that are suspended from here on (K4), or that
         are not exact any more (K12)."""
-        return (
-            bool(self._targets.news)
-            or self._targets.has_lost_exactness
-            or (self._staged is not None and self._staged.has_work)
-        )
+        targets = self._stretch.targets
+        return bool(targets.news) or targets.has_lost_exactness or self._stretch.stager.has_work
 
-    def _take_interval(self) -> Interval:
-        return self._place.take_interval()
+    def _commit_batch(self) -> None:
+        context, stager, targets = self._context, self._stretch.stager, self._stretch.targets
+        with stager.together():
+            batch = stager.batch()
+            self._save_history()
+            start = self._left_behind_at()
+            found = stager.collect()
+            covered = self._moves.cover(stager.number, found.created)
+            suspended = tuple(note_of(table, held) for table, held in targets.news.items())
+            record = batch.record(
+                interval=covered.interval,
+                cursor_after=covered.cursor,
+                source_time_us=covered.source_time_us,
+                ddl=found.ddl,
+                notes=(*found.notes, *covered.notes, *suspended),
+                run_id=context.run_id,
+                kind=self._moves.kind,
+                start=start,
+            )
+            cut = context.sink.finish(record)
+            targets.committed(cut)
+            self.done.add(cut)
+            self.cursor = cut.cursor
+            publish(
+                cut,
+                sink=context.sink,
+                cursors=context.cursors,
+                observer=context.observer,
+                metadata=self._start_metadata,
+                ack=self._ack,
+            )
+            stager.published(cut)
+            self._stretch.parking.published()
+        self._moves.published(cut)
 
-    def _source_time_us(self) -> int:
-        return self._place.source_time_us
-
-    def publish(self, cut: Cut) -> None:
-        """The steps after a cut: cursor, ack, clean-up. Also for a batch that an earlier run had recorded."""
-        self._targets.committed(cut)
-        self.done.add(cut)
-        self.cursor = cut.cursor
-        self._observer.published(cut)
-        self._observer.reached("before_cursor")
-        self._cursors.write(cut.cursor, cursor_metadata(cut.interval, cut, start_reasons=self._start_reasons))
-        self._observer.reached("before_ack")
-        self._ack()
-        self._sink.cleanup(cut)
-        self._xa.published()
-        self._in_doubt = False
+    def _left_behind_at(self) -> Position:
+        """Where a target stands that the batch has to leave behind."""
+        open_before = self.cursor.open_xa if self.cursor is not None else ()
+        return before_begin(self._stretch.place.batch_start, oldest_begin(open_before, epoch=self._stretch.epoch))
 
     def _move_cursor(self) -> None:
-        cursor, place = self.cursor, self._place.position
-        if cursor is not None and (cursor.epoch, cursor.position.order) == (self._epoch, place.order):
+        cursor, place = self.cursor, self._stretch.place.position
+        if cursor is not None and (cursor.epoch, cursor.position.order) == (self._stretch.epoch, place.order):
             return
         self._save_history()
-        interval = self._place.take_interval()
-        ddl, self._ddl = tuple(self._ddl), []
-        notes, self._notes = tuple(self._notes), []
-        self.done.moved(interval, ddl, notes)
-        self.cursor = self._cursor_at(self.cursor.batch_number if self.cursor is not None else 0, ())
-        self._cursors.write(self.cursor, cursor_metadata(interval, None, ddl, notes, start_reasons=self._start_reasons))
+        found = self._stretch.stager.collect()
+        covered = self._moves.cover(0 if cursor is None else cursor.batch_number, ())
+        self.done.moved(covered.interval, found.ddl, found.notes)
+        self.cursor = covered.cursor
+        metadata = cursor_metadata(covered.interval, None, found.ddl, found.notes)
+        self._context.cursors.write(self.cursor, metadata | self._start_metadata)
         self._ack()
 
     def _save_history(self) -> None:
-        if self.history is not None:
-            self.history.save(self._place.position)
-        if self.schemas is not None:
-            self.schemas.save(self.cursor, source_time_us=self._place.source_time_us)
+        stretch = self._stretch
+        if stretch.history is not None:
+            stretch.history.save(stretch.place.position)
+        if stretch.schemas is not None:
+            stretch.schemas.save(self.cursor, source_time_us=stretch.place.source_time_us)
 
     def _ack(self) -> None:
-        if self._place.ack_position is not None:
-            self._store.ack(self._place.ack_position)
-            self._place.ack_position = None
-
-    def _cursor_at(self, number: int, created: Collection[str]) -> CursorState:
-        return cursor_state(
-            self._source,
-            self._identity,
-            self._place.full_position(),
-            batch_number=number,
-            epoch=self._epoch,
-            open_xa=self._xa.durable(),
-            targets=self._targets.states(created),
-            shadows=self._targets.shadow_texts(),
-        )
-
-
-def before_begin(at: Position, begin: Position | None) -> Position:
-    """`at`, or `begin` where that is earlier; the GTID set there is completed when it is read from."""
-    return at if begin is None or begin.order >= at.order else begin
+        position = self._stretch.place.take_ack_position()
+        if position is not None:
+            self._ack_store(position)
 
 
 def cursor_state(
@@ -405,7 +240,7 @@ def cursor_state(
     targets: dict[str, TargetState] | None = None,
     shadows: dict[str, str] | None = None,
 ) -> CursorState:
-    """The cursor of `source` at a position."""
+    """Return the cursor of `source` at a position."""
     return CursorState(
         source=source,
         batch_number=batch_number,
@@ -425,51 +260,3 @@ def cursor_state(
         targets=targets or {},
         shadows=shadows or {},
     )
-
-
-def plan_of(target: Target) -> TargetPlan:
-    """What the sink must know of a target."""
-    itself = {target.name: RecordedSource(columns=target.columns, key=target.key)}
-    return TargetPlan(
-        table=target.name,
-        app_id=target.state.app_id,
-        columns=target.columns,
-        key=target.key,
-        partial=target.state.partial,
-        mode=target.mode,
-        track=target.track,
-        key_reason=target.key_reason,
-        sources={} if target.sources == itself else target.sources,
-        rescued=target.rescued,
-        shape=target.shape,
-        replaces=target.replaces,
-        exact=target.state.exact,
-    )
-
-
-def cursor_metadata(
-    interval: Interval,
-    cut: Cut | None,
-    ddl: tuple[DdlDecision, ...] = (),
-    notes: tuple[Note, ...] = (),
-    *,
-    start_reasons: tuple[str, ...] = (),
-) -> dict[str, object]:
-    """What people see beside a cursor: interval, why its run started where it did, counts, decisions, cut and table
-    versions, as plain values."""
-    metadata: dict[str, object] = {"interval": interval.model_dump()}
-    if start_reasons:
-        metadata["start_reasons"] = list(start_reasons)
-    if ddl:
-        metadata["ddl"] = [decision.model_dump() for decision in ddl]
-    notes = notes if cut is None else cut.notes
-    if notes:
-        metadata["notes"] = [note.model_dump() for note in notes]
-    if cut is not None:
-        metadata["cut"] = cut.batch_number
-        metadata["source_time_us"] = cut.source_time_us
-        metadata["published_at_us"] = cut.published_at_us
-        metadata["tables"] = {name: table.delta_version for name, table in cut.tables.items()}
-        metadata["rows"] = sum(table.row_changes for table in cut.tables.values())
-        metadata["ddl"] = [decision.model_dump() for decision in cut.ddl]
-    return metadata

@@ -22,22 +22,19 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.events.gtid import gtid_texts
 from cdc_pipeline.binlog.events.query import Query, parse_query
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
-from cdc_pipeline.config.pipeline_config import PipelineConfig
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError, IncompleteRowsError, StagingError, UnsupportedDdlError
-from cdc_pipeline.pipeline.capture.commit import Committer
-from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.commit import BatchCommitter
 from cdc_pipeline.pipeline.capture.reader import Reader
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch
 from cdc_pipeline.pipeline.capture.xa import XaControl
 from cdc_pipeline.pipeline.decode.decoding import DecodedRun, DecodedTable, RunDecoder, prepared_groups
 from cdc_pipeline.pipeline.decode.overlap_statements import decide_in_overlap
 from cdc_pipeline.pipeline.decode.raw_staging import RawStaging
-from cdc_pipeline.pipeline.decode.schemas import Schemas
 from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.decode.transaction_control import ControlReader, Stated
-from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.report import CaptureObserver
 from cdc_pipeline.pipeline.targets.shape import shard_key
-from cdc_pipeline.pipeline.targets.targets import Target, Targets
+from cdc_pipeline.pipeline.targets.targets import Target
 from cdc_pipeline.pipeline.wiring import get_size
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.changes import Decision, RowPlace
@@ -54,38 +51,38 @@ class Drain:
 
     def __init__(
         self,
+        context: CaptureContext,
+        stretch: Stretch,
         *,
-        config: PipelineConfig,
         store: EventStore,
         reader: Reader,
         rules: StatementRules,
         decoder: RunDecoder,
-        targets: Targets,
-        place: Place,
-        committer: Committer,
+        committer: BatchCommitter,
         xa: XaControl,
-        observer: CaptureObserver,
-        resolved: ResolvedRun,
+        end: Position,
         suspends: Callable[[CdcError], bool],
-        schemas: Schemas | None = None,
         raw: RawStaging | None = None,
     ) -> None:
-        self._config = config
+        self._config = context.config
+        self._stretch = stretch
         self._store = store
         self._reader = reader
         self._rules = rules
         self._decoder = decoder
-        self._targets = targets
-        self._place = place
+        self._targets = stretch.targets
+        self._place = stretch.place
+        self._overlap = stretch.overlap
+        self._stager = stretch.stager
         self._committer = committer
         self._xa = xa
         self._controls = ControlReader()
-        self._observer = observer
+        self._observer = context.observer
         self._suspends = suspends
-        self._schemas = schemas
+        self._schemas = stretch.schemas
         self._raw = raw
-        self._end = resolved.end
-        self._epoch = resolved.epoch
+        self._end = end
+        self._epoch = stretch.epoch
         self._bytes_done = 0
         self._rows = 0
         self._transactions = 0
@@ -126,10 +123,10 @@ class Drain:
         self._commit_what_is_whole()
         if self._reader.error is not None:
             raise self._reader.error
-        self._committer.check_not_held()
+        self._overlap.check_passed()
 
     def _commit_what_is_whole(self) -> None:
-        self._committer.drop_open()
+        self._stretch.drop_open()
         self._place.drop_open()
         self._committer.commit(final=True)
 
@@ -158,7 +155,7 @@ class Drain:
         if not run:
             return
         saved = self._targets.snapshot()
-        self._committer.names.coming(run)
+        self._stager.names.coming(run)
         try:
             stated = self._decide_statements(run)
             controls = self._controls.read(stated)
@@ -174,14 +171,14 @@ class Drain:
             for part in halves or (run,):
                 self._take_transactions(part)
             return
-        with self._committer.acting():
+        with self._stager.together():
             for one in stated:
                 self._apply(one.decision)
             for targets, table in zip(confirmed, decoded.tables, strict=True):
-                self._committer.stage(targets, table.rows, open_transaction=False)
+                self._stager.stage(targets, table.rows, open_transaction=False)
             for targets, raw in zip(confirmed_raw, decoded.raw, strict=True):
-                self._committer.stage_raw(targets, raw.rows)
-            self._committer.quarantine(decoded.bad, open_transaction=False)
+                self._stager.stage_raw(targets, raw.rows)
+            self._stager.quarantine(decoded.bad, open_transaction=False)
             self._xa.apply(steps)
             self._advance(run, decoded)
 
@@ -191,8 +188,8 @@ class Drain:
         transaction = piece.chunk.journal, int(first["tx_offset"])
         if first["tx_ordinal"] == 0:
             self._open_gtid = gtid_texts(piece.chunk, piece.first, piece.first + 1).get(transaction[1], "")
-            self._committer.names.opened(*transaction, self._open_gtid)
-        self._committer.names.coming([piece])
+            self._stager.names.opened(*transaction, self._open_gtid)
+        self._stager.names.coming([piece])
         saved, mark, controls = self._targets.snapshot(), self._decoder.mark(), self._controls.mark()
         try:
             stated = self._decide_statements([piece])
@@ -219,8 +216,8 @@ class Drain:
             self._xa.add_piece(decoded.tables)
         else:
             for targets, table in zip(confirmed, decoded.tables, strict=True):
-                self._committer.stage(targets, table.rows, open_transaction=True)
-            self._committer.quarantine(decoded.bad, open_transaction=True)
+                self._stager.stage(targets, table.rows, open_transaction=True)
+            self._stager.quarantine(decoded.bad, open_transaction=True)
         self._open_is_applied |= decoded.transactions_applied > 0
         applied = 0
         if piece.kind is SliceKind.LAST_PIECE:
@@ -233,12 +230,12 @@ class Drain:
         """The end of a transaction that came in pieces; 1 where its rows count, else 0."""
         end = piece.events[-1]
         if end["role"] == Role.ROLLBACK:
-            self._committer.drop_open()
+            self._stretch.drop_open()
             return 0
-        with self._committer.acting():
+        with self._stager.together():
             if not is_xa:
-                self._committer.undo_open(undone)
-                self._committer.close_open()
+                self._stager.undo_open(undone)
+                self._stager.close_open()
                 return int(self._open_is_applied)
             self._xa.undo_pieces(undone)
             if end["role"] == Role.XA_PREPARE:
@@ -256,7 +253,7 @@ class Drain:
         try:
             found = self._targets.confirm(table.rows.schema)
             self._targets.check_rows(table.rows)
-            self._committer.check_overlap(
+            self._overlap.check_changes(
                 found,
                 table.rows.schema.full_name,
                 first_us=int(table.rows.commit_ts_us.min()) if first_us is None else first_us,
@@ -271,7 +268,7 @@ class Drain:
 
     def _abandon(self, mark: EventSlice) -> None:
         """The open transaction never ended (K5): its pieces never count."""
-        self._committer.drop_open()
+        self._stretch.drop_open()
         self._place.drop_open()
         self._decoder.reset()
         self._controls.reset()
@@ -280,7 +277,7 @@ class Drain:
 
     def _take_statement(self, piece: EventSlice) -> None:
         """A statement alone: where it changes a target it is a batch of its own."""
-        self._committer.coming(int(piece.events["commit_ts_us"][-1]))
+        self._overlap.coming(int(piece.events["commit_ts_us"][-1]))
         row = piece.stop - 1
         try:
             query, decision = self._decision(piece, row)
@@ -331,7 +328,7 @@ class Drain:
 
     def _decision(self, piece: EventSlice, row: int) -> tuple[Query, Decision]:
         query, event = parse_query(piece.chunk, row), piece.chunk.events[row]
-        decide = partial(decide_in_overlap, self._rules) if self._committer.is_held else self._rules.decide
+        decide = partial(decide_in_overlap, self._rules) if self._overlap.is_held() else self._rules.decide
         journal = piece.chunk.journal
         begin = max(0, int(event["tx_offset"]))
         seq = pack_seq(self._epoch, journal_number(journal), begin, int(event["tx_ordinal"]))
@@ -350,7 +347,7 @@ class Drain:
     def _take_over(self, piece: EventSlice, row: int, query: Query, decision: Decision) -> None:
         saved = self._targets.snapshot()
         try:
-            self._targets.decided(decision, may_carry=not self._committer.is_held)
+            self._targets.decided(decision, may_carry=not self._overlap.is_held())
             for error in self._targets.unknown_contents:
                 if not self._suspends(error):
                     raise error
@@ -370,30 +367,30 @@ class Drain:
         for created in decision.creates:
             for target in self._targets.following(*created.table):
                 if target.is_new:
-                    self._committer.create(target)
+                    self._stager.create(target)
         for change in decision.changes:
             if change.is_carried:
                 continue
             target = self._targets.named(change.known.name)
             if change.replaces:
-                self._committer.create(target)
+                self._stager.create(target)
             else:
-                self._committer.change(target, change)
+                self._stager.change(target, change)
         for target in self._targets.carried():
-            self._committer.carry(target)
+            self._stager.carry(target)
         if decision.ignored:
             left = any(self._targets.is_suspended(*table) for table in decision.statement.tables)
             self._place.count("statements_suspended" if left else "statements_ignored", 1)
         else:
-            self._committer.decided(decision.ddl)
+            self._stager.decided(decision.ddl)
 
     def _advance(self, run: Sequence[EventSlice], decoded: DecodedRun) -> None:
         self._place.count("row_events_ignored", decoded.row_events_ignored)
         self._place.count("row_events_suspended", decoded.row_events_suspended)
         self._place.count("transactions_applied", decoded.transactions_applied)
         self._place.advance(run)
-        if self._committer.history is not None:
-            self._committer.history.add(run)
+        if self._stretch.history is not None:
+            self._stretch.history.add(run)
         self._take_notes()
         self._rows += sum(len(raw.rows) for raw in decoded.raw)
         self._rows += sum(len(table.rows) for table in decoded.tables) + self._xa.take_rows_applied()
@@ -403,10 +400,10 @@ class Drain:
         """The reader's decisions up to here join the batch; the reader wrote them before it put what comes after."""
         notes = self._reader.notes
         while notes and Position(notes[0].journal, notes[0].offset).order <= self._place.position.order:
-            self._committer.note(notes.popleft())
+            self._stager.note(notes.popleft())
         if self._schemas is not None:
             for note in self._schemas.notes:
-                self._committer.note(note)
+                self._stager.note(note)
             self._schemas.notes.clear()
 
 
@@ -416,7 +413,7 @@ def check_rows(target: Target, rows: DecodedRows) -> None:
     Raises:
         IncompleteRowsError: the images, or the table, lack columns that it finds rows by.
     """
-    if target.mode == "changelog":
+    if not MODES[target.mode].has_key:
         return
     recorded = target.sources.get(rows.schema.full_name)
     names = dict(recorded.names) if recorded is not None else {}

@@ -31,13 +31,12 @@ class Place:
         position: after the last whole transaction, without its GTID set (see `full_position`).
         source_time_us: commit time of that transaction at the source; -1 before the first.
         batch_start: where the interval at work begins, with its GTID set.
-        ack_position: that transaction's last event, by which the store is acked (SPEC S9); None before the first.
     """
 
     def __init__(self, start: Position, flavor: Flavor, *, keeps_gtids: bool = True) -> None:
         self.position = start
         self.source_time_us = -1
-        self.ack_position: Position | None = None
+        self._ack_position: Position | None = None
         self._keeps_gtids = keeps_gtids
         self._gtids = parse_gtid_set(start.gtid_set, flavor)
         self._open_gtids: dict[str, list[NDArray[np.int64]]] = {}
@@ -79,7 +78,7 @@ class Place:
             rows = np.flatnonzero(inside)
             if len(rows):
                 self.source_time_us = int(events["commit_ts_us"][rows[-1]])
-                self.ack_position = _position(piece, int(rows[-1]), "offset")
+                self._ack_position = _position(piece, int(rows[-1]), "offset")
             at = _position(piece, -1, "next_offset")
             # A dump by GTID set begins with marks of a journal from before the start: they are no step back.
             if len(rows) or at.order > self.position.order:
@@ -110,6 +109,14 @@ class Place:
     def drop_open(self) -> None:
         """Forget the GTID of a transaction that never ended."""
         self._open_gtids.clear()
+
+    def take_ack_position(self) -> Position | None:
+        """Return the last transaction's last event, by which the store is acked (SPEC S9).
+
+        None where none came since the last call.
+        """
+        position, self._ack_position = self._ack_position, None
+        return position
 
     def take_interval(self) -> Interval:
         """The interval since the last call, and a new one begins."""

@@ -6,14 +6,17 @@ where prepared transactions come from, and in what becomes of a failure that is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.pipeline.capture.commit import Committer
+from cdc_pipeline.lake.prepared import XaParking
+from cdc_pipeline.pipeline.capture.commit import BatchCommitter
 from cdc_pipeline.pipeline.capture.drain import Drain
+from cdc_pipeline.pipeline.capture.overlap import Overlap
 from cdc_pipeline.pipeline.capture.progress import Place
 from cdc_pipeline.pipeline.capture.reader import Reader
+from cdc_pipeline.pipeline.capture.stager import Stager
+from cdc_pipeline.pipeline.capture.stretch import CaptureContext, Stretch
 from cdc_pipeline.pipeline.capture.suspension import Suspender
 from cdc_pipeline.pipeline.capture.xa import XaControl
 from cdc_pipeline.pipeline.decode.decoding import decoder_of
@@ -21,17 +24,18 @@ from cdc_pipeline.pipeline.decode.raw_staging import raw_staging
 from cdc_pipeline.pipeline.decode.schemas import schemas_of
 from cdc_pipeline.pipeline.decode.statements import StatementRules
 from cdc_pipeline.pipeline.plan.resolved_run import ResolvedRun
-from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.plan.server_switch import history_writer
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.wiring import build_store, slice_events_max
-from cdc_pipeline.position.cursor import CursorState, CursorStore, OpenXa
+from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.ddl.session import canonical_xid
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.source.protocol import Source
 
-C = TypeVar("C", bound=Committer)
+C = TypeVar("C", bound=BatchCommitter)
+Acks = Callable[[Position], None]
 
 
 class Stages(Generic[C]):
@@ -42,11 +46,12 @@ class Stages(Generic[C]):
         tables: which tables are read.
         targets: which of them follow the source in this stretch.
         cursor: where the source stands; None before the first.
-        committing: how batches are committed.
-        start_reasons: see `Committer`.
-        open_xa: prepared transactions that are parked already (K8).
-        suspends: whether a failure of one table alone suspends it (K4); else it stops the stretch.
+        committing: makes the committer, which tells its second argument what the store may forget.
+        is_sources_own: the stretch is the source's own: a failure of one table alone suspends it (K4),
+            executors may decode its rows, and it may begin in an overlap (K7). Else a failure stops it.
+        parking: keeps prepared transactions (K8).
         on_position: is told, in the reader's thread, how far the log was read and stored (SPEC T3).
+        begin: begins a batch of a number; the sink's by default.
 
     Raises:
         LakeStateError: the stored schema history is damaged.
@@ -54,23 +59,20 @@ class Stages(Generic[C]):
 
     def __init__(
         self,
-        config: PipelineConfig,
+        context: CaptureContext,
         *,
         resolved: ResolvedRun,
         source: Source,
-        sink: DeltaSink,
-        cursors: CursorStore,
-        observer: CaptureObserver,
-        run_id: str,
         tables: TableFilter,
         targets: Targets,
         cursor: CursorState | None,
-        committing: type[C],
-        suspends: bool,
-        start_reasons: tuple[str, ...] = (),
-        open_xa: Sequence[OpenXa] = (),
+        committing: Callable[[Stretch, Acks], C],
+        parking: XaParking,
+        is_sources_own: bool = False,
         on_position: Callable[[Position], None] | None = None,
+        begin: Callable[[int], StagedBatch] | None = None,
     ) -> None:
+        config, sink, observer = context.config, context.sink, context.observer
         identity, epoch = source.identity, resolved.epoch
         captured = targets.or_followed(tables.captured)
         rules = StatementRules(
@@ -89,61 +91,46 @@ class Stages(Generic[C]):
             on_joint=observer.reached,
         )
         place = Place(resolved.start, identity.flavor, keeps_gtids=source.uses_gtids)
-        parking = sink.parking(epoch=epoch, open_xa=open_xa)
-        self.committer = committer = committing(
-            source=config.name,
+        until_us = _overlap_until_us(resolved) if is_sources_own else None
+        if until_us is not None:
+            targets.lose_exactness()  # what the overlap does not skip may come a second time (K12)
+        number = (0 if cursor is None else cursor.batch_number) + 1
+        history = None
+        if is_sources_own:
+            history = history_writer(config, start=resolved.start, end=resolved.end, flavor=identity.flavor)
+        stretch = Stretch(
             identity=identity,
+            epoch=epoch,
             cursor=cursor,
-            limits=config.batch,
-            sink=sink,
-            cursors=cursors,
-            store=store,
             targets=targets,
             place=place,
-            observer=observer,
-            xa=parking,
-            run_id=run_id,
-            epoch=epoch,
-            start_reasons=start_reasons,
+            parking=parking,
+            overlap=Overlap(place, until_us=until_us, accepted=config.accept.overlap),
+            stager=Stager(number=number, sink=sink, targets=targets, begin=begin),
+            schemas=schemas_of(
+                config, source=source, run=resolved, cursor=cursor, recorded=targets.known, follows=targets.follows
+            ),
+            history=history,
         )
-        suspender = Suspender(
-            captured=captured,
-            known=resolved.plan.tables,
-            targets=targets,
-            committer=committer,
-            place=place,
-            epoch=epoch,
-        )
-        committer.schemas = schemas = schemas_of(
-            config, source=source, run=resolved, cursor=cursor, recorded=targets.known, follows=targets.follows
-        )
+        self.committer = committing(stretch, store.ack)
         raw = None
-        if committer.may_stage_raw:
+        if is_sources_own:
             expected = resolved.plan.bytes_between
-            lack, note = sink.lack_of_executors, committer.note
+            lack, note = sink.lack_of_executors, stretch.stager.note
             raw = raw_staging(config, targets, bytes_expected=expected, epoch=epoch, lack=lack, note=note)
+        accepted = [canonical_xid(text) for text in config.accept.unknown_xa]
+        suspends = Suspender(stretch, captured=captured, known=resolved.plan.tables)
         self._drain = Drain(
-            config=config,
+            context,
+            stretch,
             store=store,
             reader=self.reader,
             rules=rules,
-            decoder=decoder_of(targets, captured=captured, epoch=epoch, schemas=schemas),
-            targets=targets,
-            place=place,
-            committer=committer,
-            xa=XaControl(
-                parking,
-                targets=targets,
-                committer=committer,
-                place=place,
-                epoch=epoch,
-                captured=captured,
-                accepted=[canonical_xid(text) for text in config.accept.unknown_xa],
-            ),
-            observer=observer,
-            resolved=resolved,
-            suspends=suspender if suspends else lambda _error: False,
-            schemas=schemas,
+            decoder=decoder_of(targets, captured=captured, epoch=epoch, schemas=stretch.schemas),
+            committer=self.committer,
+            xa=XaControl(stretch, captured=captured, accepted=accepted),
+            end=resolved.end,
+            suspends=suspends if is_sources_own else lambda _error: False,
             raw=raw,
         )
 
@@ -161,3 +148,7 @@ class Stages(Generic[C]):
             self._store.stop()
             self._source.close()
             self.reader.join()
+
+
+def _overlap_until_us(resolved: ResolvedRun) -> int | None:
+    return None if resolved.decision is None else resolved.decision.overlap_until_us

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 
 from cdc_pipeline.lake.records import Cut, DdlDecision, Interval, Note
 from cdc_pipeline.pipeline.plan.resolved_run import LOG_END, ResolvedRun
+from cdc_pipeline.pipeline.publish import empty_interval
 from cdc_pipeline.pipeline.report import TableReport
 
 ENTRIES_KEPT_MAX: Final = 1000
@@ -50,7 +51,7 @@ class RunSummary:
         self.batches += 1
         self.latest = cut
         for name, table in cut.tables.items():
-            self._stands[name] = table.delta_version, cut.cursor.targets[name].partial
+            self._stands[name] = table.table_version, cut.cursor.targets[name].partial
             if table.row_changes or table.rescued_rows:
                 self._count(
                     name,
@@ -125,10 +126,7 @@ def _joined(first: Interval, second: Interval) -> Interval:
 
 def whole_interval(done: Interval | None, resolved: ResolvedRun) -> Interval:
     """Return the interval of a run, from its planned start to where its batches came."""
-    start = resolved.start
-    nothing = Interval(
-        start_journal=start.journal, start_offset=start.offset, end_journal=start.journal, end_offset=start.offset
-    )
+    nothing = empty_interval(resolved.start)
     return nothing if done is None else _joined(nothing, done)
 
 

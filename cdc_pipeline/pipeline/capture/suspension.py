@@ -1,4 +1,4 @@
-"""Which failures suspend one target, and batches that move no cursor (K4).
+"""Which failures suspend one target (K4).
 
 Rules:
 - Suspended is what fails for one captured table alone: its columns, its key, a value, a statement of it. Whatever
@@ -10,31 +10,24 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
     ContentUnknownError,
     IncompleteRowsError,
-    LakeStateError,
     OverlapUndecidedError,
     SchemaError,
     TargetSuspendedError,
     UnknownColumnTypeError,
     UnrepresentableValueError,
 )
-from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, Note, QuarantineMark
-from cdc_pipeline.lake.suspensions import is_retryable, note_of, suspension, way_out
-from cdc_pipeline.pipeline.capture.commit import Committer, cursor_metadata
-from cdc_pipeline.pipeline.capture.progress import Place
-from cdc_pipeline.pipeline.plan.reconcile import reconcile
-from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan
-from cdc_pipeline.pipeline.targets.targets import Targets
-from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
+from cdc_pipeline.lake.suspensions import is_retryable, suspension, way_out
+from cdc_pipeline.pipeline.capture.stretch import Stretch
+from cdc_pipeline.pipeline.report import CapturePlan
+from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.delta_sink import DeltaSink
-from cdc_pipeline.sink.staging.staging import StagedBatch
 from cdc_pipeline.text.table_names import split_table_name
 
 _OF_ONE_TABLE = (SchemaError, UnrepresentableValueError, IncompleteRowsError, UnknownColumnTypeError)
@@ -45,21 +38,16 @@ class Suspender:
 
     def __init__(
         self,
+        stretch: Stretch,
         *,
         captured: Callable[[str, str], bool],
         known: Collection[str],
-        targets: Targets,
-        committer: Committer,
-        place: Place,
-        epoch: int,
     ) -> None:
         """`known`: captured tables that the source has, whether they have a target or not."""
+        self._stretch = stretch
+        self._targets = stretch.targets
         self._captured = captured
         self._known = set(known)
-        self._targets = targets
-        self._committer = committer
-        self._place = place
-        self._epoch = epoch
 
     def __call__(self, error: CdcError) -> bool:
         """Suspend the error's table where it stands: at the end of the last whole transaction.
@@ -68,15 +56,19 @@ class Suspender:
             False where the error stops the run. What the same transaction suspended before is taken back then.
         """
         if not self._is_of_one_table(error):
-            at = self._place.position
+            at = self._stretch.place.position
             self._targets.take_back((at.journal, at.offset))
             return False
         assert error.table is not None
-        at = self._committer.stand_still()
-        made = suspension(error, batch_number=self._committer.number, at=at, epoch=self._epoch)
+        made = suspension(
+            error,
+            batch_number=self._stretch.stager.number,
+            at=self._stretch.standing_place(),
+            epoch=self._stretch.epoch,
+        )
         only = error.targets if isinstance(error, OverlapUndecidedError | ContentUnknownError) else None
         for name in self._targets.suspend(error.table, made, only=only):
-            self._committer.drop_open(name)
+            self._stretch.stager.drop_open(name)
         return True
 
     def _is_of_one_table(self, error: CdcError) -> bool:
@@ -95,146 +87,7 @@ class Suspender:
         return bool(others - {error.table}) or self._targets.goes_on_without(database, table)
 
 
-def standing(cursor: CursorState) -> Interval:
-    """The interval of a batch that moves no cursor."""
-    return Interval(
-        start_journal=cursor.journal,
-        start_offset=cursor.offset,
-        end_journal=cursor.journal,
-        end_offset=cursor.offset,
-    )
-
-
-def publish_standing(
-    *,
-    sink: DeltaSink,
-    cursors: CursorStore,
-    observer: CaptureObserver,
-    cut: Cut,
-    cursor: CursorState,
-    suspended: Mapping[str, Suspension | None],
-    dropped: Sequence[str] = (),
-    notes: Sequence[Note] = (),
-    run_id: str = "",
-) -> Cut:
-    """A batch without rows: the cursor stands still, some targets change their state.
-
-    Args:
-        cut: the last cut.
-        cursor: where the source stands; may be later in the log than the cut.
-        suspended: new suspensions by table; None ends one.
-        dropped: targets that leave the cursor.
-    """
-    targets: dict[str, TargetState] = {}
-    for name, state in cut.cursor.targets.items():
-        if name not in dropped:
-            held = suspended.get(name, state.suspended)
-            targets[name] = state.model_copy(update={"suspended": held})
-    return commit_standing(
-        sink.begin(cursor.batch_number + 1),
-        sink=sink,
-        cursors=cursors,
-        observer=observer,
-        cursor=cursor,
-        targets=targets,
-        source_time_us=cut.source_time_us,
-        kind="catch_up",
-        notes=(*notes, *(note_of(name, held) for name, held in suspended.items() if held is not None)),
-        run_id=run_id,
-        dropped=dropped,
-    )
-
-
-def commit_standing(
-    batch: StagedBatch,
-    *,
-    sink: DeltaSink,
-    cursors: CursorStore,
-    observer: CaptureObserver,
-    cursor: CursorState,
-    source_time_us: int,
-    kind: BatchKind,
-    targets: Mapping[str, TargetState] | None = None,
-    notes: Sequence[Note] = (),
-    run_id: str = "",
-    dropped: Sequence[str] = (),
-    marks: Sequence[QuarantineMark] = (),
-) -> Cut:
-    """Record a batch that moves no cursor, and finish it.
-
-    Args:
-        batch: of the number behind `cursor`'s, with all that it does.
-        targets: states that the cursor has then; those that it has where None.
-
-    Raises:
-        CdcError: as `StagedBatch.record` and `DeltaSink.finish`; the next run finishes what was recorded.
-    """
-    states = cursor.targets if targets is None else dict(sorted(targets.items()))
-    record = batch.record(
-        interval=standing(cursor),
-        cursor_after=cursor.model_copy(update={"batch_number": batch.number, "targets": states}),
-        source_time_us=source_time_us,
-        notes=tuple(notes),
-        run_id=run_id,
-        kind=kind,
-        dropped=tuple(dropped),
-        marks=tuple(marks),
-        start=cursor.position,
-    )
-    return finish_standing(record, sink=sink, cursors=cursors, observer=observer)
-
-
-def standing_of(
-    config: PipelineConfig, sink: DeltaSink, cursors: CursorStore, *, doing: str
-) -> tuple[CursorState, Cut]:
-    """Cursor and last cut, with the lock held.
-
-    Args:
-        doing: what can be done once an unfinished batch is finished, in words.
-
-    Raises:
-        LakeStateError: a batch is unfinished, there is no cut, or cursor and lake contradict each other.
-    """
-    check_finished(config, sink, doing=doing)
-    cut = sink.last_cut()
-    cursor = reconcile(cursors.read(), cut).cursor
-    if cut is None or cursor is None:
-        raise LakeStateError("there is no cut yet", next_step=f"run `cdc-pipeline run {config.name}`")
-    return cursor, cut
-
-
-def check_finished(
-    config: PipelineConfig, sink: DeltaSink, *, doing: str, expected: str = "no unfinished batch"
-) -> None:
-    """See that no batch is recorded and not finished, with the lock held.
-
-    Args:
-        doing: what can be done once it is finished, in words.
-
-    Raises:
-        LakeStateError: one is.
-    """
-    pending = sink.pending_record()
-    if pending is not None:
-        raise LakeStateError(
-            f"batch {pending.batch_number} is recorded and not finished",
-            expected=expected,
-            next_step=f"run `cdc-pipeline run {config.name}` first: it finishes the batch; then {doing}",
-        )
-
-
-def finish_standing(record: BatchRecord, *, sink: DeltaSink, cursors: CursorStore, observer: CaptureObserver) -> Cut:
-    """From the record of a batch that moves no cursor to its end: merge, cut, cursor, clean-up (K2)."""
-    made = sink.finish(record)
-    observer.published(made)
-    observer.reached("before_cursor")
-    cursors.write(made.cursor, cursor_metadata(made.interval, made))
-    observer.reached("before_ack")
-    sink.cleanup(made)
-    return made
-
-
-def standing_plan(
+def plan_to_cursor(
     config: PipelineConfig,
     cursor: CursorState,
     *,

@@ -30,13 +30,11 @@ from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.seq import journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.errors import CdcError, TransactionError, UnknownXaError
-from cdc_pipeline.lake.prepared import Effect, XaParking
+from cdc_pipeline.lake.prepared import Effect
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.pipeline.capture.commit import Committer
-from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.capture.stretch import Stretch
 from cdc_pipeline.pipeline.decode.decoding import DecodedTable, PreparedGroup
 from cdc_pipeline.pipeline.decode.transaction_control import XaEnd
-from cdc_pipeline.pipeline.targets.targets import Targets
 
 _GATHERED_BYTES_MAX: Final = 8 << 20
 
@@ -61,20 +59,17 @@ class XaControl:
 
     def __init__(
         self,
-        parking: XaParking,
+        stretch: Stretch,
         *,
-        targets: Targets,
-        committer: Committer,
-        place: Place,
-        epoch: int,
         captured: Callable[[str, str], bool],
         accepted: Collection[str],
     ) -> None:
-        self._parking = parking
-        self._targets = targets
-        self._committer = committer
-        self._place = place
-        self._epoch = epoch
+        self._parking = stretch.parking
+        self._targets = stretch.targets
+        self._stager = stretch.stager
+        self._overlap = stretch.overlap
+        self._place = stretch.place
+        self._epoch = stretch.epoch
         self._captured = captured
         self._accepted = frozenset(accepted)
         self._rows_applied = 0
@@ -132,7 +127,7 @@ class XaControl:
         return steps
 
     def apply(self, steps: Sequence[XaStep]) -> None:
-        """Do what `plan` found; only within `Committer.acting`."""
+        """Do what `plan` found; only within `Stager.together`."""
         for step in steps:
             group, end = step.group, step.end
             if step.kind == "unknown" and end is not None:
@@ -191,14 +186,14 @@ class XaControl:
         self._place.count("xa_unknown", 1)
         if end.is_commit:
             text = f"XA COMMIT of {end.xid} was passed over: it was prepared before the start, its rows are missing"
-            self._committer.note(Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset))
+            self._stager.note(Note(kind="accepted_unknown_xa", text=text, journal=end.journal, offset=end.offset))
 
     def _forget(self, group: PreparedGroup) -> None:
         self._place.count("xa_unknown", 1)
         if group.xid in self._parking:
             self._parking.end(group.xid)
         text = f"rows of {group.xid} were dropped: it was prepared again, and the log does not hold its end"
-        self._committer.note(Note(kind="accepted_unknown_xa", text=text, journal=group.journal, offset=group.offset))
+        self._stager.note(Note(kind="accepted_unknown_xa", text=text, journal=group.journal, offset=group.offset))
 
     def _park(self, group: PreparedGroup) -> None:
         self._place.count("xa_prepared", 1)
@@ -230,7 +225,7 @@ class XaControl:
         for schema, parts in gathered.items():
             rows = joined(parts)
             targets = self._targets.with_rescued(self._targets.confirm(schema), rows)
-            self._committer.stage(targets, rows, open_transaction=False)
+            self._stager.stage(targets, rows, open_transaction=False)
 
     def _ended(self, end: XaEnd, *, any_rows: bool) -> None:
         self._place.count("xa_committed" if end.is_commit else "xa_rolled_back", 1)
@@ -255,7 +250,7 @@ class XaControl:
 
     def _confirm(self, schema: TableSchema) -> None:
         try:
-            self._committer.check_overlap(self._targets.confirm(schema), schema.full_name)
+            self._overlap.check_changes(self._targets.confirm(schema), schema.full_name)
         except CdcError as error:
             error.table = error.table or schema.full_name
             raise

@@ -17,19 +17,16 @@ from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
 
 
-class _Before(Targets):
-    """The targets as they were before a statement: without the columns that it names, or without the table."""
+class _Before:
+    """The targets as they were before a statement (see `StatementTargets`).
+
+    They lack the columns that it names, or the table.
+    """
 
     def __init__(self, targets: Targets, sql: str, *, has_table: bool) -> None:
         self._now = targets
         self._text = sql.lower()
         self._has_table = has_table
-
-    def known(self, database: str, table: str) -> KnownTable | None:
-        now = self._now.known(database, table)
-        if now is None or not self._has_table:
-            return None
-        return self._without(now)
 
     def known_all(self, database: str, table: str) -> list[KnownTable]:
         return [self._without(known) for known in self._now.known_all(database, table)] if self._has_table else []

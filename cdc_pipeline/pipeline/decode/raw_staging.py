@@ -19,6 +19,7 @@ import numpy as np
 from cdc_pipeline.binlog.event_types import EventType
 from cdc_pipeline.binlog.rows.rows import RowsSelection, count_rows, decode_rows
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError
 from cdc_pipeline.lake.records import Note
@@ -106,12 +107,12 @@ class RawStaging:
         if not schema.primary_key or self._targets.masks.schema(schema) != schema:
             return False
         routes = self._targets.routes_of(database, table)
-        if not all(route.rule.is_plain and route.rule.mode != "changelog" for route in routes):
+        if not all(route.rule.is_plain and not MODES[route.rule.mode].rows_are_changes for route in routes):
             return False
         for target in self._targets.following(database, table):
             names = dict(target.sources[schema.full_name].names)
             here = {names.get(name, name) for name in schema.column_names}
-            if target.mode == "changelog" or target.shape is not None:
+            if MODES[target.mode].rows_are_changes or target.shape is not None:
                 return False
             if here != {column.name for column in target.columns}:
                 return False

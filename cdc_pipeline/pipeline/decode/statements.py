@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cdc_pipeline.binlog.events.query import Query
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy, ShadowNames
+from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
-from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.schema.ddl.ddl import classify
 from cdc_pipeline.schema.ddl.statement import StatementKind
 from cdc_pipeline.schema.ddl.tokens import UNKNOWN_MODES, SqlModes
 from cdc_pipeline.schema.evolution.changes import Decision, KnownTable, RowPlace, decide, is_isolated
-from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, Surroundings
+from cdc_pipeline.schema.evolution.shadows import Shadow
+from cdc_pipeline.schema.evolution.statement_context import ALL_FEATURES, Surroundings, TableChange
 from cdc_pipeline.sink.delta.features import allowed
 from cdc_pipeline.text.table_names import table_name
 
@@ -36,6 +37,28 @@ def session_modes(query: Query, *, is_mariadb: bool) -> SqlModes:
         explicit_defaults_for_timestamp=query.explicit_defaults_for_timestamp,
         time_zone=query.time_zone,
     )
+
+
+class StatementTargets(Protocol):
+    """What a decision about a statement asks of the targets; see `Targets`."""
+
+    def known_all(self, database: str, table: str) -> list[KnownTable]: ...
+
+    def follows(self, database: str, table: str) -> bool: ...
+
+    def rule_of(self, database: str, table: str, target: str) -> TargetRule | None: ...
+
+    def shadow(self, database: str, table: str) -> Shadow | None: ...
+
+    def names_in(self, database: str) -> list[str]: ...
+
+    def is_suspended(self, database: str, table: str) -> bool: ...
+
+    def awaits_load(self, database: str, table: str) -> bool: ...
+
+    def shaped_change(self, change: TableChange) -> TableChange: ...
+
+    def placed(self, decision: Decision) -> Decision: ...
 
 
 class StatementRules:
@@ -74,7 +97,7 @@ class StatementRules:
         self,
         query: Query,
         *,
-        targets: Targets,
+        targets: StatementTargets,
         journal: str,
         offset: int,
         schemas: Schemas | None = None,

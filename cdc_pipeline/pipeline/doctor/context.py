@@ -15,7 +15,7 @@ from cdc_pipeline.pipeline.plan.reconcile import Reconciled
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
 from cdc_pipeline.position.cursor import CursorState, CursorStore
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 
 if TYPE_CHECKING:
     from cdc_pipeline.source.live.connection import ServerConnection
@@ -153,13 +153,13 @@ class Context:
         return LakePaths(self.config.sink.lake_path.absolute(), self.config.name)
 
     @property
-    def sink(self) -> DeltaSink:
+    def sink(self) -> Sink:
         if not self.lake_is_open:
             raise NotThereError("the lake")
         return self._sink
 
     @cached_property
-    def _sink(self) -> DeltaSink:
+    def _sink(self) -> Sink:
         return build_sink(self.config)
 
     @cached_property

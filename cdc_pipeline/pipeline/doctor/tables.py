@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from shlex import quote
 from typing import Final
 
+from cdc_pipeline.config.modes import MODES, keeps_every_change
 from cdc_pipeline.errors import SchemaError
 from cdc_pipeline.pipeline.doctor.check import checks
 from cdc_pipeline.pipeline.doctor.context import Context, listed
@@ -13,7 +14,6 @@ from cdc_pipeline.pipeline.doctor.diagnosis import Told, error, note, ok, warnin
 from cdc_pipeline.pipeline.plan.unmatched import nothing_matched
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.schema.types import check_column_names, quoted_name, quoted_table
-from cdc_pipeline.sink.modes.mode_columns import keeps_every_change
 from cdc_pipeline.source.rows.commit_locks import CommitLocks, LocksUnseenError
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -112,7 +112,7 @@ def _keys(context: Context) -> Iterator[Told]:
     for table in keyless:
         for route in routes.of(*split_table_name(table.name)):
             rule = route.rule
-            if rule.key or rule.mode == "changelog":
+            if rule.key or not MODES[rule.mode].has_key:
                 continue
             severity, becomes = _KEYLESS[rule.keyless]
             told = error if severity == "error" else note

@@ -77,13 +77,13 @@ class BareTableMaps(TableMaps):
         body, offset = bytes(chunk.body(row)), int(chunk.events["offset"][row])
         charset = self._bare_tables.unknown_charset
         name = table_map.table_name(body, table_id_bytes=id_bytes)
-        told = self._told(name.database, name.table, chunk.journal, offset)
+        known_schema = self._known_schema(name.database, name.table, chunk.journal, offset)
         schema: TableSchema | None = None
         missing: tuple[str, ...] = ("charsets",)
-        if told is not None and isinstance(why, MetadataMissingError) and charset != "binary":
+        if known_schema is not None and isinstance(why, MetadataMissingError) and charset != "binary":
             columns = tuple(
                 replace(column, charset=column.charset or charset) if column.kind is Kind.TEXT else column
-                for column in told.columns
+                for column in known_schema.columns
             )
             with suppress(SchemaError):
                 schema = table_map.parse(
@@ -92,7 +92,7 @@ class BareTableMaps(TableMaps):
                     offset=offset,
                     is_mariadb=is_mariadb,
                     table_id_bytes=id_bytes,
-                    known=replace(told, columns=columns),
+                    known=replace(known_schema, columns=columns),
                 )
         if schema is None:
             schema, missing = parse_bare(
@@ -103,10 +103,10 @@ class BareTableMaps(TableMaps):
                 table_id_bytes=id_bytes,
                 unknown_charset=charset,
             )
-            missing += ("history",) * (told is not None and not isinstance(why, MetadataMissingError))
+            missing += ("history",) * (known_schema is not None and not isinstance(why, MetadataMissingError))
         self._bare_tables.note(schema.full_name, missing)
         key = body[id_bytes:]
         # Asked again at its next place: a statement before that may tell more.
-        known = _KnownMap(key, schema.database, schema.table, schema, needs_schema=True, told=told)
+        known = _KnownMap(key, schema.database, schema.table, schema, needs_schema=True, known_schema=known_schema)
         self._known[is_mariadb, key] = known
         return known

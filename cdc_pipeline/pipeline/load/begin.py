@@ -17,18 +17,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError, SourceIdentityError
 from cdc_pipeline.lake.loads import LoadState, new_load_id, now_us
 from cdc_pipeline.pipeline.load.main import MainLake
-from cdc_pipeline.pipeline.load.observer import LoadObserver
 from cdc_pipeline.pipeline.load.server import LoadSource
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import Chosen
 from cdc_pipeline.pipeline.targets.keys import identity_of
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.modes.mode_columns import keeps_every_change
 from cdc_pipeline.source.rows.marks import exact_view
 from cdc_pipeline.source.rows.table_reader import TableReader
 from cdc_pipeline.text.table_names import split_table_name, table_name
@@ -59,7 +59,7 @@ class LoadBegin:
         viewless: source tables that the last `start` found no exact view for, when it raised for that.
     """
 
-    def __init__(self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: LoadObserver) -> None:
+    def __init__(self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver) -> None:
         self.viewless: tuple[str, ...] = ()
         self._config = config
         self._main = main

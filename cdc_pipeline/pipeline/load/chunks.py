@@ -22,10 +22,10 @@ from cdc_pipeline.errors import LoadError, SchemaError, TableChangedError
 from cdc_pipeline.lake.loads import Progress, TableProgress
 from cdc_pipeline.pipeline.load.begin import Started
 from cdc_pipeline.pipeline.load.main import MainLake
-from cdc_pipeline.pipeline.load.observer import LoadObserver
 from cdc_pipeline.pipeline.load.read_ahead import Chunk, ChunkReader
 from cdc_pipeline.pipeline.load.server import LoadSource
-from cdc_pipeline.pipeline.load.side import SideBatch, SideLake
+from cdc_pipeline.pipeline.load.side import LoadLake, SideBatch
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.position import Position
 
 # Of one table without a row between them: somebody changes it faster than it can be read.
@@ -39,10 +39,10 @@ class ChunkLoad:
         self,
         config: PipelineConfig,
         *,
-        side: SideLake,
+        side: LoadLake,
         main: MainLake,
         source: LoadSource,
-        observer: LoadObserver,
+        observer: RunObserver,
     ) -> None:
         self._config = config
         self._side = side
@@ -236,7 +236,7 @@ class ChunkLoad:
             return
         self._observer.load_stepped(f"{name} was changed by DDL: capturing up to it")
         cursor = self._main.capture(loading=self._side.state.targets)
-        self._side.capture(cursor.position)
+        self._side.capture_to(cursor.position)
         self._observer.reached("load_passed_ddl")
 
 

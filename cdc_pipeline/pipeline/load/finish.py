@@ -21,10 +21,11 @@ from typing import Final
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.load.main import Locked, MainLake, UnfinishedBatchError
-from cdc_pipeline.pipeline.load.observer import LoadObserver
-from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.admin_batch import AdminBatch, UnfinishedBatchError
+from cdc_pipeline.pipeline.load.main import MainLake
+from cdc_pipeline.pipeline.load.side import LoadLake
 from cdc_pipeline.pipeline.load.swap import swap, unparked
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.position import Position
 
 # After so many rounds in which the main lake moved on between the side lake's capture and its own lock, the side lake
@@ -55,9 +56,9 @@ class Finish:
         self,
         config: PipelineConfig,
         *,
-        side: SideLake,
+        side: LoadLake,
         main: MainLake,
-        observer: LoadObserver,
+        observer: RunObserver,
         high: Position,
         doing: str,
         check: Callable[[], None] = lambda: None,
@@ -107,10 +108,10 @@ class Finish:
         return None
 
     def _capture(self, to: Position) -> None:
-        self._side.capture(to)
+        self._side.capture_to(to)
         self._check()
 
-    def _swap(self, locked: Locked, *, insist: bool) -> Swapped | None:
+    def _swap(self, locked: AdminBatch, *, insist: bool) -> Swapped | None:
         """None where the main lake has moved on."""
         side = self._side
         self._observer.reached("load_swapping")
@@ -121,7 +122,7 @@ class Finish:
         names = self._unswapped()
         if not names or unparked(side.cursor, locked.cursor):
             return None
-        cut = swap(locked, side, names, observer=self._observer, is_whole=self._is_whole)
+        cut = swap(locked, side, names, is_whole=self._is_whole)
         return Swapped(tuple(names), cut)
 
     def _unswapped(self) -> list[str]:

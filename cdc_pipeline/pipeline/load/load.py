@@ -37,13 +37,14 @@ from cdc_pipeline.lake.records import Note
 from cdc_pipeline.pipeline.load.begin import LoadBegin, Started
 from cdc_pipeline.pipeline.load.chunks import ChunkLoad
 from cdc_pipeline.pipeline.load.finish import Finish, Swapped
-from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake, MainRuns
-from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.report import LoadedTarget, LoadReport
 from cdc_pipeline.pipeline.load.server import LoadSource
-from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.load.side import LoadLake
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import Chosen, apart_from, choose, needing, targets_of
 from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.route_checks import check_recorded
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.position.cursor import CursorStore
@@ -58,9 +59,9 @@ def load(
     cursors: CursorStore,
     tables: Sequence[str] | None = None,
     restart: bool = False,
-    observer: LoadObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
-    runs: MainRuns | None = None,
+    runs: Runs | None = None,
 ) -> LoadReport:
     """Load tables, or go on with loads that were killed.
 
@@ -89,9 +90,8 @@ def load(
             next_step="rebuild tables of an archive from its journals: "
             f"`cdc-pipeline backfill {config.name} --table SCHEMA.TABLE --rebuild`",
         )
-    observer = observer or SilentLoadObserver()
-    runs = runs or DirectRuns(config, cursors, run_id)
-    main = MainLake(config, cursors=cursors, runs=runs, observer=observer)
+    observer = observer or RunObserver()
+    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
     with LoadSource(config) as source:
         return _Loader(config, main=main, source=source, observer=observer, run_id=run_id).run(tables, restart=restart)
 
@@ -111,7 +111,7 @@ class _Done:
 
 class _Loader:
     def __init__(
-        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: LoadObserver, run_id: str
+        self, config: PipelineConfig, *, main: MainLake, source: LoadSource, observer: RunObserver, run_id: str
     ) -> None:
         self._config = config
         self._main = main
@@ -201,7 +201,7 @@ class _Loader:
     def _claiming(self) -> Iterator[None]:
         """Nobody else looks for loads, or begins one."""
         with ExitStack() as stack:
-            self._main.patiently(lambda: stack.enter_context(loads_lock(self._config)))
+            self._main.wait_for_lock(lambda: stack.enter_context(loads_lock(self._config)))
             yield
 
     def _unfinished(self, targets: Collection[str] | None) -> list[tuple[LoadFolder, LoadState]]:
@@ -288,7 +288,7 @@ class _Loader:
         self._source.check_log(side)
         self._load(side, None)
 
-    def _other_rules(self, side: SideLake) -> str:
+    def _other_rules(self, side: LoadLake) -> str:
         """Why the rows that were read are not what the configuration asks for by now; "" where they are."""
         cut = side.cut
         if cut is None:
@@ -299,10 +299,10 @@ class _Loader:
             return f": {error.what}"
         return ""
 
-    def _side(self, folder: LoadFolder, state: LoadState) -> SideLake:
-        return SideLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
+    def _side(self, folder: LoadFolder, state: LoadState) -> LoadLake:
+        return LoadLake(self._config, folder, state, observer=self._observer, run_id=self._run_id)
 
-    def _load(self, side: SideLake, started: Started | None) -> None:
+    def _load(self, side: LoadLake, started: Started | None) -> None:
         chunks = ChunkLoad(self._config, side=side, main=self._main, source=self._source, observer=self._observer)
         chunks.run(started)
         self._observer.reached("load_read")
@@ -325,7 +325,7 @@ class _Loader:
 
     # -- what was done ------------------------------------------------------------------------------------------------
 
-    def _keep(self, side: SideLake, swapped: Swapped, high: Position) -> None:
+    def _keep(self, side: LoadLake, swapped: Swapped, high: Position) -> None:
         progress = side.folder.read_progress()
         there, cut = side.cut, swapped.cut
         assert there is not None
@@ -340,7 +340,7 @@ class _Loader:
                 rows_read=sum(table.rows for table in read),
                 chunks=sum(table.chunks for table in read),
                 rows_quarantined=sum(cut.quarantine[one].rows for one in sources if one in cut.quarantine),
-                delta_version=cut.tables[name].delta_version,
+                delta_version=cut.tables[name].table_version,
                 low=LogPlace.of(side.state.cursor.position),
                 high=LogPlace.of(high),
                 cut=cut.batch_number,

@@ -7,97 +7,49 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Collection
+from contextlib import ExitStack, suppress
+from typing import TypeVar
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import (
     CdcError,
     ConfigError,
-    LakeStateError,
     LoadError,
     NothingMatchedError,
     TargetSuspendedError,
 )
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.suspensions import suspension
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.capture.suspension import publish_standing
-from cdc_pipeline.pipeline.load.observer import LoadObserver
-from cdc_pipeline.pipeline.lock_wait import patiently
+from cdc_pipeline.pipeline.admin_batch import AdminBatch, admin_batch
+from cdc_pipeline.pipeline.lock_wait import wait_for_lock
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
+from cdc_pipeline.pipeline.recovery import recover
+from cdc_pipeline.pipeline.runs import Runs
 from cdc_pipeline.pipeline.targets.routes import Routes
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension
-from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.text.table_names import split_table_name
 
 T = TypeVar("T")
-
-
-class MainRuns(Protocol):
-    """How runs of the main lake are started: directly, or as runs of an orchestrator (`capture`, `change`)."""
-
-    def capture(self, observer: LoadObserver) -> None:
-        """One ordinary capture, to the end of the log. Raises what `capture.capture` does."""
-
-    def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """Do `work` with a cursor store that can be written to, and the id of the run."""
-
-
-class DirectRuns:
-    """Runs in this process, with one cursor store."""
-
-    def __init__(self, config: PipelineConfig, cursors: CursorStore, run_id: str) -> None:
-        self._config = config
-        self._cursors = cursors
-        self._run_id = run_id
-
-    def capture(self, observer: LoadObserver) -> None:
-        """See `MainRuns`."""
-        capture(self._config, cursors=self._cursors, bound="end_of_log", observer=observer, run_id=self._run_id)
-
-    def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """See `MainRuns`."""
-        return work(self._cursors, self._run_id)
-
-
-class Locked:
-    """The main lake while it is locked, with nothing left to finish.
-
-    Attributes:
-        cut: the last one; None before the first.
-        cursor: where the source stands.
-    """
-
-    def __init__(
-        self, sink: DeltaSink, cursors: CursorStore, run_id: str, cut: Cut | None, cursor: CursorState
-    ) -> None:
-        self.sink = sink
-        self.cursors = cursors
-        self.run_id = run_id
-        self.cut = cut
-        self.cursor = cursor
 
 
 class MainLake:
     """The pipeline's own lake.
 
     Args:
-        cursors: for reading.
-        runs: how it is written to.
+        runs: how it is read from and written to.
     """
 
-    def __init__(self, config: PipelineConfig, *, cursors: CursorStore, runs: MainRuns, observer: LoadObserver) -> None:
+    def __init__(self, config: PipelineConfig, *, runs: Runs, observer: RunObserver) -> None:
         self.config = config
-        self._cursors = cursors
         self._runs = runs
         self._observer = observer
 
     def state(self) -> tuple[CursorState | None, Cut | None]:
         """Where the source stands, and the last cut; without the lock."""
-        cursor = self._cursors.read()  # before the cut: a run that is under way writes it after
+        cursor = self._runs.cursor()  # before the cut: a run that is under way writes it after
         cut = build_sink(self.config).last_cut()
         return reconcile(cursor, cut).cursor, cut
 
@@ -136,19 +88,15 @@ class MainLake:
         # Whoever is suspended is loaded now, or is somebody else's: the source goes on without it. So it does without
         # tables that a pattern does not find.
         with suppress(TargetSuspendedError, NothingMatchedError):
-            self.patiently(lambda: self._runs.capture(self._observer))
+            self.wait_for_lock(lambda: self._runs.capture("end_of_log", self._observer))
 
-    def patiently(self, act: Callable[[], T]) -> T:
-        """Do what needs the source's lock, as soon as nobody else has it.
+    def wait_for_lock(self, act: Callable[[], T]) -> T:
+        """Run `act`, which takes the source's lock, once the lock is free.
 
         Raises:
-            LockError: somebody has it for longer than `snapshot.lock_wait_s`.
+            LockError: another run holds it for longer than `snapshot.lock_wait_s`.
         """
-        return patiently(
-            act,
-            wait_s=self.config.snapshot.lock_wait_s,
-            tell=lambda holder: self._observer.load_stepped(f"waiting for another run of this source ({holder})"),
-        )
+        return wait_for_lock(act, wait_s=self.config.snapshot.lock_wait_s, on_waiting=self._waiting)
 
     def _set_aside(self, error: CdcError, loading: Collection[str]) -> bool:
         """Suspend what is to be loaded anew, if `error` is of it; whether that was done."""
@@ -173,64 +121,54 @@ class MainLake:
 
     def _suspend(self, names: set[str], error: CdcError, cursors: CursorStore, run_id: str) -> None:
         sink = build_sink(self.config, on_joint=self._observer.reached)
-        with self._lock_of(sink):
-            pending, cut = sink.pending_record(), sink.last_cut()
-            sink.discard_unrecorded()
+        with ExitStack() as stack:
+            self.wait_for_lock(lambda: stack.enter_context(sink.lock()))
+            found = recover(
+                sink,
+                cursors=cursors,
+                observer=self._observer,
+                failing_of=lambda cut: {
+                    name: failure for name, failure in sink.failing_targets(cut).items() if name in names
+                },
+            )
+            cut, cursor = found.cut, found.reconciled.cursor
             assert cut is not None
-            failing = sink.failing_targets(cut)
-            if pending is not None:
-                cut = sink.finish(pending, recovered=True, given_up={n: failing[n] for n in names if n in failing})
-            cursor = reconcile(cursors.read(), cut).cursor
             assert cursor is not None
+            states = cut.cursor.targets
             held: dict[str, Suspension | None] = {
                 name: suspension(
-                    failing.get(name, error),
+                    found.failing.get(name, error),
                     batch_number=cursor.batch_number + 1,
                     at=cursor.position,
                     epoch=cursor.epoch,
                     needs_reload=True,
                 )
                 for name in names
-                if cut.cursor.targets[name].suspended is None
+                if states[name].suspended is None
             }
-            publish_standing(
-                sink=sink,
-                cursors=cursors,
-                observer=self._observer,
-                cut=cut,
-                cursor=cursor,
-                suspended=held,
-                run_id=run_id,
+            AdminBatch(sink, cursors=cursors, cut=cut, cursor=cursor, observer=self._observer, run_id=run_id).suspend(
+                held
             )
 
-    def locked(self, work: Callable[[Locked], T]) -> T:
-        """Do `work` while the source is locked.
+    def locked(self, work: Callable[[AdminBatch], T]) -> T:
+        """Do `work` with a batch of the source, which is locked.
 
         Raises:
-            LakeStateError: there is a recorded batch to finish first.
+            UnfinishedBatchError: there is a recorded batch to finish first.
         """
         return self._runs.change(lambda cursors, run_id: self._locked(work, cursors, run_id))
 
-    def _locked(self, work: Callable[[Locked], T], cursors: CursorStore, run_id: str) -> T:
-        sink = build_sink(self.config, on_joint=self._observer.reached)
-        with self._lock_of(sink):
-            if sink.pending_record() is not None:
-                raise UnfinishedBatchError("a batch of the source is recorded and not finished")
-            sink.discard_unrecorded()
-            cut = sink.last_cut()
-            cursor = reconcile(cursors.read(), cut).cursor
-            if cursor is None:
-                raise LoadError("the source has no cursor", next_step=f"run `cdc-pipeline run {self.name}`")
-            return work(Locked(sink, cursors, run_id, cut, cursor))
+    def _locked(self, work: Callable[[AdminBatch], T], cursors: CursorStore, run_id: str) -> T:
+        with admin_batch(
+            build_sink(self.config, on_joint=self._observer.reached),
+            cursors=cursors,
+            doing="run this command again",
+            observer=self._observer,
+            run_id=run_id,
+            wait_s=self.config.snapshot.lock_wait_s,
+            on_waiting=self._waiting,
+        ) as batch:
+            return work(batch)
 
-    @contextmanager
-    def _lock_of(self, sink: DeltaSink) -> Iterator[None]:
-        with ExitStack() as stack:
-            self.patiently(lambda: stack.enter_context(sink.lock()))
-            yield
-
-
-class UnfinishedBatchError(LakeStateError):
-    """A recorded batch is to be finished first: the next capture does that."""
-
-    retryable = True
+    def _waiting(self, holder: str) -> None:
+        self._observer.load_stepped(f"waiting for another run of this source ({holder})")

@@ -17,13 +17,14 @@ import pyarrow as pa
 
 from cdc_pipeline.binlog.decoded import INSERT, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.rows.text_jsonl import jsonl_lines
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError, UnrepresentableValueError
 from cdc_pipeline.lake.prepared_rows import encode_stream
 from cdc_pipeline.lake.quarantine import SCHEMA
-from cdc_pipeline.pipeline.capture.commit import plan_of
 from cdc_pipeline.pipeline.capture.drain import check_rows
 from cdc_pipeline.pipeline.targets.quarantine import BadRows, without_values
 from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.staging.staging import StagedBatch
@@ -87,7 +88,7 @@ class RowPath:
     def _stage(self, batch: StagedBatch, rows: DecodedRows, target: Target) -> None:
         shaped = self._targets.shaped(rows, target)
         named = None
-        if target.mode == "changelog":
+        if MODES[target.mode].rows_are_changes:
             named = pa.array([f"{self._place.journal}:{self._place.offset}"] * len(shaped), pa.string())
         batch.add(shaped, self._plan(target), transactions=named)
 

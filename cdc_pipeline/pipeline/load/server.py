@@ -8,7 +8,7 @@ from dataclasses import replace
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import JournalMissingError, PositionError, SourceIdentityError
-from cdc_pipeline.pipeline.load.side import SideLake, log_is_gone
+from cdc_pipeline.pipeline.load.side import LoadLake, log_is_gone
 from cdc_pipeline.pipeline.plan.starting import choose
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.types import quoted_table
@@ -110,7 +110,7 @@ class LoadSource:
                 found[name] = int(rows[0]["table_rows"] or 0), int(rows[0]["average"] or 0)
         return found
 
-    def check_log(self, side: SideLake) -> None:
+    def check_log(self, side: LoadLake) -> None:
         """See that the log still reaches back to where a side lake stands.
 
         Raises:

@@ -1,8 +1,7 @@
-"""The side lake of a load: a lake of its own in which tables are built before they take their targets' place (K17).
+"""The side lake of a load, in which tables are built before they take their targets' place (K17).
 
 Rules:
-- It is an ordinary lake: batches are staged, recorded, then act (K2), and what came meanwhile is captured by the code
-  that captures everything else. It begins at the load's low mark, and its cursor stands there while rows are read.
+- It begins at the load's low mark, and its cursor stands there while rows are read. What came meanwhile is captured.
 - Its source has a name of its own, so that its dumps never end those of the main lake: the server
   ends the first of two readers with one id.
 - Rows that are read carry the seq of the place where the side lake stands: every change from there on is newer. While
@@ -13,14 +12,16 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
-from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig, TablesConfig
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig, PositionConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import (
     CdcError,
@@ -33,19 +34,15 @@ from cdc_pipeline.errors import (
 )
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, Progress
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.capture.commit import plan_of
-from cdc_pipeline.pipeline.capture.suspension import standing
-from cdc_pipeline.pipeline.load.observer import MutedObserver
+from cdc_pipeline.pipeline.admin_batch import AdminBatch
 from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
-from cdc_pipeline.pipeline.report import CaptureObserver
+from cdc_pipeline.pipeline.observer import MutedObserver, RunObserver
+from cdc_pipeline.pipeline.side_lake import SideLake, beside
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
-from cdc_pipeline.pipeline.wiring import build_sink
-from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
-from cdc_pipeline.sink.staging.staging import StagedBatch
-from cdc_pipeline.text.table_names import exact_pattern, split_table_name
+from cdc_pipeline.text.table_names import split_table_name
 
 _LOG_IS_GONE = (JournalMissingError, PositionError, SourceIdentityError)
 
@@ -55,26 +52,19 @@ def side_config(config: PipelineConfig, folder: LoadFolder, state: LoadState) ->
     source = config.source
     if isinstance(source, LiveSourceConfig):
         source = source.model_copy(update={"replica_server_id": None})
-    tables = TablesConfig(
-        allow_empty=True,
-        include=tuple(exact_pattern(name) for name in state.sources),
-        shadow_tables=config.tables.shadow_tables,
-    )
-    return config.model_copy(
-        update={
-            "name": folder.paths.source,
-            "source": source,
-            "tables": tables,
-            "sink": config.sink.model_copy(update={"lake_path": folder.lake, "catalog": None}),
-            "bound": "end_of_log",
-            "schedule": None,
-            "maintenance": None,
-            **({} if state.kind == "rebuild" else _leaving_renamed(config)),
-        }
+    update = {} if state.kind == "rebuild" else _leaving_renamed(config)
+    return beside(
+        config,
+        lake=folder.lake,
+        tables=state.sources,
+        name=folder.paths.source,
+        source=source,
+        bound="end_of_log",
+        **update,
     )
 
 
-def _leaving_renamed(config: PipelineConfig) -> dict[str, object]:
+def _leaving_renamed(config: PipelineConfig) -> dict[str, Any]:
     """Policies by which a renamed table's rows go nowhere; those of a rebuild come from the log alone, and do."""
 
     def kept(policy: SchemaChangePolicy) -> SchemaChangePolicy:
@@ -99,60 +89,37 @@ def log_is_gone(source: str, at: Position, error: CdcError) -> LoadError:
     )
 
 
-class SideLake:
-    """One side lake.
+class LoadLake(SideLake):
+    """The side lake of one load.
 
     Args:
-        observer: is told of its joints.
+        observer: is told of its fault points.
 
     Attributes:
         left: why targets cannot be loaded by this load, by name.
     """
 
     def __init__(
-        self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, observer: CaptureObserver, run_id: str
+        self, config: PipelineConfig, folder: LoadFolder, state: LoadState, *, observer: RunObserver, run_id: str
     ) -> None:
-        self.config = side_config(config, folder, state)
+        of_load = side_config(config, folder, state)
+        begin = state.cursor.model_copy(update={"source": of_load.name})
+        super().__init__(of_load, begin=begin, observer=MutedObserver(observer), run_id=run_id)
         self.folder = folder
         self.state = state
         self.left: dict[str, CdcError] = {}
-        self.sink = build_sink(self.config, on_joint=observer.reached)
-        self._observer = observer
-        self._run_id = run_id
-        self._begin = state.cursor.model_copy(update={"source": self.config.name})
-        self._cursors = MemoryCursorStore(source=self.config.name)
 
     # -- where it stands ----------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Finish what an earlier process recorded, and remove what it did not (K2)."""
-        with self.sink.lock():
-            pending = self.sink.pending_record()
-            self.sink.discard_unrecorded()
-            if pending is not None:
-                self.sink.finish(pending, recovered=True)
-            cut = self.sink.last_cut()
-            if cut is not None:
-                self.sink.cleanup(cut)
-        self._cursors = MemoryCursorStore(self._begin if cut is None else cut.cursor)
+        """Bring the lake to where an earlier process left it."""
+        self.recover()
         self._look_for_left()
-
-    @property
-    def cut(self) -> Cut | None:
-        """Its last cut; None before its tables are made."""
-        return self.sink.last_cut()
-
-    @property
-    def cursor(self) -> CursorState:
-        """Where it stands."""
-        cursor = self._cursors.read()
-        assert cursor is not None
-        return cursor
 
     @property
     def stands_at_begin(self) -> bool:
         """Whether nothing was captured yet."""
-        return self.cursor.position.order == self._begin.position.order
+        return self.cursor.position.order == self.state.cursor.position.order
 
     def _look_for_left(self) -> None:
         """Targets that do not follow the source any more, and those that lost what had been read.
@@ -194,8 +161,7 @@ class SideLake:
 
     def create(self, schemas: Mapping[str, TableSchema]) -> None:
         """The first batch: all targets, empty, with the columns of their source tables at the low mark."""
-        with self.sink.lock():
-            self.sink.discard_unrecorded()
+        with self.admin_batch(doing="load the table again") as batch:
             targets = Targets(self.config, None)
             targets.created(schemas)
             found = {
@@ -203,41 +169,27 @@ class SideLake:
                 for schema in schemas.values()
                 for target in targets.confirm(targets.masks.schema(schema))
             }
-            batch = self.sink.begin(1)
             for name in found:
-                batch.create(plan_of(targets.named(name)))
-            self._commit(batch, targets, created=list(found))
+                batch.rows.create(plan_of(targets.named(name)))
+            self.publish(batch, targets, created=list(found))
 
     @contextmanager
     def reading(self) -> Iterator[SideBatch]:
         """A batch of rows that are read; nothing of it stays unless it is committed."""
-        with self.sink.lock():
-            cut = self.cut
-            assert cut is not None
-            targets = Targets(self.config, cut, shadows=self.cursor.shadows)
-            batch = self.sink.begin(cut.batch_number + 1)
+        with self.admin_batch(doing="load the table again") as batch:
+            targets = Targets(self.config, batch.last_cut(), shadows=batch.cursor.shadows)
             yield SideBatch(self, batch, targets)
 
-    def _commit(self, batch: StagedBatch, targets: Targets, *, created: list[str] | None = None) -> Cut:
-        cursor = self.cursor
-        states = targets.states(created or ())
-        record = batch.record(
-            interval=standing(cursor),
-            cursor_after=cursor.model_copy(update={"batch_number": batch.number, "targets": states}),
-            source_time_us=self.state.time_us,
-            run_id=self._run_id,
-            kind="load",
-            start=cursor.position,
-        )
-        cut = self.sink.finish(record)
-        self._cursors.write(cut.cursor, {})
-        self.sink.cleanup(cut)
+    def publish(self, batch: AdminBatch, targets: Targets, *, created: Sequence[str] = ()) -> Cut:
+        """Publish a batch of rows that were read."""
+        states = targets.states(created)
+        cut = batch.publish(kind="load", targets=states, source_time_us=self.state.time_us)
         self._look_for_left()
         return cut
 
     # -- what came meanwhile ------------------------------------------------------------------------------------------
 
-    def capture(self, to: Position) -> None:
+    def capture_to(self, to: Position) -> None:
         """Capture up to a place of the log that the main lake stands at.
 
         Raises:
@@ -246,13 +198,7 @@ class SideLake:
         """
         bound = PositionConfig(journal=to.journal, offset=to.offset)
         try:
-            capture(
-                self.config,
-                cursors=self._cursors,
-                bound=bound,
-                observer=MutedObserver(self._observer),
-                run_id=self._run_id,
-            )
+            self.capture(bound)
         except TargetSuspendedError:
             pass
         except _LOG_IS_GONE as error:
@@ -268,7 +214,7 @@ class SideLake:
             for name in self.state.targets:  # there was no other table to go on with
                 self._leave(name, error)
             return
-        if self.cursor.epoch != self._begin.epoch:
+        if self.cursor.epoch != self.state.cursor.epoch:
             for name in self.state.targets:
                 self._leave(name, LoadError("another server answers than the one whose tables were read"))
         self._look_for_left()
@@ -277,8 +223,8 @@ class SideLake:
 class SideBatch:
     """A batch of rows that are read, before it is recorded."""
 
-    def __init__(self, side: SideLake, batch: StagedBatch, targets: Targets) -> None:
-        cursor = side.cursor
+    def __init__(self, side: LoadLake, batch: AdminBatch, targets: Targets) -> None:
+        cursor = batch.cursor
         seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         self.place = ReadPlace(cursor.journal, cursor.offset, seq, side.state.time_us)
         self.quarantined = 0
@@ -290,16 +236,16 @@ class SideBatch:
     @property
     def staged_rows(self) -> int:
         """Rows that are staged, in all targets."""
-        return self._batch.staged_rows
+        return self._batch.rows.staged_rows
 
     def take(self, rows: DecodedRows, *, first: int) -> None:
         """Stage rows of one table; `first` rows of it were read before. Raises CdcError: see `RowPath.take`."""
-        self.quarantined += self._path.take(self._batch, rows, first=first)
+        self.quarantined += self._path.take(self._batch.rows, rows, first=first)
 
     def commit(self, progress: Progress) -> Cut:
         """Record the batch and finish it."""
         self._side.folder.write_progress(self._batch.number, progress)
-        cut = self._side._commit(self._batch, self._targets)
+        cut = self._side.publish(self._batch, self._targets)
         self._side.folder.tidy_progress(self._batch.number)
         return cut
 
@@ -309,7 +255,7 @@ class SideBatch:
 
 def _comes_once(target: Target) -> bool:
     """Whether each row of a target's source table, read once, is one row of the target, by the source's own key."""
-    if target.mode != "mirror" or len(target.sources) != 1:
+    if MODES[target.mode].keeps_past or len(target.sources) != 1:
         return False
     (source,) = target.sources.values()
     is_plain = target.shape is None or target.shape.is_exact_possible(target.key)

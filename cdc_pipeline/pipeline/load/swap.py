@@ -23,44 +23,41 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.quarantine import SCHEMA, Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
-from cdc_pipeline.pipeline.capture.commit import plan_of
-from cdc_pipeline.pipeline.capture.suspension import commit_standing
-from cdc_pipeline.pipeline.load.main import Locked
-from cdc_pipeline.pipeline.load.observer import LoadObserver
-from cdc_pipeline.pipeline.load.side import SideLake
+from cdc_pipeline.pipeline.admin_batch import AdminBatch
+from cdc_pipeline.pipeline.load.side import LoadLake
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, OpenXa, TargetState
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
-from cdc_pipeline.sink.replace.content import content_of, replacement
+from cdc_pipeline.sink.replace.content import replacement
 from cdc_pipeline.sink.staging.staging import StagedBatch
 
 _SUPERSEDED = "the table was loaded anew"
 
 
-def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadObserver, is_whole: bool = False) -> Cut:
+def swap(main: AdminBatch, side: LoadLake, names: Sequence[str], *, is_whole: bool = False) -> Cut:
     """Put the side lake's tables in the place of some targets; the main lake's new cut.
 
     Args:
-        main: locked, its cursor where the side lake stands.
+        main: of the main lake, whose cursor stands where the side lake does.
         names: of the targets.
         is_whole: see `content.replacement`.
 
     Raises:
         LoadError: a target could not take its new content; the rest of the batch is done.
-        CdcError: as `DeltaSink.finish`; the record stays, and the next run of the source finishes it.
+        CdcError: as `Sink.finish`; the record stays, and the next run of the source finishes it.
     """
-    there, cursor, cut = side.cut, main.cursor, main.cut
+    there, cut, batch = side.cut, main.cut, main.rows
     assert there is not None
     targets = Targets(side.config, there)
     low, state = side.state.cursor, side.state
     seq = pack_seq(low.epoch, journal_number(low.journal), low.offset)
-    batch = main.sink.begin(cursor.batch_number + 1)
     states = dict(cut.cursor.targets) if cut is not None else {}
     notes: list[Note] = []
     for name in names:
         plan = plan_of(targets.named(name))
         before = states.get(name)
-        content = content_of(main.sink.paths, side.sink.paths, there, name, seq=seq, ts_us=state.time_us)
+        content = side.sink.content_of(there, name, lake=main.sink.paths.lake, seq=seq, ts_us=state.time_us)
         there_before = cut.tables.get(name) if cut is not None else None
         found = replacement(plan, content, before=there_before, state=before, is_whole=is_whole)
         app_id = state.app_id(name)
@@ -69,7 +66,7 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
         states[name] = TargetState(
             table=name,
             app_id=app_id,
-            delta_version=-1 if before is None else before.delta_version,
+            table_version=-1 if before is None else before.table_version,
             applied_batch=-1 if before is None else before.applied_batch,
             sources=there.cursor.targets[name].sources,
         )
@@ -79,18 +76,12 @@ def swap(main: Locked, side: SideLake, names: Sequence[str], *, observer: LoadOb
         states[plan.table] = states[plan.table].model_copy(update={"sources": tuple(plan.sources), "origin": None})
     marks = _superseded(main, sources, load_id=state.load_id, at_us=state.time_us)
     _carry_over(side, there, batch, sources)
-    made_cut = commit_standing(
-        batch,
-        sink=main.sink,
-        cursors=main.cursors,
-        observer=observer,
-        cursor=cursor,
-        targets=states,
-        source_time_us=there.source_time_us if cut is None else cut.source_time_us,
+    made_cut = main.publish(
         kind="load",
+        targets=states,
         notes=notes,
-        run_id=main.run_id,
         marks=marks,
+        source_time_us=there.source_time_us if cut is None else cut.source_time_us,
     )
     for name in names:
         after = made_cut.cursor.targets.get(name)
@@ -131,7 +122,7 @@ def given_up(
     return found
 
 
-def _superseded(main: Locked, sources: Collection[str], *, load_id: str, at_us: int) -> tuple[QuarantineMark, ...]:
+def _superseded(main: AdminBatch, sources: Collection[str], *, load_id: str, at_us: int) -> tuple[QuarantineMark, ...]:
     """Marks that give up what waits in the quarantine for the old content."""
     if main.cut is None or not sources & main.cut.quarantine.keys():
         return ()
@@ -144,7 +135,7 @@ def _superseded(main: Locked, sources: Collection[str], *, load_id: str, at_us: 
     )
 
 
-def _carry_over(side: SideLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
+def _carry_over(side: LoadLake, cut: Cut, batch: StagedBatch, sources: Collection[str]) -> None:
     """Rows that the load could not apply join the batch."""
     if not sources & cut.quarantine.keys():
         return

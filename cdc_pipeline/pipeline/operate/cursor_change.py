@@ -27,20 +27,20 @@ from cdc_pipeline.errors import (
     PositionError,
     SourceIdentityError,
 )
-from cdc_pipeline.lake.records import BatchRecord, Cut, Interval, Note
-from cdc_pipeline.pipeline.capture.commit import cursor_metadata, cursor_state
-from cdc_pipeline.pipeline.capture.suspension import check_finished
+from cdc_pipeline.lake.records import Cut, Note
+from cdc_pipeline.pipeline.admin_batch import AdminBatch, finished_state
+from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.decode.schemas import history_file
-from cdc_pipeline.pipeline.operate.cursor_set import record_cursor_set
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.reconcile import reconcile
-from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
+from cdc_pipeline.pipeline.publish import cursor_metadata
 from cdc_pipeline.pipeline.wiring import build_sink, build_source
 from cdc_pipeline.position.cursor import CursorState, CursorStore, TargetState
 from cdc_pipeline.position.gtid.sets import MariadbGtidSet, parse_gtid_set
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.same_log import check_same_log
 from cdc_pipeline.position.start.start import resolve_start
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.source.protocol import Source
 
 Direction = Literal["first", "same", "back", "forward", "back_and_forward"]
@@ -99,7 +99,7 @@ def plan_set(config: PipelineConfig, *, cursors: CursorStore, to: Start, who: st
         LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
     """
     sink = build_sink(config)
-    old, cut = _standing(config, sink, cursors)
+    old, cut = _stands_at(sink, cursors)
     source = build_source(config)
     try:
         source.check()
@@ -116,7 +116,7 @@ def apply_set(
     cursors: CursorStore,
     change: CursorChange,
     run_id: str = "",
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
 ) -> Cut:
     """Do what `change` says: record, cut, cursor. `observer` hears the joints of K2.
 
@@ -125,48 +125,27 @@ def apply_set(
         CursorError: the cursor has moved since the plan.
         LakeStateError: see `plan_set`.
     """
-    observer = observer or SilentObserver()
+    observer = observer or RunObserver()
     sink = build_sink(config, on_joint=observer.reached)
     with sink.lock():
         sink.discard_unrecorded()
-        old, _ = _standing(config, sink, cursors)
+        old, cut = _stands_at(sink, cursors)
         new = change.new
         _check_unmoved(change, old)
         assert new is not None
-        # It covers nothing: that the batch before ends elsewhere is what its notes tell.
-        interval = Interval(
-            start_journal=new.journal, start_offset=new.offset, end_journal=new.journal, end_offset=new.offset
-        )
-        record = BatchRecord(
-            source=config.name,
-            batch_number=new.batch_number,
-            kind="cursor_set",
-            run_id=run_id,
-            interval=interval,
-            cursor_after=new,
-            notes=change.notes,
-        )
-        observer.reached("before_record")
         history_file(config).forget()  # the cursor may pass over DDL
-        record_cursor_set(sink, record)
-        observer.reached("after_record")
-        cut = sink.finish(record)
-        observer.reached("before_cursor")
-        cursors.write(cut.cursor, cursor_metadata(cut.interval, cut))
-        observer.reached("before_ack")
-        sink.cleanup(cut)
-        return cut
+        # It covers nothing: that the batch before ends elsewhere is what its notes tell.
+        batch = AdminBatch(sink, cursors=cursors, cut=cut, cursor=new, observer=observer, run_id=run_id)
+        return batch.publish(kind="cursor_set", notes=change.notes, source_time_us=-1)
 
 
-def _standing(config: PipelineConfig, sink: DeltaSink, cursors: CursorStore) -> tuple[CursorState | None, Cut | None]:
-    """The cursor that a run would go on from, and the last cut.
-
-    Raises:
-        LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
-    """
-    check_finished(config, sink, doing="set the cursor", expected="no unfinished batch while the cursor is moved")
-    cut = sink.last_cut()
-    return reconcile(cursors.read(), cut).cursor, cut
+def _stands_at(sink: Sink, cursors: CursorStore) -> tuple[CursorState | None, Cut | None]:
+    return finished_state(
+        sink,
+        cursors,
+        doing="set the cursor",
+        expected="no unfinished batch while the cursor is moved",
+    )
 
 
 def _check_unmoved(change: CursorChange, old: CursorState | None) -> None:
@@ -181,7 +160,7 @@ def _check_unmoved(change: CursorChange, old: CursorState | None) -> None:
 
 def _change(
     config: PipelineConfig,
-    sink: DeltaSink,
+    sink: Sink,
     source: Source,
     old: CursorState | None,
     cut: Cut | None,
@@ -301,9 +280,7 @@ def _counted(transactions: Any, before: Any) -> str:
     return f"{number:,} transaction{'' if number == 1 else 's'} ({transactions})"
 
 
-def _said_back(
-    sink: DeltaSink, old: CursorState, position: Position, move: _Move, *, is_same_numbering: bool
-) -> list[str]:
+def _said_back(sink: Sink, old: CursorState, position: Position, move: _Move, *, is_same_numbering: bool) -> list[str]:
     if not is_same_numbering:
         return [f"the log is read from {position}; what of it is in the lake already is applied again"]
     said = [
@@ -316,7 +293,7 @@ def _said_back(
     return said
 
 
-def _statements_after(sink: DeltaSink, position: Position) -> int:
+def _statements_after(sink: Sink, position: Position) -> int:
     count = 0
     for number in reversed(sink.cuts()):
         cut = sink.read_cut(number)

@@ -21,25 +21,24 @@ from typing import Literal
 
 from cdc_pipeline.binlog.decoded import DecodedRows, joined
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ConfigError
 from cdc_pipeline.lake.quarantine import Entry, read_entries
 from cdc_pipeline.lake.records import Cut, Note, QuarantineMark
-from cdc_pipeline.pipeline.capture.commit import plan_of
-from cdc_pipeline.pipeline.capture.suspension import commit_standing, standing_of
+from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.decode.decoding import incomplete_inserts
-from cdc_pipeline.pipeline.report import CaptureObserver, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.targets.row_policies import judged
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorStore
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.protocol import Sink
 from cdc_pipeline.text.table_names import split_table_name
 
 _REPLAYED_NOTE = "quarantine_replayed"
 _DISCARDED_NOTE = "quarantine_discarded"
-
-_ORDERED = ("history", "changelog")
 
 
 @dataclass
@@ -71,9 +70,7 @@ def entries_of(
     return [] if cut is None else _chosen(sink, cut, tables, ids, only_open=only_open)
 
 
-def _chosen(
-    sink: DeltaSink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool
-) -> list[Entry]:
+def _chosen(sink: Sink, cut: Cut, tables: Collection[str], ids: Collection[str], *, only_open: bool) -> list[Entry]:
     found = list(read_entries(sink.paths, before=cut.batch_number + 1, tables=tables, only_open=only_open))
     missing = set(ids) - {entry.id for entry in found}
     if missing:
@@ -96,7 +93,7 @@ def settle(
     ids: Collection[str] = (),
     even_if_deleted: bool = False,
     run_id: str = "",
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
 ) -> Settled:
     """Replay or discard open rows: stage, record, merge, cut, cursor.
 
@@ -110,14 +107,12 @@ def settle(
         LakeStateError: a batch is unfinished, or cursor and lake contradict each other.
         SinkError: a merge failed; the record stays and the next run finishes it.
     """
-    observer = observer or SilentObserver()
+    observer = observer or RunObserver()
     sink = build_sink(config, on_joint=observer.reached)
-    with sink.lock():
-        sink.discard_unrecorded()
-        cursor, cut = standing_of(config, sink, cursors, doing="settle the rows")
+    with admin_batch(sink, cursors=cursors, doing="settle the rows", observer=observer, run_id=run_id) as batch:
+        cursor, cut = batch.cursor, batch.last_cut()
         entries = _chosen(sink, cut, tables, ids, only_open=True)
         settled = Settled()
-        batch = sink.begin(cursor.batch_number + 1)
         targets = Targets(config, cut, shadows=cursor.shadows)
         if what == "discarded":
             settled.done = [entry.id for entry in entries]
@@ -127,7 +122,7 @@ def settle(
                 replay.take([entry for entry in entries if entry.table == table], settled)
                 for found, rows in replay.staged:
                     for target in found:
-                        batch.add(targets.shaped(rows, target), plan_of(target))
+                        batch.rows.add(targets.shaped(rows, target), plan_of(target))
         if not settled.done:
             sink.discard_unrecorded()
             return settled
@@ -138,18 +133,7 @@ def settle(
             for entry in entries
             if entry.id in done
         )
-        commit_standing(
-            batch,
-            sink=sink,
-            cursors=cursors,
-            observer=observer,
-            cursor=cursor,
-            source_time_us=cut.source_time_us,
-            kind="replay",
-            notes=_notes(marks, what, who, why),
-            run_id=run_id,
-            marks=marks,
-        )
+        batch.publish(kind="replay", notes=_notes(marks, what, who, why), marks=marks)
         settled.batch_number = batch.number
         return settled
 
@@ -203,19 +187,22 @@ class _Replay:
         database, table = split_table_name(self._table)
         following = self._targets.following(database, table)
         modes = {target.mode for target in following}
+        ordered = {mode for mode in modes if MODES[mode].keeps_every_change}
+        # What is gone from such a target left nothing newer behind.
+        is_forgotten = any(not MODES[mode].keeps_past for mode in modes)
         if self._targets.is_suspended(database, table):
             return "the table is suspended: it is caught up first"
         if not following:
             return "the table has no target: its first row that can be applied makes it"
         if any(target.sources[self._table].gone for target in following):
             return "the table was dropped or renamed since: discard them, or correct the values at the source"
-        if not all(target.key for target in following if target.mode not in _ORDERED):
+        if not all(target.key for target in following if target.mode not in ordered):
             return "nothing tells its rows apart: it has no key"
-        if not modes.isdisjoint(_ORDERED):
-            return f"its {' and '.join(sorted(modes & {*_ORDERED}))} tells changes in their order (K18)"
+        if ordered:
+            return f"its {' and '.join(sorted(ordered))} tells changes in their order (K18)"
         count = cut.quarantine.get(self._table)
         gone = count.gone if count is not None else 0
-        if gone and "mirror" in modes and not even_if_deleted:
+        if gone and is_forgotten and not even_if_deleted:
             return f"{gone} rows have left the table since: --even-if-deleted, if these keys are not among them"
         return ""
 

@@ -6,8 +6,8 @@ import time
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.config.target_config import Mode
 from cdc_pipeline.lake.loads import LoadStatus, loads_of
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.pipeline.plan.needs_load import load_command, why_needed, why_parted
@@ -87,7 +87,7 @@ def status(config: PipelineConfig, *, cursors: CursorStore) -> SourceStatus:
         )
     tables = {
         name: TableStatus(
-            delta_version=table.delta_version,
+            delta_version=table.table_version,
             applied_batch=cut.cursor.targets[name].applied_batch,
             columns=len(table.columns),
             key=table.key,

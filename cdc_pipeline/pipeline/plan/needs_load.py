@@ -100,7 +100,7 @@ def why_needed(state: TargetState | None, source: str = "") -> str:
         return "it is partial: rows from before its first change are missing"
     if source and source not in state.source_names:
         return f"{source} is not in it"
-    if state.delta_version < 0 and state.suspended is None:
+    if state.table_version < 0 and state.suspended is None:
         return "it was never made"
     return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError, KeylessTableError
@@ -77,8 +78,8 @@ def _new(route: Route, sources: tuple[str, ...]) -> PlannedTarget:
     rule: TargetRule = route.rule
     key: tuple[str, ...] | None = None
     reason = f"{SOURCE_KEY}; {_LATER[rule.keyless]}"
-    if rule.mode == "changelog":
-        key, reason = (), "a changelog needs no key"
+    if not MODES[rule.mode].has_key:
+        key, reason = (), f"a {MODES[rule.mode].label} needs no key"
     elif rule.key:
         key, reason = rule.key, "the rule's key; that it is unique is not checked"
     if rule.shard_column:

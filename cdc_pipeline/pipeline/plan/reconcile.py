@@ -91,7 +91,7 @@ def reconcile(cursor: CursorState | None, cut: Cut | None) -> Reconciled:
 
 def _differing(cursor: CursorState, of_cut: CursorState) -> list[str]:
     """Names of what contradicts the cut in a cursor of its number and place."""
-    if cursor.place != of_cut.place:
+    if cursor.sort_key != of_cut.sort_key:
         return []
     return [
         name

@@ -4,14 +4,16 @@ Rules:
 - The two are kept by the same rule, names aside, and the rows were made by it: so they are what the new name's target
   would hold if it had followed the table from the begin.
 - A target that several tables share takes over nothing, and gives nothing away: its rows are known by their names.
-- A history or a changelog of another table never becomes that of this one. It goes to a name that has none; else the
-  name needs a load, which ends the one and begins the other by the rules of the mode (`sink/replace/replaced_rows.py`).
+- A history or a changelog of another table never becomes that of this one. It goes to a name that
+  has none; else the name needs a load, which ends the one and begins the other by the rules of the
+  mode (`SinkMode.replaced_sql`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.pipeline.targets.routes import Route
 from cdc_pipeline.pipeline.targets.shape import recorded_shape
@@ -28,7 +30,7 @@ def heir(route: Route, origin: Target, routes: Sequence[Route], targets: Mapping
         routes: of the new name.
         targets: by name, before the statement.
     """
-    if origin.is_new or origin.state.delta_version < 0 or set(origin.sources) != {route.source}:
+    if origin.is_new or origin.state.table_version < 0 or set(origin.sources) != {route.source}:
         return None
     if origin.sources[route.source].gone or origin.state.origin is not None or route.rule.shard_column:
         return None
@@ -51,6 +53,6 @@ def _may_take(there: Target | None, origin: Target, route: Route) -> bool:
         return True
     if there.state.origin is not None or not set(there.sources) <= {route.source}:
         return False
-    if there.mode == "soft_delete":
+    if MODES[there.mode].marks_deleted_rows:
         return (there.mode, there.key) == (origin.mode, origin.key)
-    return there.mode == "mirror"
+    return not MODES[there.mode].keeps_past

@@ -13,6 +13,7 @@ from dataclasses import replace
 from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError
@@ -158,7 +159,7 @@ class FollowedTargets:
             for name, state in states.items()
             if state.suspended is not None and name != self._catching_up
         }
-        self._unmade = {name: state for name, state in states.items() if state.delta_version < 0}
+        self._unmade = {name: state for name, state in states.items() if state.table_version < 0}
 
     def _new_state(self, route: Route, *, partial: bool) -> TargetState:
         app_id = f"cdc_pipeline/{self._source}/{route.target}/{uuid4().hex}"
@@ -170,7 +171,7 @@ class FollowedTargets:
         return TargetState(
             table=route.target,
             app_id=app_id,
-            delta_version=-1,
+            table_version=-1,
             applied_batch=-1,
             partial=partial,
             sources=sources,
@@ -191,7 +192,7 @@ class FollowedTargets:
             if not self._stands(route.target):
                 target = self._targets.get(route.target)
                 mode = route.rule.mode if target is None else target.mode
-                check_rows(rows, route, both_images=mode == "changelog")
+                check_rows(rows, route, both_images=MODES[mode].rows_are_changes)
 
     def _route_to(self, source: str, target: str) -> Route:
         return next(route for route in self.routes_of(*split_table_name(source)) if route.target == target)

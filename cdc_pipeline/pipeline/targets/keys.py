@@ -14,12 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cdc_pipeline.config.target_config import Mode, TargetRule
+from cdc_pipeline.config.modes import MODES, Mode, is_keyless_mirror
+from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ConfigError
 from cdc_pipeline.schema.types import keyless
 
 SOURCE_KEY: Final = "the source's key: primary, or else unique and never NULL"
-_HISTORY_NAMES: Final = ("__start_at", "__end_at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +59,17 @@ def identity_of(
                 expected=f"among {', '.join(columns)}",
                 next_step="correct the rule, or give the table a rule of its own",
             )
-    taken = [name for name in columns if rule.mode == "history" and name.lower() in _HISTORY_NAMES]
+    spec = MODES[rule.mode]
+    taken = [name for name in columns if name.lower() in spec.reserved_columns]
     if taken:
         raise ConfigError(
-            f"column {taken[0]} of {source} has a name that a history needs for itself",
+            f"column {taken[0]} of {source} has a name that a {spec.label} needs for itself",
             table=source,
             setting="targets.mode",
             next_step="choose another mode for this table",
         )
-    if rule.mode == "changelog":
-        return Identity("changelog", (), "a changelog needs no key")
+    if not spec.has_key:
+        return Identity(rule.mode, (), f"a {spec.label} needs no key")
     if rule.key:
         return Identity(rule.mode, rule.key, "the rule's key; that it is unique is not checked")
     if source_key:
@@ -97,10 +98,12 @@ def check_recorded(
     Raises:
         ConfigError: it says another mode or key.
     """
-    by_values = mode == "mirror" and not key
-    for_want_of_a_key = mode == "changelog" and not source_key and rule.keyless == "changelog"
-    fits_mode = for_want_of_a_key or (mode == rule.mode and (not by_values or rule.keyless == "row_hash"))
-    if fits_mode and (not rule.key or mode == "changelog" or set(rule.key) == set(key)):
+    has_key = MODES[mode].has_key
+    for_want_of_a_key = not has_key and not source_key and rule.keyless == mode  # `keyless` may name a mode
+    fits_mode = for_want_of_a_key or (
+        mode == rule.mode and (not is_keyless_mirror(mode, key) or rule.keyless == "row_hash")
+    )
+    if fits_mode and (not rule.key or not has_key or set(rule.key) == set(key)):
         return
     raise ConfigError(
         f"{target} is a {mode} by ({', '.join(key)}) in the lake, and its rule now says otherwise",

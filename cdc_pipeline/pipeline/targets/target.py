@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import Mode
 from cdc_pipeline.lake.records import RecordedShape, RecordedSource
 from cdc_pipeline.position.cursor import Suspension, TargetState
 from cdc_pipeline.schema.evolution.shadows import Shadow
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Target:
     """One Delta table.
 
     Attributes:
-        state: what the cursor holds of it; delta_version is -1 until it was created.
+        state: what the cursor holds of it; table_version is -1 until it was created.
         columns, key: of the Delta table.
         mode: how it follows.
         sources: its source tables by name, each with columns and key as they are at the source.
@@ -72,3 +73,23 @@ class Target:
 
 
 Snapshot = tuple[dict[str, Target], dict[str, Shadow], dict[str, Suspension], dict[str, TargetState], set[str]]
+
+
+def plan_of(target: Target) -> TargetPlan:
+    """Return what the sink must know of a target."""
+    itself = {target.name: RecordedSource(columns=target.columns, key=target.key)}
+    return TargetPlan(
+        table=target.name,
+        app_id=target.state.app_id,
+        columns=target.columns,
+        key=target.key,
+        partial=target.state.partial,
+        mode=target.mode,
+        track=target.track,
+        key_reason=target.key_reason,
+        sources={} if target.sources == itself else target.sources,
+        rescued=target.rescued,
+        shape=target.shape,
+        replaces=target.replaces,
+        exact=target.state.exact,
+    )

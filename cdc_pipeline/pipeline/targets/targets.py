@@ -24,6 +24,7 @@ from uuid import uuid4
 
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.target_config import TargetRule
 from cdc_pipeline.errors import ContentUnknownError, SchemaError
@@ -363,7 +364,7 @@ class Targets(FollowedTargets):
         self._allowed.check_types(added, table=name)
         state = self._new_state(route, partial=origin.state.partial)
         if there is not None:
-            update = {name: getattr(there.state, name) for name in ("delta_version", "applied_batch")}
+            update = {name: getattr(there.state, name) for name in ("table_version", "applied_batch")}
             state = state.model_copy(update=update)
         self._resume(route.target)
         self._created_in_log.discard(name)
@@ -379,10 +380,10 @@ class Targets(FollowedTargets):
             carried=Carried(
                 origin=origin.name,
                 app_id=origin.state.app_id,
-                version=origin.state.delta_version,
+                version=origin.state.table_version,
                 columns=origin.columns,
                 steps=change.steps,
-                keeps_rows=there is not None and there.mode == "soft_delete",
+                keeps_rows=there is not None and MODES[there.mode].marks_deleted_rows,
             ),
         )
 
@@ -517,7 +518,7 @@ class Targets(FollowedTargets):
                 renamed = dict(target.sources[rows.schema.full_name].names)
                 names = {renamed.get(name, name) for name in rescued_names(shaped, target.mode)}
                 known = names.union(target.rescued or ())
-                if target.mode != "changelog":
+                if not MODES[target.mode].rows_are_changes:
                     back = {new: name for name, new in renamed.items()}
                     check_images(shaped, {back.get(name, name) for name in known})
                 if names and len(known) > len(target.rescued or ()):
@@ -534,7 +535,7 @@ class Targets(FollowedTargets):
     def committed(self, cut: Cut) -> None:
         """Take over what a published cut says of each target."""
         for name, state in cut.cursor.targets.items():
-            if name in self._targets and state.delta_version >= 0:
+            if name in self._targets and state.table_version >= 0:
                 self._targets[name] = replace(self._targets[name], state=state, is_new=False, replaces="", carried=None)
         self._take_suspended(cut.cursor.targets)
         self.has_lost_exactness = False
@@ -549,7 +550,7 @@ def _check_may_replace(target: Target, source: str) -> None:
     """Raises:
     SchemaError: the target keeps what was, and so cannot be made anew for another table.
     """
-    if target.mode != "mirror":
+    if MODES[target.mode].keeps_past:
         raise SchemaError(
             f"another table takes the place of {source}, and its target keeps what was",
             table=source,
@@ -573,7 +574,7 @@ def _made(route: Route, source: RecordedSource) -> tuple[Identity, ShapedTable]:
 
 def _keeps_exact(found: Identity, key: tuple[str, ...], source: RecordedSource, shape: RecordedShape | None) -> bool:
     """Whether a target may be exact (K12): a mirror by the source's own key, and its shape keeps every row."""
-    return found.mode == "mirror" and key == source.key and (shape is None or shape.is_exact_possible(key))
+    return not MODES[found.mode].keeps_past and key == source.key and (shape is None or shape.is_exact_possible(key))
 
 
 def _is_plain(rule: TargetRule) -> bool:

@@ -14,16 +14,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import LakeStateError, NothingMatchedError, TargetSuspendedError
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.lake.state import read_record
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.lock_wait import POLL_S, patiently
-from cdc_pipeline.pipeline.report import CaptureObserver, CapturePlan
+from cdc_pipeline.pipeline.lock_wait import POLL_S, wait_for_lock
+from cdc_pipeline.pipeline.observer import RelayObserver, RunObserver
+from cdc_pipeline.pipeline.runs import Runs
 from cdc_pipeline.pipeline.wiring import build_sink
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
@@ -47,8 +47,7 @@ class Standing:
         return self.cursor.position
 
 
-@dataclass
-class ChangeLog(CaptureObserver):
+class ChangeLog(RelayObserver):
     """Sees the batches of captures; `on_batch` gets each record while its staged files are there.
 
     Attributes:
@@ -57,25 +56,22 @@ class ChangeLog(CaptureObserver):
         touched: targets by number of a batch that does anything to them.
     """
 
-    on_batch: Callable[[BatchRecord], None]
-    read: Callable[[int], BatchRecord]
-    inner: CaptureObserver
-    seen: set[int] = field(default_factory=set)
-    not_whole: dict[int, set[str]] = field(default_factory=dict)
-    touched: dict[int, set[str]] = field(default_factory=dict)
-
-    def planned(self, plan: CapturePlan) -> None:
-        self.inner.planned(plan)
-
-    def progressed(self, *, bytes_done: int, bytes_total: int, transactions: int, rows: int) -> None:
-        self.inner.progressed(bytes_done=bytes_done, bytes_total=bytes_total, transactions=transactions, rows=rows)
-
-    def reached(self, joint: str) -> None:
-        self.inner.reached(joint)
+    def __init__(
+        self,
+        on_batch: Callable[[BatchRecord], None],
+        read: Callable[[int], BatchRecord],
+        observer: RunObserver,
+    ) -> None:
+        super().__init__(observer)
+        self.seen: set[int] = set()
+        self.not_whole: dict[int, set[str]] = {}
+        self.touched: dict[int, set[str]] = {}
+        self._on_batch = on_batch
+        self._read = read
 
     def published(self, cut: Cut) -> None:
-        self.inner.published(cut)
-        record = self.read(cut.batch_number)
+        super().published(cut)
+        record = self._read(cut.batch_number)
         odd = {
             target.table
             for target in record.targets
@@ -88,7 +84,7 @@ class ChangeLog(CaptureObserver):
         if odd:
             self.not_whole[cut.batch_number] = odd
         self.touched[cut.batch_number] = {target.table for target in record.targets}
-        self.on_batch(record)
+        self._on_batch(record)
         self.seen.add(cut.batch_number)
 
     def is_whole(self, table: str, *, after: int, upto: int) -> bool:
@@ -102,45 +98,10 @@ class ChangeLog(CaptureObserver):
         return self.seen.issuperset(numbers) and not any(table in self.touched[n] for n in numbers)
 
 
-class Runs(Protocol):
-    """How captures and changes of the lake are run: by themselves (`OwnRuns`), or as Dagster runs."""
-
-    def capture(self, bound: Bound, observer: CaptureObserver) -> None:
-        """An ordinary capture to a bound.
-
-        Raises:
-            CdcError: as `capture`; also TargetSuspendedError.
-        """
-
-    def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        """Run `work` with the store that the cursor may be written through, and the run's id."""
-
-    def cursor(self) -> CursorState | None:
-        """The cursor now."""
-
-
-class OwnRuns:
-    """Captures in the caller's own process, without an orchestrator."""
-
-    def __init__(self, config: PipelineConfig, cursors: CursorStore, *, run_id: str = "") -> None:
-        self._config = config
-        self._cursors = cursors
-        self._run_id = run_id
-
-    def capture(self, bound: Bound, observer: CaptureObserver) -> None:
-        capture(self._config, cursors=self._cursors, bound=bound, observer=observer, run_id=self._run_id)
-
-    def change(self, work: Callable[[CursorStore, str], T]) -> T:
-        return work(self._cursors, self._run_id)
-
-    def cursor(self) -> CursorState | None:
-        return self._cursors.read()
-
-
 class Captures:
     """The captures of one verification. Another run that holds the source's lock is waited for."""
 
-    def __init__(self, config: PipelineConfig, runs: Runs, observer: CaptureObserver) -> None:
+    def __init__(self, config: PipelineConfig, runs: Runs, observer: RunObserver) -> None:
         self._config = config
         self._runs = runs
         self._sink = build_sink(config)
@@ -204,4 +165,4 @@ def _waiting_for_the_lock(work: Callable[[], T]) -> T:
     Raises:
         LockError: one does for longer than `LOCK_WAIT_S`.
     """
-    return patiently(work, wait_s=LOCK_WAIT_S, poll_max_s=POLL_S)
+    return wait_for_lock(work, wait_s=LOCK_WAIT_S, poll_max_s=POLL_S)

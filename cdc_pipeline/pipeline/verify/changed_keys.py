@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from cdc_pipeline.pipeline.capture.suspension import standing_plan
+from cdc_pipeline.pipeline.capture.suspension import plan_to_cursor
 from cdc_pipeline.pipeline.decode.schemas import schemas_of
 from cdc_pipeline.pipeline.inspect.change_log import ChangeLog
 from cdc_pipeline.pipeline.inspect.selection import Selection
@@ -47,7 +47,7 @@ def changed_keys(
     """
     start = cursor.position
     run = ResolvedRun(
-        plan=standing_plan(config, cursor), start=start, end=end, limit=None, ends_anywhere=False, epoch=cursor.epoch
+        plan=plan_to_cursor(config, cursor), start=start, end=end, limit=None, ends_anywhere=False, epoch=cursor.epoch
     )
     schemas = schemas_of(config, source=live, run=run, cursor=cursor)
     selection = Selection(tables=(exact_pattern(schema.full_name),))

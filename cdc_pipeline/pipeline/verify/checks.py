@@ -16,6 +16,7 @@ from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import TableNotInCutError
 from cdc_pipeline.pipeline.report import needed_place
@@ -103,7 +104,7 @@ def check_key_uniqueness(sink: DeltaSink, table: str, *, version: int | None = N
     of = None if cut is None else cut.tables.get(table)
     if cut is None or of is None or not of.key:
         return CheckResult(check="key_uniqueness", table=table, passed=None, text="the table has no key")
-    at = of.delta_version if version is None else version
+    at = of.table_version if version is None else version
     found = duplicate_keys(sink.spark.session(), sink.paths.table(table), at, mode=of.mode, key=of.key)
     text = f"{found:,} keys are there more than once" if found else "each key is there once"
     return CheckResult(
@@ -116,12 +117,12 @@ def check_intervals(sink: DeltaSink, table: str, *, version: int | None = None) 
     A gap is where a row was deleted and came back: counted, and no fault. Starts Spark."""
     cut = sink.last_cut()
     of = None if cut is None else cut.tables.get(table)
-    if cut is None or of is None or of.mode != "history":
+    if cut is None or of is None or not MODES[of.mode].keeps_versions:
         nothing = Intervals(versions=0, keys=0, overlaps=0, not_ended=0, gaps=0)
         return IntervalResult(
             check="interval_continuity", table=table, passed=None, text="the table is no history", found=nothing
         )
-    at = of.delta_version if version is None else version
+    at = of.table_version if version is None else version
     figures = history_intervals(sink.spark.session(), sink.paths.table(table), at, key=of.key)
     found = Intervals(**figures)
     text = f"{found.versions:,} versions of {found.keys:,} keys follow each other"
@@ -143,7 +144,7 @@ def check_row_counts(sink: DeltaSink) -> list[CheckResult]:
     cut = sink.last_cut()
     found = []
     for name, table in sorted(cut.tables.items()) if cut is not None else ():
-        rows = row_count(sink.paths.table(name), version=table.delta_version)
+        rows = row_count(sink.paths.table(name), version=table.table_version)
         text = "the log does not tell the rows" if rows is None else f"{rows:,} rows in the lake"
         values: dict[str, int | float | str] = {} if rows is None else {"rows_lake": rows}
         found.append(CheckResult(check="count", table=name, passed=None, text=text, values=values))
@@ -219,7 +220,7 @@ def check_cuts_readable(sink: DeltaSink, *, tables: Sequence[str] = ()) -> list[
         assert cut is not None
         try:
             check_readable(sink.paths, cut, name)
-            passed, text = True, f"version {cut.tables[name].delta_version} of cut {cut.batch_number} can be read"
+            passed, text = True, f"version {cut.tables[name].table_version} of cut {cut.batch_number} can be read"
         except TableNotInCutError as error:
             passed, text = False, error.what
         found.append(CheckResult(check="readable", table=name, passed=passed, text=text))

@@ -14,9 +14,8 @@ from collections.abc import Collection, Sequence
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, LakeStateError
 from cdc_pipeline.lake.records import Cut, Note
-from cdc_pipeline.pipeline.capture.commit import plan_of
-from cdc_pipeline.pipeline.capture.suspension import commit_standing, standing_of
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.admin_batch import admin_batch
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.verify.display import shown
 from cdc_pipeline.pipeline.verify.report import Difference, ForeignChange
@@ -56,7 +55,7 @@ def describe(
         key=target.key,
         path=sink.paths.table(foreign.table),
         version=foreign.newest,
-        source_version=cut.tables[foreign.table].delta_version,
+        source_version=cut.tables[foreign.table].table_version,
     )
     session = sink.spark.session()
     try:
@@ -100,11 +99,9 @@ def put_back(
         LakeStateError: a batch is unfinished, or a table cannot be put back any more.
         SinkError: Spark failed; the record stays and the next run finishes it.
     """
-    with sink.lock():
-        sink.discard_unrecorded()
-        cursor, cut = standing_of(config, sink, cursors, doing="put a table back")
-        targets = Targets(config, cut, shadows=cursor.shadows)
-        batch = sink.begin(cursor.batch_number + 1)
+    with admin_batch(sink, cursors=cursors, doing="put a table back", run_id=run_id) as batch:
+        cut = batch.last_cut()
+        targets = Targets(config, cut, shadows=batch.cursor.shadows)
         notes, states = [], dict(cut.cursor.targets)
         for name in tables:
             found = foreign_change(sink.paths, cut, name)
@@ -116,8 +113,8 @@ def put_back(
                     got="it is as the cut says" if found is None else found.error.got,
                     next_step="verify again",
                 )
-            version = cut.tables[name].delta_version
-            batch.restore(plan_of(targets.named(name)), version)
+            version = cut.tables[name].table_version
+            batch.rows.restore(plan_of(targets.named(name)), version)
             held = states[name].suspended
             if held is not None and held.needs_reload:
                 # It holds what the cut says, so that it can be caught up from where it stands.
@@ -127,15 +124,4 @@ def put_back(
             notes.append(
                 Note(kind=_RESTORED_NOTE, text=f"put back to version {version} by {who}: versions {undone}", table=name)
             )
-        return commit_standing(
-            batch,
-            sink=sink,
-            cursors=cursors,
-            observer=SilentObserver(),
-            cursor=cursor,
-            targets=states,
-            source_time_us=cut.source_time_us,
-            kind="repair",
-            notes=notes,
-            run_id=run_id,
-        )
+        return batch.publish(kind="repair", targets=states, notes=notes)

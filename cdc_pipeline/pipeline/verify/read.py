@@ -26,6 +26,7 @@ from cdc_pipeline.binlog.arrow_types import arrow_type
 from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import CdcError, ServerSettingError, TableChangedError, TableReadInterruptedError
 from cdc_pipeline.lake.paths import LakePaths
@@ -380,7 +381,7 @@ class TableReading:
             columns=tuple(column.name for column in recorded.columns if column.name in told),
             key=compared_key(target, self._source_table),
             path=LakePaths(self._config.sink.lake_path.absolute(), self._config.name).table(self._name),
-            version=after.cut.tables[self._name].delta_version,
+            version=after.cut.tables[self._name].table_version,
             shard=shard,
             given=after.cut.tables[self._name].given,
         )
@@ -395,7 +396,7 @@ class TableReading:
 
 def compared_key(target: Target, source_table: str) -> tuple[str, ...]:
     """What tells rows apart in a comparison: the target's key; of a changelog that of the source; () for all values."""
-    if target.mode != "changelog":
+    if MODES[target.mode].has_key:
         return target.key
     key = target.sources[source_table].key_in_target
     return key + shard_key(target.shape) if key else ()

@@ -28,12 +28,12 @@ import pyarrow.compute as pc
 
 from cdc_pipeline.binlog.selected import LOAD_PLACES
 from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, pack_seq
+from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LakeStateError
 from cdc_pipeline.lake.records import Note
-from cdc_pipeline.pipeline.capture.commit import plan_of
-from cdc_pipeline.pipeline.capture.suspension import commit_standing, standing_of
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.admin_batch import admin_batch
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.verify.read import Reading
 from cdc_pipeline.pipeline.verify.report import Difference
 from cdc_pipeline.position.cursor import CursorStore
@@ -61,19 +61,20 @@ class Repaired:
     keys: list[Difference] = field(default_factory=list)
 
 
-def repairable(mode: str, kinds: Sequence[Kind], *, unread: bool = False) -> str:
+def repairable(mode: Mode, kinds: Sequence[Kind], *, unread: bool = False) -> str:
     """Why keys of these kinds cannot be repaired in a target of this mode; "" where they can.
 
     Args:
         unread: the table has no key, and some rows of the source cannot be compared.
     """
-    if mode == "changelog":
-        return "a changelog tells changes in their order: an old one has no place there (K18)"
+    spec = MODES[mode]
+    if spec.rows_are_changes:
+        return f"a {spec.label} tells changes in their order: an old one has no place there (K18)"
     if unread:
         return "without a key a row may be an older image of one that the policies keep out of the lake"
     if "ambiguous" in kinds:
         return "the source has several rows with one key of the target: choose another key"
-    if mode == "soft_delete" and "duplicate" in kinds:
+    if spec.marks_deleted_rows and "duplicate" in kinds:
         return "a row that is there twice cannot be told from itself: load the table anew"
     return ""
 
@@ -108,9 +109,8 @@ def apply_repair(
             expected=f"at most {ROWS_MAX:,}",
             next_step=f"load the table anew: `cdc-pipeline snapshot {config.name} --table {quote(target.name)}`",
         )
-    with sink.lock():
-        sink.discard_unrecorded()
-        cursor, cut = standing_of(config, sink, cursors, doing="repair")
+    with admin_batch(sink, cursors=cursors, doing="repair", run_id=run_id) as batch:
+        cursor, cut = batch.cursor, batch.last_cut()
         before = reading.after
         if (cut.batch_number, cursor.position.order) != (before.cut.batch_number, before.position.order):
             return None
@@ -120,22 +120,15 @@ def apply_repair(
         first = 0 if last is None else (last - base) // 2 + 1
         staged = _staged(sides, rows, base=base, first=first, ts_us=_time_us(cut.source_time_us))
         plan = replace(plan_of(target), exact=False)
-        batch = sink.begin(cursor.batch_number + 1)
-        batch.add_staged(staged, plan)
+        batch.rows.add_staged(staged, plan)
         counts = Counter(inserted=staged.rows_inserted, updated=staged.rows_updated, deleted=staged.rows_deleted)
         counts = +counts
         said = ", ".join(f"{number:,} {what}" for what, number in counts.items())
         states = dict(cut.cursor.targets)
         states[target.name] = states[target.name].model_copy(update={"exact": False})
-        made = commit_standing(
-            batch,
-            sink=sink,
-            cursors=cursors,
-            observer=SilentObserver(),
-            cursor=cursor,
-            targets=states,
-            source_time_us=cut.source_time_us,
+        made = batch.publish(
             kind="repair",
+            targets=states,
             notes=(
                 Note(
                     kind=REPAIRED_NOTE,
@@ -145,7 +138,6 @@ def apply_repair(
                     table=target.name,
                 ),
             ),
-            run_id=run_id,
         )
         return made.batch_number, counts
 
@@ -154,7 +146,7 @@ def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, base: int) -> int
     """The last place at this position that the lake's rows have. What is gone from a mirror leaves none behind, so that
     its rows of the same keys tell it."""
     end = base + 2 * LOAD_PLACES - 1
-    if not sides.key or sides.target.mode != "mirror":
+    if not sides.key or MODES[sides.target.mode].keeps_past:
         return highest_seq(sink.spark.session(), sides, low=base, high=end)
     there = [int(seq) for seq in pc.unique(rows.column("_lake_seq")).to_pylist() if seq is not None]
     return max((seq for seq in there if base <= seq <= end), default=None)

@@ -29,20 +29,21 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows, next_seq
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
+from cdc_pipeline.config.modes import keeps_every_change
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import ConfigError, LoadError, TableChangedError
 from cdc_pipeline.lake.records import Cut, Note
-from cdc_pipeline.pipeline.capture.suspension import commit_standing
-from cdc_pipeline.pipeline.load.main import DirectRuns, Locked, MainLake, MainRuns, UnfinishedBatchError
-from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.admin_batch import AdminBatch, UnfinishedBatchError
+from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.rows import ReadPlace, RowPath
 from cdc_pipeline.pipeline.load.server import LoadSource
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.runs import DirectRuns, Runs
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.pipeline.verify.changed_keys import among, changed_keys
 from cdc_pipeline.pipeline.verify.key_sql import deletes_of, key_condition
 from cdc_pipeline.position.cursor import CursorState, CursorStore
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.sink.verify.seq_positions import highest_seq_at
 from cdc_pipeline.source.rows.key_ranges import KeyRange, plan_ranges, usable_key
 from cdc_pipeline.source.rows.marks import end_mark
 from cdc_pipeline.source.rows.table_reader import TableReader
@@ -103,9 +104,9 @@ def repair(
     table: str,
     where: str | None = None,
     keys: pa.Table | None = None,
-    observer: LoadObserver | None = None,
+    observer: RunObserver | None = None,
     run_id: str = "",
-    runs: MainRuns | None = None,
+    runs: Runs | None = None,
 ) -> RepairReport:
     """Read rows of a table again.
 
@@ -125,10 +126,9 @@ def repair(
         raise ConfigError("a repair takes a condition or keys", setting="where", expected="one of the two")
     if not isinstance(config.source, LiveSourceConfig):
         raise ConfigError("only a running server can be asked for its rows", setting="source.kind", expected="live")
-    observer = observer or SilentLoadObserver()
-    runs = runs or DirectRuns(config, cursors, run_id)
+    observer = observer or RunObserver()
     began_s = time.monotonic()
-    main = MainLake(config, cursors=cursors, runs=runs, observer=observer)
+    main = MainLake(config, runs=runs or DirectRuns(config, cursors, run_id), observer=observer)
     with LoadSource(config) as source, TableReader(source.config) as reader, TableReader(source.config) as planner:
         one = _Repair(config, table, main=main, source=source, reader=reader, observer=observer)
         parts = one.parts(planner, where) if where is not None else one.parts_of(keys)
@@ -146,7 +146,7 @@ class _Repair:
         main: MainLake,
         source: LoadSource,
         reader: TableReader,
-        observer: LoadObserver,
+        observer: RunObserver,
     ) -> None:
         self._config = config
         self._table = table
@@ -209,7 +209,7 @@ class _Repair:
         _, cut = self._main.state()
         targets = Targets(self._config, cut)
         following = targets.following(self._schema.database, self._schema.table)
-        others = [one.name for one in following if one.mode not in ("mirror", "soft_delete") or not one.key]
+        others = [one.name for one in following if keeps_every_change(one.mode, one.key)]
         if not following or others or targets.is_suspended(self._schema.database, self._schema.table):
             raise LoadError(
                 f"rows of {self._table} cannot be brought in by themselves",
@@ -305,13 +305,13 @@ class _Repair:
             raise LoadError("another server answers than the one whose rows were read", next_step="repair again")
         return changed_keys(self._config, self._source.live, self._schema, self._key, cursor=start, end=end.position)
 
-    def _with_later(self, changed: pa.Table, cursor: CursorState, at: Locked) -> pa.Table:
+    def _with_later(self, changed: pa.Table, cursor: CursorState, at: AdminBatch) -> pa.Table:
         """The main lake may have moved on before it was locked."""
         if at.cursor.position.order == cursor.position.order:
             return changed
         return pa.concat_tables([changed, self._changed(cursor, at.cursor)])
 
-    def _write(self, at: Locked, read: _Read, changed: pa.Table, is_by_key: bool) -> pa.Table:
+    def _write(self, at: AdminBatch, read: _Read, changed: pa.Table, is_by_key: bool) -> pa.Table:
         """In the main lake's lock: rows and deletes with the seq of where it stands."""
         touched = among(read.keys, changed, self._key)
         good = read.mask & ~touched
@@ -327,7 +327,7 @@ class _Repair:
             self._deleted += gone.num_rows
         return again
 
-    def _taken(self, at: Locked, targets: Targets, seq: int, *, count: int) -> int:
+    def _taken(self, at: AdminBatch, targets: Targets, seq: int, *, count: int) -> int:
         """How many places at the cursor's position earlier loads and repairs have taken: rows come behind them.
 
         Raises:
@@ -335,8 +335,7 @@ class _Repair:
         """
         taken = 0
         for target in targets.following(self._schema.database, self._schema.table):
-            table = at.sink.paths.table(target.name)
-            there = highest_seq_at(at.sink.spark.session(), table, low=seq, high=seq + 2 * LOAD_PLACES - 1)
+            there = at.sink.rows_within(target.name, low=seq, high=seq + 2 * LOAD_PLACES - 1).highest
             taken = max(taken, 0 if there is None else (there - seq) // 2 + 1)
         if taken + count > LOAD_PLACES:
             raise LoadError(
@@ -346,34 +345,23 @@ class _Repair:
             )
         return taken
 
-    def _commit(self, at: Locked, read: _Read, good: NDArray[np.bool_], gone: pa.Table) -> Cut:
-        cursor, cut = at.cursor, at.cut
-        assert cut is not None
+    def _commit(self, at: AdminBatch, read: _Read, good: NDArray[np.bool_], gone: pa.Table) -> Cut:
+        cursor, cut = at.cursor, at.last_cut()
         time_us = max(cursor.timestamp_s * 1_000_000, cut.source_time_us)
         seq = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
         place = ReadPlace(cursor.journal, cursor.offset, seq, time_us)
         targets = Targets(self._config, cut, shadows=cursor.shadows)
         taken = self._taken(at, targets, seq, count=int(good.sum()) + gone.num_rows)
-        path, batch, first, start = RowPath(targets, place), at.sink.begin(cursor.batch_number + 1), taken, 0
+        path, first, start = RowPath(targets, place), taken, 0
         for part in read.parts:
             inserts = part.as_inserts(seq_first=next_seq(seq, first), commit_ts_us=time_us)
             chosen = inserts.where(good[start : start + len(part)])
             start += len(part)
             if len(chosen):
-                path.take(batch, chosen, first=first)
+                path.take(at.rows, chosen, first=first)
                 first += len(chosen)
         if gone.num_rows:
-            path.take(batch, deletes_of(self._schema, gone, seq=next_seq(seq, first), time_us=time_us), first=first)
+            path.take(at.rows, deletes_of(self._schema, gone, seq=next_seq(seq, first), time_us=time_us), first=first)
         text = f"{first - taken} rows were read again, {gone.num_rows} keys are gone"
-        return commit_standing(
-            batch,
-            sink=at.sink,
-            cursors=at.cursors,
-            observer=self._observer,
-            cursor=cursor,
-            targets=targets.states(()),
-            source_time_us=cut.source_time_us,
-            kind="repair",
-            notes=(Note(kind=REPAIRED_NOTE, text=text, table=self._table),),
-            run_id=at.run_id,
-        )
+        note = Note(kind=REPAIRED_NOTE, text=text, table=self._table)
+        return at.publish(kind="repair", targets=targets.states(()), notes=[note])

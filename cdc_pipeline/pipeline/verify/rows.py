@@ -18,11 +18,11 @@ import pyarrow as pa
 from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.errors import UnrepresentableValueError
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.pipeline.capture.commit import plan_of
 from cdc_pipeline.pipeline.targets.row_policies import judged, without_hidden
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Target, Targets
 from cdc_pipeline.sink.modes.expand import StagedRows
-from cdc_pipeline.sink.modes.registry import staged_rows
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED, with_rescued, with_rescued_column
 from cdc_pipeline.sink.staging.fitting import fitted
 
@@ -101,7 +101,7 @@ class SourceRows:
         if not len(shaped):
             return None
         columns = plan.columns if plan.rescued is None else (*plan.columns, RESCUED)
-        return staged_rows(shaped, replace(plan, columns=columns, mode="mirror"), None)
+        return SINK_MODES["mirror"].stage(shaped, replace(plan, columns=columns), None)
 
     def _judged(self, rows: DecodedRows) -> DecodedRows:
         if not rows.invalid:

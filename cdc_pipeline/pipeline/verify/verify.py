@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Final
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig, PipelineConfig
 from cdc_pipeline.errors import (
     ConfigError,
@@ -34,9 +35,11 @@ from cdc_pipeline.errors import (
     UnrepresentableValueError,
 )
 from cdc_pipeline.lake.records import Cut, CutTable
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import load_command, why_parted
-from cdc_pipeline.pipeline.report import CaptureObserver, LogPlace, SilentObserver
-from cdc_pipeline.pipeline.verify.captures import Captures, OwnRuns, Runs, Standing
+from cdc_pipeline.pipeline.report import LogPlace
+from cdc_pipeline.pipeline.runs import DirectRuns, Runs
+from cdc_pipeline.pipeline.verify.captures import Captures, Standing
 from cdc_pipeline.pipeline.verify.checks import check_intervals
 from cdc_pipeline.pipeline.verify.display import shown
 from cdc_pipeline.pipeline.verify.external_writes import describe, find_foreign, put_back
@@ -73,18 +76,6 @@ _OF_ONE_TABLE: Final = (
     UntoldChangesError,
 )
 
-_PROVES: Final = {
-    "mirror": "every row of the source is in the lake with the same values, and no other row",
-    "soft_delete": "every row of the source is a living row of the lake with the same values, and no other row lives",
-    "history": "the current versions are the rows of the source; versions of a key do not overlap",
-    "changelog": "the last image of each key is the source's row, and a key without a row ends with a delete; nothing "
-    "is said of earlier changes",
-}
-_PROVES_KEYLESS: Final = {
-    "mirror": "the same rows, as often as the source has them",
-    "changelog": "the sum of its changes is the rows of the source, as often as the source has them",
-}
-
 
 @dataclass(frozen=True)
 class Asked:
@@ -115,7 +106,7 @@ def verify(
     cursors: CursorStore | None = None,
     runs: Runs | None = None,
     asked: Asked | None = None,
-    observer: CaptureObserver | None = None,
+    observer: RunObserver | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> VerifyReport:
     """Compare the lake's tables with the source, and repair what differs if that is asked for.
@@ -144,9 +135,9 @@ def verify(
         raise ConfigError("a sample is a share of the table", setting="sample", expected="above 0, at most 1")
     if runs is None:
         assert cursors is not None, "a cursor store, or runs that have one"
-        runs = OwnRuns(config, cursors)
+        runs = DirectRuns(config, cursors)
     sink = build_sink(config)
-    captures = Captures(config, runs, observer or SilentObserver())
+    captures = Captures(config, runs, observer or RunObserver())
     with verify_lock(sink.paths) as scratch:
         run = _Verification(config, asked, sink=sink, scratch=scratch, captures=captures, on_step=on_step or _nobody)
         tables = run.tables()
@@ -266,6 +257,7 @@ class _Verification:
         if reason:
             return self._not_compared(cut, name, foreign, reason)
         table = cut.tables[name]
+        spec = MODES[table.mode]
         parts: list[Settled] = []
         repaired = Repaired()
         sources = [source for source, recorded in table.sources_of(name).items() if not recorded.gone]
@@ -279,7 +271,7 @@ class _Verification:
                 on_step=self._on_step,
             )
             comparison = TableComparison(self._config, reading, sink=self._sink, scratch=self._scratch)
-            by_key = bool(table.key or (table.mode == "changelog" and table.sources_of(name)[source].key))
+            by_key = bool(table.key or (not spec.has_key and table.sources_of(name)[source].key))
             parts.append(self._source_table(table, by_key=by_key, comparison=comparison, repaired=repaired))
         made = self._joined(name, table, sources, parts, repaired)
         return made.model_copy(update={"foreign": foreign.get(name)}) if name in foreign else made
@@ -337,7 +329,7 @@ class _Verification:
         if state.suspended is not None:
             held = state.suspended
             return f"suspended at {held.position}: {held.error}: {held.what}"
-        if table is None or state.delta_version < 0:
+        if table is None or state.table_version < 0:
             return "not made yet"
         parted = why_parted(self._config, state)
         if parted and state.origin is not None:
@@ -345,7 +337,7 @@ class _Verification:
         sources = {source: of for source, of in table.sources_of(name).items() if not of.gone}
         if not sources:
             return "its table was dropped or renamed at the source: what the lake holds is kept"
-        if state.partial and table.mode == "changelog":
+        if state.partial and MODES[table.mode].rows_are_changes:
             return (
                 "a changelog that began in mid-life (K19): it does not tell the rows that were there before its first "
                 f"change. Only a load makes it comparable: `cdc-pipeline snapshot {self._config.name} --table "
@@ -391,7 +383,7 @@ class _Verification:
         if sides.shard is not None and self._asked.share >= 1:
             strays = count_strays(self._sink.spark.session(), sides.path, sides.version, sides.shard[0], reading.shards)
         intervals = None
-        if table.mode == "history":
+        if MODES[table.mode].keeps_versions:
             intervals = check_intervals(self._sink, name, version=sides.version).found
         open_keys = sum(part.unsettled.keys for part in parts if part.unsettled is not None)
         stale = sum(part.stale for part in parts)
@@ -404,7 +396,7 @@ class _Verification:
             mode=table.mode,
             key=sides.key,
             status=status,
-            proves=_PROVES_KEYLESS[table.mode] if keyless else _PROVES[table.mode],
+            proves=MODES[table.mode].proves_keyless if keyless else MODES[table.mode].proves,
             reason=self._reason(
                 table,
                 counts,

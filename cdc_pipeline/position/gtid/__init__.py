@@ -1,1 +1,1 @@
-"""GTID sets of both servers."""
+"""GTID sets of MySQL and MariaDB."""

@@ -1,4 +1,4 @@
-"""What is wrong with a GTID set, with the right form of each flavor."""
+"""Errors for malformed GTID sets, with the right form for each flavor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SetT = TypeVar("SetT")
 
 
 def set_error(flavor: Flavor, what: str, got: str, *, is_single: bool = False) -> PositionError:
-    """Error for a text that is not a GTID set of `flavor`, or not a single GTID."""
+    """Return an error for a text that is not a GTID set of `flavor`, or not a single GTID."""
     where = "SHOW BINLOG EVENTS or `cdc-pipeline binlog JOURNAL`" if is_single else _SETS[flavor]
     return PositionError(
         what,
@@ -36,10 +36,10 @@ def set_error(flavor: Flavor, what: str, got: str, *, is_single: bool = False) -
 
 
 def same_kind(kind: type[SetT], other: object, flavor: Flavor) -> SetT:
-    """`other`, which must be a set of `flavor`: those of two flavors are never compared.
+    """Return `other` if it is a set of `flavor`: sets of two flavors are never compared.
 
     Raises:
-        PositionError: it is another server's.
+        PositionError: it is a set of the other flavor.
     """
     if not isinstance(other, kind):
         name = "MariaDB" if flavor == "mariadb" else "MySQL"

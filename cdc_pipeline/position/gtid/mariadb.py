@@ -1,13 +1,14 @@
-"""MariaDB's GTID positions and states: ``domain-server-number``, comma separated.
+"""MariaDB's GTID positions and states: ``domain-server-number``, separated by commas.
 
 Rules:
-- A *position* (gtid_binlog_pos, gtid_slave_pos) holds the last GTID of each domain and means that one and all before
-  it in the domain. A *state* (gtid_binlog_state, GTID_LIST events) holds the last of each server in each domain. A
-  text that names one domain twice is a state; adding to a position leaves a position.
-- Numbers in a domain only grow (gtid_strict_mode): the last GTID of a domain is the one with the highest number,
-  whatever the server. A log where they do not is ambiguous for the server as well.
-- The text is sorted by domain, within a domain by number, so that a domain's last GTID stands last, as the server has
-  it.
+- A *position* (gtid_binlog_pos, gtid_slave_pos) holds the last GTID of each domain and includes all
+  earlier ones of the domain. A *state* (gtid_binlog_state, GTID_LIST events) holds the last of each
+  server in each domain. A text that names one domain twice is a state; adding to a position leaves
+  a position.
+- Numbers in a domain only grow (gtid_strict_mode): the last GTID of a domain is the one with the
+  highest number, whatever its server. Otherwise the log is ambiguous for the server as well.
+- The text is sorted by domain and number, so that the last GTID of a domain comes last, as on the
+  server.
 
 Source: MariaDB Knowledge Base, "Global Transaction ID".
 """
@@ -33,22 +34,23 @@ class MariadbGtidSet:
 
     Attributes:
         last: last transaction number by (domain, server id).
-        is_state: True where it holds the last of each server, not of each domain.
+        is_state: True if it holds the last GTID of each server instead of each domain.
     """
 
     last: Mapping[tuple[int, int], int] = field(default_factory=dict)
     is_state: bool = False
 
     def contains(self, other: MariadbGtidSet) -> bool:
-        """True where every GTID of `other` is at or before this set's last one.
+        """Return whether every GTID of `other` is at or before this set's last one.
 
-        A state knows only the servers that it names; a position reaches every server of its domains.
+        A state covers only the servers that it names; a position covers every server of its
+        domains.
         """
         theirs = same_kind(MariadbGtidSet, other, "mariadb")
         return all(self._reaches(domain, server, number) for (domain, server), number in theirs.last.items())
 
     def union(self, other: MariadbGtidSet) -> MariadbGtidSet:
-        """The later GTID of each domain; of each server, where either is a state."""
+        """Return the later GTID of each domain, or of each server if either set is a state."""
         is_state = self.is_state or same_kind(MariadbGtidSet, other, "mariadb").is_state
         merged = dict(self.last)
         for key, number in other.last.items():
@@ -56,13 +58,14 @@ class MariadbGtidSet:
         return MariadbGtidSet(merged if is_state else _positions(merged), is_state)
 
     def subtract(self, other: MariadbGtidSet) -> MariadbGtidSet:
-        """The GTIDs of this set that `other` does not reach."""
+        """Return the GTIDs of this set that `other` does not include."""
         theirs = same_kind(MariadbGtidSet, other, "mariadb")
         left = {key: n for key, n in self.last.items() if not theirs._reaches(*key, n)}
         return MariadbGtidSet(left, self.is_state)
 
     def add_many(self, key: str, numbers: NDArray[np.int64]) -> MariadbGtidSet:
-        """This set after the transactions `numbers` (n,) of `key`, which is ``domain-server``.
+        """Return this set after the transactions `numbers` (n,) of `key`, which is
+        ``domain-server``.
 
         Raises:
             PositionError: `key` is not a domain and a server id.
@@ -75,11 +78,11 @@ class MariadbGtidSet:
         return self.union(MariadbGtidSet({(int(match[1]), int(match[2])): int(numbers.max())}, self.is_state))
 
     def position(self) -> MariadbGtidSet:
-        """The last GTID of each domain: what a dump starts after."""
+        """Return the last GTID of each domain, after which a dump starts."""
         return MariadbGtidSet(_positions(self.last)) if self.is_state else self
 
     def count(self) -> int:
-        """Sum of the domains' last numbers: as many transactions as there can be."""
+        """Return the sum of the domains' last numbers: the maximum number of transactions."""
         return sum(self.position().last.values())
 
     def _reaches(self, domain: int, server: int, number: int) -> bool:
@@ -102,10 +105,10 @@ class MariadbGtidSet:
 
 
 def parse_mariadb(text: str) -> MariadbGtidSet:
-    """The position or state that `text` names; blanks are of no meaning, "" is empty.
+    """Parse a position or state; blanks are ignored, "" is the empty set.
 
     Raises:
-        PositionError: not a GTID list of MariaDB, or one GTID's server is named twice in a domain.
+        PositionError: it is not a GTID list of MariaDB, or names a server twice in a domain.
     """
     last: dict[tuple[int, int], int] = {}
     for part in re.sub(r"\s+", "", text).split(","):

@@ -1,11 +1,13 @@
 """MySQL's GTID sets: ``uuid:1-3:5``, and with tags (8.3 and later) ``uuid:1-3:tag:1-5:8``.
 
 Rules:
-- A key is a uuid in lower case, or uuid and tag; its transactions are sorted, disjoint, not adjacent intervals, kept
-  as an int64 array (k, 2) of first and one past the last.
-- The text is that of the server but for its line breaks: keys sorted, a uuid's tags after its untagged intervals.
+- A key is a uuid in lower case, or uuid and tag. Its transactions are sorted, disjoint,
+  non-adjacent intervals, an int64 array (k, 2) of first and one past the last.
+- The text is that of the server without line breaks: keys sorted, a uuid's tags after its untagged
+  intervals.
 
-Source: MySQL manual, "GTID Sets"; COM_BINLOG_DUMP_GTID in "Replication Protocol"; Gtid_set::encode for the binary form.
+Source: MySQL manual, "GTID Sets"; COM_BINLOG_DUMP_GTID in "Replication Protocol"; Gtid_set::encode
+for the binary form.
 """
 
 from __future__ import annotations
@@ -37,24 +39,24 @@ class MysqlGtidSet:
     """A set of MySQL transactions.
 
     Attributes:
-        intervals: by key (``uuid`` or ``uuid:tag``), never empty arrays.
+        intervals: non-empty arrays by key (``uuid`` or ``uuid:tag``).
     """
 
     intervals: Mapping[str, Intervals] = field(default_factory=dict)
 
     def contains(self, other: MysqlGtidSet) -> bool:
-        """True where every transaction of `other` is in this set."""
+        """Return whether every transaction of `other` is in this set."""
         return not same_kind(MysqlGtidSet, other, "mysql").subtract(self)
 
     def union(self, other: MysqlGtidSet) -> MysqlGtidSet:
-        """Transactions in either set."""
+        """Return the transactions in either set."""
         merged = dict(self.intervals)
         for key, added in same_kind(MysqlGtidSet, other, "mysql").intervals.items():
             merged[key] = _merge(np.concatenate([merged[key], added])) if key in merged else added
         return MysqlGtidSet(merged)
 
     def subtract(self, other: MysqlGtidSet) -> MysqlGtidSet:
-        """Transactions of this set that are not in `other`."""
+        """Return the transactions of this set that are not in `other`."""
         left: dict[str, Intervals] = {}
         theirs = same_kind(MysqlGtidSet, other, "mysql").intervals
         for key, own in self.intervals.items():
@@ -65,10 +67,10 @@ class MysqlGtidSet:
         return MysqlGtidSet(left)
 
     def add_many(self, key: str, numbers: NDArray[np.int64]) -> MysqlGtidSet:
-        """This set with the transactions `numbers` (n,), in any order, of `key`.
+        """Return this set with the transactions `numbers` (n,), in any order, of `key`.
 
         Raises:
-            PositionError: `key` is not a uuid with or without a tag, or a number is not a transaction's.
+            PositionError: `key` is not a uuid with or without a tag, or a number is out of range.
         """
         if not len(numbers):
             return self
@@ -80,17 +82,17 @@ class MysqlGtidSet:
         normal = _uuid(source, key)
         if tag:
             if not _TAG.fullmatch(tag.lower()):
-                raise set_error("mysql", "a tag is not a tag", key)
+                raise set_error("mysql", "a tag is malformed", key)
             normal = f"{normal}:{tag.lower()}"
         return self.union(MysqlGtidSet({normal: _merge(np.stack([numbers, numbers + 1], axis=1))}))
 
     def count(self) -> int:
-        """How many transactions it holds."""
+        """Return the number of transactions."""
         return sum(int((own[:, 1] - own[:, 0]).sum()) for own in self.intervals.values())
 
     @property
     def is_tagged(self) -> bool:
-        """True where any transaction has a tag."""
+        """Return whether any transaction has a tag."""
         return any(":" in key for key in self.intervals)
 
     def __bool__(self) -> bool:
@@ -112,10 +114,10 @@ class MysqlGtidSet:
 
 
 def parse_mysql(text: str) -> MysqlGtidSet:
-    """The set that `text` names; blanks and line breaks are of no meaning, intervals may overlap, "" is empty.
+    """Parse a set; blanks and line breaks are ignored, intervals may overlap, "" is the empty set.
 
     Raises:
-        PositionError: not a GTID set of MySQL.
+        PositionError: it is not a GTID set of MySQL.
     """
     found: dict[str, list[tuple[int, int]]] = {}
     for part in re.sub(r"\s+", "", text).lower().split(","):
@@ -144,7 +146,9 @@ def parse_mysql(text: str) -> MysqlGtidSet:
 
 
 def encode_mysql_binary(gtid_set: MysqlGtidSet) -> bytes:
-    """The set as COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS hold it; in the tagged format only where a tag is in it."""
+    """Encode the set as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS; in the tagged format only if it
+    has tags.
+    """
     is_tagged = gtid_set.is_tagged
     count = len(gtid_set.intervals)
     head = _TAGGED_FORMAT << 56 | count << 8 | _TAGGED_FORMAT if is_tagged else count
@@ -154,7 +158,7 @@ def encode_mysql_binary(gtid_set: MysqlGtidSet) -> bytes:
         own = gtid_set.intervals[key]
         out.append(uuid.UUID(source).bytes)
         if is_tagged:
-            # The length as a variable-length integer: one byte, shifted by its one length bit.
+            # The length is a variable-length integer: one byte, shifted by its one length bit.
             out += [bytes([len(tag) << 1]), tag.encode("ascii")]
         out += [struct.pack("<Q", len(own)), own.astype("<i8").tobytes()]
     return b"".join(out)
@@ -166,7 +170,7 @@ def _sort_key(key: str) -> tuple[str, str]:
 
 
 def _merge(pairs: Intervals) -> Intervals:
-    """Intervals (n, 2) in any order, sorted, overlapping and adjacent ones joined."""
+    """Sort the intervals (n, 2) and join overlapping and adjacent ones."""
     pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
     reach = np.maximum.accumulate(pairs[:, 1])
     begins = np.empty(len(pairs), dtype=bool)
@@ -178,7 +182,7 @@ def _merge(pairs: Intervals) -> Intervals:
 
 
 def _difference(own: Intervals, taken: Intervals) -> Intervals:
-    """What of `own` is not in `taken`, by the borders of both."""
+    """Return the parts of `own` that are not in `taken`, from the bounds of both."""
     borders = np.unique(np.concatenate([own.ravel(), taken.ravel()]))
     firsts, stops = borders[:-1], borders[1:]
     keep = _covers(own, firsts) & ~_covers(taken, firsts)

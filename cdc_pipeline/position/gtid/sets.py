@@ -1,11 +1,11 @@
 """Sets of transactions by GTID, of both flavors (SPEC P1).
 
 Rules:
-- A set never changes: every operation gives a new one.
-- A set adds transactions by key and number, many at once: the key is what comes before the number, ``uuid`` or
-  ``uuid:tag`` for MySQL, ``domain-server`` for MariaDB. No loop over transactions.
+- A set never changes: every operation returns a new one.
+- A set adds many transactions at once, by key and number, without a loop over them. The key is the
+  part before the number: ``uuid`` or ``uuid:tag`` for MySQL, ``domain-server`` for MariaDB.
 - `str` is canonical: equal sets have equal texts, on one line, and the server accepts it.
-- Two sets of different flavors are never compared: that is an error.
+- Comparing two sets of different flavors is an error.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class SingleGtid:
     """The GTID of one transaction.
 
     Attributes:
-        flavor: whose GTID it is.
+        flavor: flavor of its server.
         key: ``uuid``, ``uuid:tag`` or ``domain-server``.
-        number: its number under that key.
-        text: canonical.
+        number: transaction number under that key.
+        text: the canonical text.
     """
 
     flavor: Flavor
@@ -51,17 +51,19 @@ class SingleGtid:
     text: str
 
     def is_in(self, gtid_set: str) -> bool:
-        """Whether the set `gtid_set` holds it; a position of MariaDB holds what is at or before it in its domain."""
+        """Return whether the set `gtid_set` contains it; a MariaDB position contains all earlier
+        GTIDs of a domain.
+        """
         if self.flavor == "mariadb":
             return parse_mariadb(gtid_set).contains(parse_mariadb(self.text))
         return parse_mysql(gtid_set).contains(parse_mysql(self.text))
 
 
 def parse_single_gtid(text: str, flavor: Flavor) -> SingleGtid:
-    """The one transaction that `text` names.
+    """Parse the GTID of one transaction.
 
     Raises:
-        PositionError: not a GTID of this flavor, or more than one.
+        PositionError: it is not a GTID of this flavor, or more than one.
     """
     found = parse_gtid_set(text, flavor)
     if isinstance(found, MariadbGtidSet):
@@ -75,19 +77,19 @@ def parse_single_gtid(text: str, flavor: Flavor) -> SingleGtid:
 
 
 def parse_gtid_set(text: str, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet:
-    """The set that `text` names; "" is the empty set.
+    """Parse a set; "" is the empty set.
 
     Raises:
-        PositionError: not a GTID set of this flavor.
+        PositionError: it is not a GTID set of this flavor.
     """
     return parse_mariadb(text) if flavor == "mariadb" else parse_mysql(text)
 
 
 def add_executed(text: str, executed: dict[str, NDArray[np.int64]], flavor: Flavor) -> str:
-    """Text of the set `text` with all transactions of `executed`, by key.
+    """Return the text of the set `text` with all transactions of `executed`, by key.
 
     Raises:
-        PositionError: `text` or a key is not of this flavor.
+        PositionError: `text` or a key does not belong to this flavor.
     """
     if not executed:
         return text

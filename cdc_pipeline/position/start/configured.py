@@ -1,8 +1,10 @@
-"""A start without a history: the configured one of the server that we are connected to (SPEC P3, P4).
+"""A start without a cursor: the configured start of the connected server (SPEC P3, P4).
 
 Rules:
-- A place in a journal is completed (see `executed`): between two transactions, with all GTIDs executed before it.
-- A time is the first commit at or after it, exactly: the fallback interval belongs to switches.
+- A position in a journal is completed (see `executed`): moved between two transactions, with all
+  GTIDs executed before it.
+- A time means exactly the first commit at or after it: the fallback interval applies to switches
+  only.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartDeci
 
 
 def gtid_set(question: Question) -> StartDecision:
-    """P3: after the configured GTID set."""
+    """Start after the configured GTID set (P3)."""
     start = question.configured
     assert isinstance(start, GtidConfig)
     position = after_gtid_set(question.source, start.gtid_set, setting="start.gtid_set")
@@ -29,7 +31,7 @@ def gtid_set(question: Question) -> StartDecision:
 
 
 def journal_and_offset(question: Question) -> StartDecision:
-    """P4: as it is."""
+    """Start at the configured journal and offset (P4)."""
     start = question.configured
     assert isinstance(start, PositionConfig)
     wanted = Position(start.journal, start.offset)
@@ -37,7 +39,7 @@ def journal_and_offset(question: Question) -> StartDecision:
 
 
 def journal_and_time(question: Question) -> StartDecision:
-    """P4: search in that journal only; its begin where nothing is found."""
+    """Search for the time in that journal only; start at its begin if nothing is found (P4)."""
     start = question.configured
     assert isinstance(start, TimeConfig)
     assert start.journal is not None
@@ -51,7 +53,7 @@ def journal_and_time(question: Question) -> StartDecision:
 
 
 def time(question: Question) -> StartDecision:
-    """P4, P8: search; the current end where nothing is found."""
+    """Search for the time; start at the current end if nothing is found (P4, P8)."""
     start = question.configured
     assert isinstance(start, TimeConfig)
     found = search_by_time(question.source, t_us=_us(start.time), end=question.end)
@@ -61,24 +63,24 @@ def time(question: Question) -> StartDecision:
     decision = _completed(question, found, f"{what}: found at {found}")
     oldest = question.source.journals()[0].journal
     if found.journal == oldest and question.source.journal_created_s(oldest) * SECOND_US > _us(start.time):
-        late = f"the oldest journal, {oldest}, was created after that time: what came before it is not in the log"
+        late = f"the oldest journal, {oldest}, was created after that time: the log lacks what came before"
         return StartDecision(decision.position, (*decision.reasons, late))
     return decision
 
 
 def earliest(question: Question) -> StartDecision:
-    """P4: the oldest journal."""
+    """Start at the oldest journal (P4)."""
     position = with_created(question.source, question.source.earliest_position())
     return StartDecision(position, (f"the configuration starts at the earliest journal: {position}",))
 
 
 def latest(question: Question) -> StartDecision:
-    """P4: the current end."""
+    """Start at the current end (P4)."""
     return _at_end(question, "the configuration starts at the end of the log")
 
 
 def standby_end(question: Question) -> StartDecision:
-    """P4: nothing is configured for the standby: the current end."""
+    """Start at the current end, because nothing is configured for the standby (P4)."""
     return _at_end(
         question,
         "the primary's start means nothing on the standby, and source.standby.start is not set: the end of its log",

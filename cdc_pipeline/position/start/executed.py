@@ -1,13 +1,15 @@
-"""A place in a journal, completed: moved to the begin of its transaction, with all GTIDs executed before (SPEC P4, P7).
+"""Complete a journal position: move it to its transaction's begin and add the executed GTIDs (SPEC
+P4, P7).
 
 Rules:
-- A start is between two transactions. A place inside one goes back to the nearest begin at or before it, and says so.
+- A start is between two transactions. A position inside one moves back to the nearest begin at or
+  before it, and a note says so.
 - A start has the full set of executed GTIDs wherever the source uses GTIDs, also when only a
   journal and an offset are known: a partial set would make the next dump by GTID send all that came
-  before. It is the set at the head of the journal and the GTIDs up to the place. A server with
-  gtid_mode ON refuses to send a journal of transactions without GTIDs; such a journal adds none,
-  which the heads of it and of the next one prove.
-- Where the source does not use GTIDs now, the place has no set: see `history`.
+  before. It is the set at the head of the journal and the GTIDs up to the position. A server with
+  gtid_mode ON refuses to send a journal of transactions without GTIDs; such a journal adds none, as
+  its head and the head of the next one prove.
+- If the source does not use GTIDs now, the position has no set: see `history`.
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ _GTIDS_UNKNOWN_STEP: Final = "run FLUSH BINARY LOGS and start at offset 4 of the
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A journal, read from its head to a place.
+    """A journal that was read from its head to a position.
 
     Attributes:
-        position: the place, with creation time, timestamp and server id of the event there.
-        executed: all transactions before the place; None where the journal tells of none.
-        begin: offset of the begin of the transaction that is open at the place; -1 between two.
+        position: the position, with creation time, timestamp and server id of the event there.
+        executed: all transactions before the position; None if the journal names none.
+        begin: offset of the begin of the transaction that is open at the position; -1 between two.
     """
 
     position: Position
@@ -43,13 +45,15 @@ class _Read:
 
 
 def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str, ...]]:
-    """`wanted`, which is an event boundary, as a start: see the module's rules.
+    """Return `wanted`, an event boundary, as a start; see the module's rules.
 
     Returns:
-        The position, with journal creation time, timestamp and server id where known, and what was found, for people.
+        The position, with journal creation time, timestamp and server id if known, and notes for
+        people.
 
     Raises:
-        PositionError: the source uses GTIDs and an event before `wanted` cannot be read, so that they are not known.
+        PositionError: the source uses GTIDs, and they are unknown because an event before `wanted`
+            cannot be read.
     """
     uses_gtids = source.uses_gtids
     notes: list[str] = []
@@ -66,10 +70,10 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
         return position, (f"{wanted.journal} holds no GTIDs: {executed or 'nothing'} was executed before it",)
     except (UnsupportedEventError, UnknownEventError) as error:
         if not uses_gtids:
-            unchecked = f"an event before it cannot be read ({error.what}): its place was not checked"
+            unchecked = f"an event before it cannot be read ({error.what}): the position was not checked"
             return replace(wanted, gtid_set=""), (unchecked,)
         raise PositionError(
-            "the GTIDs executed up to the start cannot be told: an event before it cannot be read",
+            "the GTIDs executed up to the start are unknown: an event before it cannot be read",
             journal=wanted.journal,
             offset=error.offset,
             setting="start",
@@ -84,14 +88,16 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
 
 
 def with_created(source: StartSource, position: Position) -> Position:
-    """`position` with the creation time of its journal, by which a reset log is told from this one."""
+    """Return `position` with the creation time of its journal, which identifies a reset log."""
     if position.journal_created_s:
         return position
     return replace(position, journal_created_s=source.journal_created_s(position.journal))
 
 
 def _executed_by_heads(source: StartSource, wanted: Position) -> str | None:
-    """The set at the head of the journal, if the next one's head proves that the journal adds nothing to it."""
+    """Return the set at the head of the journal if the head of the next one proves that it adds
+    nothing.
+    """
     names = [info.journal for info in source.journals()]
     if wanted.journal not in names[:-1]:
         return None
@@ -101,14 +107,14 @@ def _executed_by_heads(source: StartSource, wanted: Position) -> str | None:
 
 
 def head_set(source: StartSource, journal: str) -> str:
-    """Set at the head of a journal; "" where it has none."""
+    """Return the set at the head of a journal; "" if it has none."""
     flavor = source.identity.flavor
     with closing(cast(Any, source.chunks(Position(journal, FIRST_OFFSET), source.end_position()))) as chunks:
         for chunk in chunks:
             if chunk.journal != journal:
                 break
             listed = _listed(chunk, flavor)
-            # A single event is the format description: the set follows it.
+            # A single event is the format description; the set comes next.
             if listed is not None or len(chunk.events) > 1:
                 return _text(listed)
     return ""
@@ -128,7 +134,7 @@ def _read_to(source: StartSource, wanted: Position) -> _Read:
     grouping = TransactionPass()
     executed: MysqlGtidSet | MariadbGtidSet | None = None
     position = replace(wanted, gtid_set="")
-    # Chunks are generators: closing one ends the dump behind it.
+    # Chunks are generators: closing one ends its dump.
     with closing(cast(Any, source.chunks(Position(wanted.journal, FIRST_OFFSET), source.end_position()))) as chunks:
         for chunk in chunks:
             if chunk.journal != wanted.journal:
@@ -146,14 +152,14 @@ def _read_to(source: StartSource, wanted: Position) -> _Read:
                 server_id=int(here["server_id"]),
                 journal_created_s=chunk.journal_format.created_s,
             )
-            # A single event is the format description: the set that follows it is needed as well.
+            # A single event is the format description; the set after it is needed as well.
             if chunk.end_offset >= wanted.offset and len(chunk.events) > 1:
                 break
     return _Read(position, executed, grouping.open_offset)
 
 
 def _listed(chunk: Chunk, flavor: Flavor) -> MysqlGtidSet | MariadbGtidSet | None:
-    """The set at the head of the journal, where the chunk holds it."""
+    """Return the set at the head of the journal, if the chunk contains it."""
     from cdc_pipeline.binlog.event_types import EventType
     from cdc_pipeline.binlog.events import gtid
 

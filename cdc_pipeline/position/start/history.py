@@ -1,16 +1,17 @@
-"""A start with a history: the same server, one that has its transactions, or one that is searched by time (P3, P5, P6).
+"""A start with a cursor: the same server, one with its transactions, or a search by time (P3, P5,
+P6).
 
 Rules:
-- A GTID set is exact wherever every transaction has a GTID, also where another server has them in another order, so
-  it is used where there is one. Journal and offset are exact on the server that they were taken from.
-- A dump by GTID set begins at the newest journal before which the set has everything, and so passes over transactions
-  without a GTID in silence, where MySQL was without GTIDs for a while. A dump by offset is refused aloud there. So what
-  would be passed over is read by offset first: mostly the last event of the cursor's journal, and nothing at all while
-  the log has not rotated.
-- A cursor has a GTID set only while its source uses GTIDs. Transactions without one that come later are in no set, so a
-  set kept through such a time would lose them once GTIDs are used again.
-- A cursor ahead of its own server's log, or of a log that is another one by now, is an error and never reads as
-  "nothing new" (K24; `same_log`): after RESET the same GTIDs are given to other transactions.
+- A GTID set is exact if every transaction has a GTID, even if another server has them in another
+  order, so it is used if there is one. Journal and offset are exact only on their own server.
+- A dump by GTID set begins at the newest journal before which the set has everything. If MySQL ran
+  without GTIDs for a while, it silently skips transactions without a GTID, whereas MySQL refuses a
+  dump by offset with an error. So the part that would be skipped is first read by offset: usually
+  the last event of the cursor's journal, and nothing if the log has not rotated.
+- A cursor has a GTID set only while its source uses GTIDs. Later transactions without a GTID are in
+  no set, so a set kept through such a time would lose them once GTIDs are used again.
+- A cursor ahead of its own server's log, or of a log that was replaced, is an error and never reads
+  as "nothing new" (K24; `same_log`): after RESET other transactions get the same GTIDs.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartDeci
 
 
 def stay(question: Question) -> StartDecision:
-    """P5, and P3 on the cursor's own server: the last position as it is."""
+    """Continue at the last position on the cursor's own server (P5, P3)."""
     cursor, source = question.cursor, question.source
     _check_not_ahead(question)
     position = cursor.position
@@ -40,39 +41,41 @@ def stay(question: Question) -> StartDecision:
     notes: tuple[str, ...] = ()
     if position.gtid_set and not question.uses_gtids:
         position = read_by_offset(position)
-        notes = ("the server does not use GTIDs any more: the cursor's set is left behind",)
+        notes = ("the server no longer uses GTIDs: the cursor's set is dropped",)
     check_same_log(source, position, pipeline_name=cursor.source)
     source.validate_position(position)
     if not by_offset:
         _check_nothing_is_passed_over(question)
-    return StartDecision(position, (*_stands(question), *notes, _what_is_new(question)), by_offset=by_offset)
+    return StartDecision(position, (*_cursor_notes(question), *notes, _what_is_new(question)), by_offset=by_offset)
 
 
 def complete_cursor(question: Question) -> StartDecision:
-    """A server that has begun to use GTIDs: go on by offset, with the executed set completed."""
+    """Continue by offset with a completed executed set, because the server has begun to
+    use GTIDs.
+    """
     source, wanted = question.source, read_by_offset(question.cursor.position)
     _check_not_ahead(question)
     check_same_log(source, wanted, pipeline_name=question.cursor.source)
     source.validate_position(wanted)
     position, notes = complete(source, wanted)
-    return StartDecision(position, (*_stands(question), *notes, _what_is_new(question)))
+    return StartDecision(position, (*_cursor_notes(question), *notes, _what_is_new(question)))
 
 
 def by_set_after_purge(question: Question) -> StartDecision:
-    """P3: the cursor's journal is gone, and its GTID set tells whether anything was lost with it."""
+    """Continue by GTID set if nothing was lost with the cursor's purged journal (P3)."""
     _check_not_ahead(question)
     question.source.validate_position(question.cursor.position)
-    return StartDecision(question.cursor.position, (*_stands(question), _what_is_new(question)), by_offset=False)
+    return StartDecision(question.cursor.position, (*_cursor_notes(question), _what_is_new(question)), by_offset=False)
 
 
 def fail_over(question: Question) -> StartDecision:
-    """P3 on another server: its own log, without the transactions of the cursor's set."""
+    """Read the log of another server without the transactions of the cursor's set (P3)."""
     position = after_gtid_set(question.source, question.cursor.gtid_set, setting="cursor.gtid_set")
     return StartDecision(
         position,
         (
-            *_stands(question),
-            f"now {_name_of(question.identity)} answers, which has all of it and has kept what follows: its log is "
+            *_cursor_notes(question),
+            f"now {_name_of(question.identity)} answers, which has all of it and retains what follows: its log is "
             "read without the transactions of the cursor's set",
         ),
         by_offset=False,
@@ -81,14 +84,16 @@ def fail_over(question: Question) -> StartDecision:
 
 
 def switch_by_time(question: Question) -> StartDecision:
-    """P6, P5: another server without GTIDs: search by the time of the last commit, less the fallback interval."""
+    """Search another server without GTIDs by the last commit time minus the fallback interval (P6,
+    P5).
+    """
     source, rules = question.source, question.rules
     last_us = _last_commit_us(question)
     t_us = last_us - rules.fallback_interval_us
     _check_reaches_back(question, last_us)
     found = search_by_time(source, t_us=t_us, end=question.end)
     reasons = [
-        *_stands(question),
+        *_cursor_notes(question),
         f"now {_name_of(question.identity)} answers: searched for the first commit at or after {_time(t_us)}, which is "
         f"{rules.fallback_interval_us / SECOND_US:g} s before the last one that was applied",
         f"found at {found}" if found else f"there is none: the end of the log at {question.end} (P8)",
@@ -108,7 +113,7 @@ def switch_by_time(question: Question) -> StartDecision:
 
 
 def switch_virtual_ip(question: Question) -> StartDecision:
-    """P5: too many dump errors, and another server behind the one address there is."""
+    """Switch to another server behind the only address, after too many dump errors (P5)."""
     decision = switch_by_time(question)
     count = question.rules.dump_errors.count
     reason = f"{count} dumps in a row have failed, more than {question.rules.dump_errors_max}: the address has moved"
@@ -116,7 +121,7 @@ def switch_virtual_ip(question: Question) -> StartDecision:
 
 
 def await_virtual_ip(question: Question) -> StartDecision:
-    """P5: another server behind the one address there is, which may be a mistake of the moment.
+    """Refuse another server behind the only address, which may be temporary (P5).
 
     Raises:
         ServerChangedError: always.
@@ -129,14 +134,14 @@ def await_virtual_ip(question: Question) -> StartDecision:
         offset=cursor.offset,
         expected=_name_of(cursor.identity),
         got=_name_of(question.identity),
-        next_step=f"bring the old server back to the address; or run again: after {more} more such errors in a row "
+        next_step=f"bring the old server back to the address, or run again: after {more} more such errors in a row "
         f"(source.dump_errors_max is {rules.dump_errors_max}) the address counts as moved, and a run searches this "
         "server by time",
     )
 
 
 def refuse(question: Question) -> StartDecision:
-    """Another server that nothing connects with the cursor.
+    """Refuse a server that is unrelated to the cursor.
 
     Raises:
         SourceIdentityError: always.
@@ -149,7 +154,7 @@ def refuse(question: Question) -> StartDecision:
         expected=_name_of(cursor.identity),
         got=_name_of(question.identity),
         next_step="connect to the server of the cursor again, or name both servers in source.host and source.standby; "
-        "if the source has moved for good, wipe the cursor and the lake of this source and load it anew from the new "
+        "if the source has moved for good, wipe the cursor and the lake of this source and load it from the new "
         "server",
     )
 
@@ -158,7 +163,7 @@ def _check_not_ahead(question: Question) -> None:
     """Raise if the log of the cursor's own server ends before the cursor.
 
     Raises:
-        SourceIdentityError: by place or by GTIDs.
+        SourceIdentityError: the cursor is ahead by position or by GTIDs.
     """
     cursor, identity, end = question.cursor, question.identity, question.end
     position = cursor.position
@@ -168,7 +173,7 @@ def _check_not_ahead(question: Question) -> None:
     if position.order <= end.order and not missing:
         return
     raise SourceIdentityError(
-        f"the cursor of {cursor.source} is ahead of the log of {_name_of(identity)}: its journals were numbered anew, "
+        f"the cursor of {cursor.source} is ahead of the log of {_name_of(identity)}: its journals were renumbered, "
         "or it was restored to an earlier state",
         journal=position.journal,
         offset=position.offset,
@@ -179,12 +184,13 @@ def _check_not_ahead(question: Question) -> None:
 
 
 def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
-    """Where reading after the GTID set `text` begins: at the oldest journal of a server, which leaves out what is in
-    the set; in an archive at the place that parts the set from the rest.
+    """Return where reading after the GTID set `text` begins: the oldest journal of a server, which
+    skips the set itself, or the position in an archive that separates the set from the rest.
 
     Raises:
-        PositionError: no GTID set of this source, the log has no GTIDs, or no place of an archive parts them.
-        JournalMissingError: transactions that follow were purged.
+        PositionError: not a GTID set of this source, the log has no GTIDs, or no position separates
+            an archive.
+        JournalMissingError: later transactions were purged.
         SourceIdentityError: the source has not executed all of it.
     """
     flavor = source.identity.flavor
@@ -200,7 +206,7 @@ def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
             got=text,
             next_step="start at a journal and an offset, at a time, at earliest or at latest",
         )
-    if source.tables() is None:  # an archive: nobody leaves out what was executed, so the place must be found
+    if source.tables() is None:  # no server skips executed transactions of an archive
         with closing(cast(Any, source.chunks(earliest, end))) as chunks:
             position = locate_gtid_set(chunks, wanted=text, earliest=earliest, end=end, flavor=flavor)
     else:
@@ -210,45 +216,49 @@ def after_gtid_set(source: StartSource, text: str, *, setting: str) -> Position:
 
 
 def _name_of(identity: ServerIdentity) -> str:
-    """A server for people."""
+    """Return a text for people that names the server."""
     where = f" at {identity.address}" if identity.address else ""
     return f"{identity} (server id {identity.server_id}){where}"
 
 
-def _stands(question: Question) -> tuple[str, ...]:
+def _cursor_notes(question: Question) -> tuple[str, ...]:
     cursor = question.cursor
     return (
-        f"the cursor of batch {cursor.batch_number} stands at {cursor.position}",
+        f"the cursor of batch {cursor.batch_number} is at {cursor.position}",
         f"it was written for {_name_of(cursor.identity)}",
     )
 
 
 def _what_is_new(question: Question) -> str:
     if question.cursor.position.order == question.end.order:
-        return "it stands at the end of the log: nothing is new"
-    return f"the log goes on to {question.end}"
+        return "it is at the end of the log: nothing is new"
+    return f"the log continues to {question.end}"
 
 
 def _last_commit_us(question: Question) -> int:
-    """Commit time of the last applied transaction, or the nearest time before the next one that is known."""
+    """Return the last applied commit time, or the nearest known time before the next
+    transaction.
+    """
     cursor = question.cursor
     last_us = max(question.rules.last_commit_us, cursor.timestamp_s * SECOND_US)
     if last_us <= 0:
         last_us = cursor.journal_created_s * SECOND_US
     if last_us <= 0:
         raise SourceIdentityError(
-            f"the cursor of {cursor.source} was written for another server and holds no time to search by",
+            f"the cursor of {cursor.source} was written for another server and has no time to search by",
             journal=cursor.journal,
             offset=cursor.offset,
             expected=_name_of(cursor.identity),
             got=_name_of(question.identity),
-            next_step="connect to the server of the cursor again, or load the tables anew from the new server",
+            next_step="connect to the server of the cursor again, or load the tables from the new server",
         )
     return last_us
 
 
 def _check_reaches_back(question: Question, last_us: int) -> None:
-    """Raise if the log of the new server begins after the last applied transaction: what is between is not in it."""
+    """Raise if the new server's log begins after the last applied transaction, which
+    leaves a gap.
+    """
     oldest = question.source.journals()[0].journal
     created_s = question.source.journal_created_s(oldest)
     if created_s * SECOND_US > last_us:
@@ -257,15 +267,15 @@ def _check_reaches_back(question: Question, last_us: int) -> None:
             journal=oldest,
             expected=f"a journal created at or before {_time(last_us)}",
             got=f"the oldest was created at {_time(created_s * SECOND_US)}",
-            next_step="read what is missing from the old server or an archive of it, or load the tables anew",
+            next_step="read the gap from the old server or an archive of it, or load the tables again",
         )
 
 
 def _check_nothing_is_passed_over(question: Question) -> None:
-    """Read by offset what a dump by the cursor's GTID set leaves out between the cursor and where it begins.
+    """Read by offset the part that a dump by the cursor's GTID set would skip.
 
     Raises:
-        ServerSettingError: there are transactions without a GTID; MySQL itself says so.
+        ServerSettingError: it has transactions without a GTID, which MySQL itself refuses.
     """
     source, cursor = question.source, question.cursor
     if question.identity.flavor != "mysql" or source.heads_are_local:

@@ -1,4 +1,4 @@
-"""Where a GTID set ends in a log that is read by offset: an archive cannot leave out what was executed."""
+"""Find where a GTID set ends in an archive, which cannot skip executed transactions."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from cdc_pipeline.position.position import Flavor, Position
 def locate_gtid_set(
     chunks: Iterator[Chunk], *, wanted: str, earliest: Position, end: Position, flavor: Flavor
 ) -> Position:
-    """The place in a log that is read by offset after which only transactions outside `wanted` come.
+    """Find the position in a log after which only transactions outside `wanted` follow.
 
     Args:
         chunks: all chunks from `earliest` to `end`.
         wanted: the transactions that count as executed.
 
     Raises:
-        PositionError: executed and other transactions are mixed, so that no one place parts them; or the log lacks
-            some.
+        PositionError: no single position separates executed from other transactions, or the log
+            lacks some.
     """
     from cdc_pipeline.binlog.events import gtid
     from cdc_pipeline.binlog.transactions.grouping import TransactionPass
@@ -34,40 +34,40 @@ def locate_gtid_set(
     skip: Any = parse_gtid_set(wanted, flavor)
     known: Any = parse_gtid_set(earliest.gtid_set, flavor)
     grouping = TransactionPass()
-    place: Position | None = None
+    start: Position | None = None
     for chunk in chunks:
         starts = grouping.apply(chunk).starts
         whole: Any = _set_of(gtid.executed(chunk, 0, len(chunk.events)), flavor)
-        if place is None and skip.contains(whole):
+        if start is None and skip.contains(whole):
             known = known.union(whole)
             continue
-        # Only where both kinds are in one chunk is each transaction looked at.
-        is_mixed = place is None or bool(whole.subtract(whole.subtract(skip)))
+        # Examine single transactions only in a chunk that has both kinds.
+        is_mixed = start is None or bool(whole.subtract(whole.subtract(skip)))
         for row in starts.tolist() if is_mixed else ():
             one: Any = _set_of(gtid.executed(chunk, row, row + 1), flavor)
             if not one:
                 continue
             if not skip.contains(one):
-                if place is None:
+                if start is None:
                     offset, created_s = int(chunk.events["offset"][row]), chunk.journal_format.created_s
-                    place = Position(chunk.journal, offset, journal_created_s=created_s)
+                    start = Position(chunk.journal, offset, journal_created_s=created_s)
                 continue
-            if place is not None:
-                raise _unparted(wanted, chunk.journal, int(chunk.events["offset"][row]), str(one))
+            if start is not None:
+                raise _mixed_error(wanted, chunk.journal, int(chunk.events["offset"][row]), str(one))
             known = known.union(one)
     missing = skip.subtract(known)
     if missing or known.subtract(skip):
         raise PositionError(
-            "the log does not join the configured GTID set",
+            "the log does not match the configured GTID set",
             setting="start.gtid_set",
-            expected=f"a log that begins after no more than {wanted} and holds all of it",
+            expected=f"a log that begins at or before the end of {wanted} and contains the rest of it",
             got=f"before its first journal: {earliest.gtid_set or 'nothing'}; not found: {missing or 'nothing'}",
             next_step="start at earliest, or take the GTID set from the server that wrote these journals",
         )
-    return replace(place or end, gtid_set=wanted)
+    return replace(start or end, gtid_set=wanted)
 
 
-def _unparted(wanted: str, journal: str, offset: int, found: str) -> PositionError:
+def _mixed_error(wanted: str, journal: str, offset: int, found: str) -> PositionError:
     return PositionError(
         "transactions of the configured GTID set come after transactions that are not in it",
         journal=journal,

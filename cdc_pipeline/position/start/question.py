@@ -1,4 +1,4 @@
-"""The facts that the rows of the start's decision table look at, each asked of the source only where it is needed."""
+"""The facts for the decision table of a start, each queried from the source only when needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cdc_pipeline.position.start.types import Overlap, StartRules, StartSource
 
 
 class Question:
-    """One start to be decided."""
+    """The facts for one decision."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Question:
 
     @property
     def cursor(self) -> CursorState:
-        """The last known position; rows that need it apply only where there is one."""
+        """The cursor; rows that need it apply only if there is one."""
         assert self.history is not None
         return self.history
 
@@ -47,7 +47,7 @@ class Question:
     def uses_gtids(self) -> bool:
         return self.source.uses_gtids
 
-    # -- history ------------------------------------------------------------------------------------------------------
+    # -- history -----------------------------------------------------------------------------------
 
     @property
     def same_server(self) -> bool:
@@ -59,35 +59,35 @@ class Question:
 
     @property
     def same_address(self) -> bool:
-        """Whether the cursor was written through the address that we are connected to."""
+        """Whether the cursor was written through the connected address."""
         return self.cursor.address == self.identity.address
 
     @property
     def goes_by_gtid(self) -> bool:
-        """P3: the cursor has a GTID set and the source uses GTIDs."""
+        """Whether the cursor has a GTID set and the source uses GTIDs (P3)."""
         return bool(self.cursor.gtid_set) and self.uses_gtids
 
     @property
     def switched(self) -> bool:
-        """P6: the cursor is of the one configured address, and we are connected to the other."""
+        """Whether the cursor is from one configured address and the other is connected (P6)."""
         addresses = self.rules.addresses
         return not self.same_address and self.cursor.address in addresses and self.identity.address in addresses
 
     @property
     def is_only_address(self) -> bool:
-        """P5: no standby is configured, and the cursor was written through the one address there is."""
+        """Whether no standby is configured and the cursor is from the only address (P5)."""
         return self.rules.addresses == (self.identity.address,) and self.same_address
 
     @property
     def is_purged(self) -> bool:
-        """Whether the cursor's journal was removed while the numbering went on."""
+        """Whether the cursor's journal was removed while the numbering continued."""
         names = [info.journal for info in self.source.journals()]
         journal = self.cursor.journal
         if not names or journal in names or journal.rpartition(".")[0] != names[-1].rpartition(".")[0]:
             return False
         return journal_number(journal) < journal_number(names[-1])
 
-    # -- configuration ------------------------------------------------------------------------------------------------
+    # -- configuration -----------------------------------------------------------------------------
 
     @property
     def at_standby(self) -> bool:
@@ -96,9 +96,10 @@ class Question:
 
     @property
     def configured(self) -> Start | None:
-        """The start that is configured for the server that we are connected to; None for a standby without one.
+        """The start configured for the connected server; None for a standby without one.
 
-        A GTID set of the primary's start means the same on its standby (P3); journals, offsets and words do not (P4).
+        A GTID set of the primary's start means the same on its standby (P3); journals, offsets and
+        words do not (P4).
         """
         if not self.at_standby:
             return self.primary_start

@@ -1,17 +1,18 @@
-"""Whether the log that a cursor came from is the log that is there now (K24).
+"""Check that a cursor's log is still the source's log (K24: a replaced log must not be read on).
 
 Rules:
-- A server that was set back (a disk snapshot, a power cut, a restore) writes other transactions under the same journal
-  names, and under the same GTIDs. Journal, offset and GTID set may all fit, and rows of the lost transactions would
-  stay in the lake for ever.
-- A cursor therefore carries the last event that was read before it: place, length and CRC32. Before a run reads on,
-  the journal must be as long as the cursor's offset, must have been created when the cursor says, and must hold that
-  very event. Reading it costs one short dump.
-- An event is remembered only if it is small, so that the check never transfers a large transaction again: after a
-  compressed transaction it is the GTID event in front of the payload, which names the payload's length.
-- A cursor without a remembered event (of an earlier version, set by a person, or at a place where nothing was read) is
-  checked by length and creation time. The next read records one.
-- A journal that is purged cannot be compared; GTID sets decide then (`source.server_positions`).
+- A server that was set back (a disk snapshot, a power cut, a restore) writes other transactions
+  under the same journal names and GTIDs. Journal, offset and GTID set may all match, and rows of
+  the lost transactions would stay in the lake forever.
+- A cursor therefore records the last event that was read before it: offset, length and CRC32.
+  Before a run reads on, the journal must reach the cursor's offset, have the cursor's creation time
+  and contain that event. Reading it costs one short dump.
+- Only a small event is recorded, so that the check never transfers a large transaction again: after
+  a compressed transaction it is the GTID event before the payload, which contains the payload's
+  length.
+- A cursor without a recorded event (from an earlier version, set by a person, or before anything
+  was read) is checked by length and creation time. The next read records one.
+- A purged journal cannot be compared; then GTID sets decide (`source.server_positions`).
 """
 
 from __future__ import annotations
@@ -29,17 +30,20 @@ from cdc_pipeline.position.position import LoggedEvent, Position, ServerIdentity
 from cdc_pipeline.position.start.types import StartSource
 
 LOGGED_BYTES_MAX: Final = 64 << 10
-_OFFSET_MAX: Final = (1 << 32) - 1  # the largest offset that a dump can begin at
-# A server rewrites the first while its journal is open and when it is sent, and never sends the second.
+_OFFSET_MAX: Final = (1 << 32) - 1  # the largest offset at which a dump can begin
+# A server rewrites the first while its journal is open and when sending it, and never sends the
+# second.
 _UNSTABLE: Final = (EventType.FORMAT_DESCRIPTION, EventType.MARIADB_START_ENCRYPTION)
 
 
 def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
-    """Return the last event of `piece` that can be found again in its journal; None if there is none.
+    """Return the last event of `piece` that can be found again in its journal; None if there is
+    none.
 
-    It is small, stands in the journal as it stands in memory (a compressed payload does not), and stays as it is.
+    It is small, is equal in the journal and in memory (unlike a compressed payload), and never
+    changes.
     """
-    for events in (piece.events[-1:], piece.events):  # nearly always the last one is
+    for events in (piece.events[-1:], piece.events):  # nearly always the last one qualifies
         size_bytes = events["next_offset"] - events["offset"]
         stands = (events["parent"] < 0) & (events["event_length"] == size_bytes) & (size_bytes <= LOGGED_BYTES_MAX)
         stands &= (events["offset"] <= _OFFSET_MAX) & ~np.isin(events["event_type"], _UNSTABLE)
@@ -50,15 +54,16 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
 
 
 def check_same_log(source: StartSource, position: Position, *, pipeline_name: str = "") -> None:
-    """Raise unless the journal of `position` is the one that was read up to there.
+    """Raise unless the journal of `position` is the one that was read up to it.
 
     Args:
-        source: whose log is to be read on.
-        position: end of what was read, with the last event before it if that is known.
-        pipeline_name: for the commands in the error.
+        source: the source whose log is to be read.
+        position: end of the part that was read, with the last event before it if known.
+        pipeline_name: name for the commands in the error.
 
     Raises:
-        SourceIdentityError: the journal is shorter, was created at another time, or holds another event there.
+        SourceIdentityError: the journal is shorter, was created at another time, or holds another
+            event there.
         ServerUnreachableError, MissingGrantError: the source does not answer.
     """
     sizes = {info.journal: info.size_bytes for info in source.journals()}
@@ -109,7 +114,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
 def _other_log(
     identity: ServerIdentity, position: Position, *, expected: str, got: str, pipeline_name: str = ""
 ) -> SourceIdentityError:
-    """Return the error for a log that is not the one that `position` was taken from."""
+    """Return an error for a log that is not the log of `position`."""
     return SourceIdentityError(
         f"the log of {identity} is not the one that the cursor came from: the server was set back to an earlier state, "
         "or its log was reset; the lake may hold changes that the server has lost",
@@ -122,7 +127,7 @@ def _other_log(
 
 
 def begin_again(pipeline_name: str = "") -> str:
-    """Return the commands that bring a lake up to a source whose log is another one."""
+    """Return the commands that bring a lake up to date after its source's log was replaced."""
     name = pipeline_name or "SOURCE"
     return (
         "if this server and its present state are right, leave the old log behind and read the "
@@ -143,7 +148,7 @@ def _check_created(source: StartSource, position: Position, created_s: int, pipe
 
 def _logged(chunk: Chunk, row: int) -> LoggedEvent:
     event = chunk.events[row]
-    # Computed without the stored checksum, so that journals without checksums are recognised as well.
+    # Computed without the stored checksum, so that journals without checksums match as well.
     stop = int(event["start"]) + int(event["event_length"]) - chunk.journal_format.checksum_bytes
     crc32 = zlib.crc32(memoryview(chunk.data)[int(event["start"]) : stop])  # type: ignore[arg-type]
     return LoggedEvent(int(event["offset"]), int(event["next_offset"] - event["offset"]), crc32)

@@ -1,16 +1,18 @@
-"""The first transaction that was committed at or after a moment (SPEC P8, K6).
+"""Find the first transaction committed at or after a moment (SPEC P8; K6: clocks may go back).
 
 Rules:
-- Commit times are those of the transaction pass: the original commit timestamp of the GTID event where it has one,
-  else the header's. They are not monotone: the first in the order of the log counts, and all that follows it is read.
-- A transaction of a journal was committed before the next journal was created. So the scan begins in the journal
-  before the first one that was created after the moment, and a journal created in the moment's own second counts as
+- Commit times are those of the transaction pass: the original commit timestamp of the GTID event if
+  it has one, else the header's. They are not monotonic: the first in log order counts, and
+  everything after it is read.
+- A transaction is committed before the next journal is created. So the scan begins in the journal
+  before the first one created after the moment. A journal created in the same second counts as
   created after it.
-- Where the clock was set back, a journal is created before its predecessor: that predecessor may hold any time, and is
-  scanned by itself, before the journals after it.
-- Such a place hides from a binary search. Where heads are local, or journals few, all are asked; else those next to the
-  place found, and all of them as soon as two of those asked contradict each other. A clock that was set back within one
-  journal, by less than the journal took, does not show in heads: the fallback interval is for that.
+- If the clock was set back, a journal is older than its predecessor: that predecessor may contain
+  any time and is scanned by itself, before the journals after it.
+- A binary search may miss such a journal. If heads are local or journals few, all heads are read;
+  otherwise those next to the one found, and all of them once two heads contradict each other. Heads
+  do not show a clock that was set back within one journal by less than its duration: the fallback
+  interval covers that.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ _NEIGHBOURS_ASKED: Final = 8
 def search_by_time(
     source: StartSource, *, t_us: int, end: Position | None = None, journal: str = ""
 ) -> Position | None:
-    """Begin of the first transaction with a commit time at or after `t_us`; None where there is none.
+    """Return the begin of the first transaction committed at or after `t_us`; None if there is
+    none.
 
     Args:
         source: the log.
@@ -40,8 +43,8 @@ def search_by_time(
         journal: search in this journal only (P4).
 
     Returns:
-        Position with the journal's creation time, and timestamp and server id of the transaction's first event; without
-        a GTID set.
+        A position with the journal's creation time, and timestamp and server id of the
+        transaction's first event, but without a GTID set.
 
     Raises:
         BinlogError, SourceError: the log cannot be read.
@@ -51,28 +54,28 @@ def search_by_time(
         return _scan(source, Position(journal, FIRST_OFFSET), end, t_us=t_us, only=journal)
     names = [info.journal for info in source.journals()]
     names = names[: names.index(end.journal) + 1] if end.journal in names else names
-    places = places_to_scan(source, names, t_us=t_us)
-    for alone in (names[index] for index in places.alone):
-        found = _scan(source, Position(alone, FIRST_OFFSET), end, t_us=t_us, only=alone)
+    journals = journals_to_scan(source, names, t_us=t_us)
+    for single in (names[index] for index in journals.single):
+        found = _scan(source, Position(single, FIRST_OFFSET), end, t_us=t_us, only=single)
         if found is not None:
             return found
-    return _scan(source, Position(names[places.first], FIRST_OFFSET), end, t_us=t_us, only="")
+    return _scan(source, Position(names[journals.first], FIRST_OFFSET), end, t_us=t_us, only="")
 
 
-class Places(NamedTuple):
-    """Where the transactions that were committed at or after a moment can be.
+class JournalsToScan(NamedTuple):
+    """The journals that may contain transactions committed at or after a moment.
 
     Attributes:
-        alone: indexes of journals before `first`, in order, after which the clock was set back.
-        first: index of the journal from which on all are read.
+        single: indexes of journals before `first`, in order, after which the clock was set back.
+        first: index of the first of the journals that are all read.
     """
 
-    alone: tuple[int, ...]
+    single: tuple[int, ...]
     first: int
 
 
-def places_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) -> Places:
-    """What to scan of the journals `names`, oldest first, for the moment `t_us`."""
+def journals_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) -> JournalsToScan:
+    """Return which of the journals `names`, oldest first, to scan for the moment `t_us`."""
     created: dict[int, int] = {}
 
     def is_after(index: int) -> bool:
@@ -92,15 +95,15 @@ def places_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) -> P
             is_after(index)
         times = [created[index] for index in sorted(created)]
         if times == sorted(times):
-            return Places((), max(0, low - 1))
+            return JournalsToScan((), max(0, low - 1))
     after = [is_after(index) for index in range(len(names))]
     first = max(0, (after.index(True) if True in after else len(names)) - 1)
-    return Places(tuple(index for index in range(first) if created[index + 1] < created[index]), first)
+    return JournalsToScan(tuple(index for index in range(first) if created[index + 1] < created[index]), first)
 
 
 def _scan(source: StartSource, start: Position, end: Position, *, t_us: int, only: str) -> Position | None:
     from cdc_pipeline.binlog.transactions.grouping import (
-        TransactionPass,  # compiled code is loaded only where a journal is read
+        TransactionPass,  # loads compiled code, so only when a journal is read
     )
 
     grouping = TransactionPass()

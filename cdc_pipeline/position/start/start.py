@@ -1,11 +1,13 @@
 """Where a run starts: the decision table (SPEC P3-P8, K1, K6).
 
 Rules:
-- The first row of `WITH_HISTORY` (of `WITHOUT_HISTORY` where there is no cursor) whose condition holds decides. Its
-  clause and reason begin the chain of reasons, which `plan` shows and the cursor's metadata keeps.
-- A cursor wins over the configuration. A cursor of a server that nothing connects with this one, or beyond the end of
-  its own server's log, is an error and never reads as "nothing new".
-- Conditions ask the source as little as they can; rows are pure: the same answers of the source give the same start.
+- The first row of `WITH_HISTORY` (of `WITHOUT_HISTORY` without a cursor) whose condition holds
+  decides. Its clause and reason begin the chain of reasons, which `plan` shows and the cursor's
+  metadata keeps.
+- A cursor wins over the configuration. A cursor of an unrelated server, or past the end of its own
+  server's log, is an error and never reads as "nothing new".
+- Conditions query the source as little as possible. Rows are pure: the same answers lead to the
+  same start.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table: where `applies`, `decide` gives the start, or raises."""
+    """One row of the table: if `applies`, `decide` returns the start or raises."""
 
     clause: str
     reason: str
@@ -50,11 +52,11 @@ WITH_HISTORY: Final = (
         "P5", "the source is another kind of server than the cursor's", lambda q: not q.same_flavor, history.refuse
     ),
     Row(
-        "P3", "another server, which uses GTIDs: the cursor's GTID set tells what it has executed",
+        "P3", "another server, which uses GTIDs: read its log after the cursor's GTID set",
         lambda q: q.goes_by_gtid and not q.same_server, history.fail_over,
     ),
     Row(
-        "P3", "the cursor's journal was purged: its GTID set tells whether anything was lost",
+        "P3", "the cursor's journal was purged: its GTID set shows whether anything was lost",
         lambda q: q.goes_by_gtid and q.is_purged and q.source.tables() is not None, history.by_set_after_purge,
     ),
     Row(
@@ -74,7 +76,7 @@ WITH_HISTORY: Final = (
     Row(
         "P5", "another server behind the source's one address", lambda q: q.is_only_address, history.await_virtual_ip
     ),
-    Row("P5", "a server that nothing connects with the cursor", lambda _: True, history.refuse),
+    Row("P5", "a server that is unrelated to the cursor", lambda _: True, history.refuse),
 )  # fmt: skip
 
 WITHOUT_HISTORY: Final = (
@@ -83,7 +85,7 @@ WITHOUT_HISTORY: Final = (
         lambda q: isinstance(q.configured, GtidConfig), configured.gtid_set,
     ),
     Row(
-        "P4", "there is no cursor: the standby without a start of its own",
+        "P4", "there is no cursor: the standby without a configured start",
         lambda q: q.configured is None, configured.standby_end,
     ),
     Row(
@@ -112,21 +114,24 @@ def resolve_start(
     rules: StartRules | None = None,
     overlap: Overlap | None = None,
 ) -> StartDecision:
-    """The position that a run starts from.
+    """Decide the position that a run starts from.
 
     Args:
         cursor: the last known position.
-        start: the configured start of the primary.
-        source: what we are connected to.
-        rules: what else the configuration and earlier runs say.
-        overlap: after a switch by time, compares the log from the position found with what was applied (K7); without
-            it reading goes on there.
+        start: configured start of the primary.
+        source: the connected source.
+        rules: further facts of the configuration and of earlier runs.
+        overlap: after a switch by time, compares the log from the found position with the applied
+            transactions (K7); without it, reading continues there.
 
     Raises:
-        SourceIdentityError: the cursor belongs to another server, or to this server before its log was reset.
-        ServerChangedError: as it seems to another server, but the address may not have moved for good (P5).
-        PositionError: a configured start is no event boundary, or no GTID set of this source.
-        JournalMissingError: what the run needs was purged.
+        SourceIdentityError: the cursor belongs to another server, or to this server before its log
+            was reset.
+        ServerChangedError: the cursor seems to belong to another server, but the address may not
+            have moved for good (P5).
+        PositionError: a configured start is not on an event boundary, or not a GTID set of this
+            source.
+        JournalMissingError: a journal that the run needs was purged.
     """
     question = Question(cursor=cursor, start=start, source=source, rules=rules or StartRules(), overlap=overlap)
     for row in WITHOUT_HISTORY if cursor is None else WITH_HISTORY:
@@ -135,13 +140,13 @@ def resolve_start(
             return _after_unknown_table(
                 question, replace(decision, reasons=(f"{row.clause}: {row.reason}", *decision.reasons))
             )
-    raise PositionError("the configured start is of no known kind", setting="start", got=start)
+    raise PositionError("the configured start is of an unknown kind", setting="start", got=start)
 
 
 def _after_unknown_table(question: Question, decision: StartDecision) -> StartDecision:
-    """P7: after rows without a table map the start goes back to a begin; configured ones have done so."""
+    """Move the start to a transaction's begin after rows without a table map (P7)."""
     if question.history is None or not question.rules.dump_errors.table_id_not_found or not decision.by_offset:
         return decision
     position, notes = complete(question.source, read_by_offset(decision.position))
-    back = "P7: the last run met rows without a table map: back to the nearest begin of a transaction"
+    back = "P7: the last run found rows without a table map: back to the nearest begin of a transaction"
     return replace(decision, position=position, reasons=(*decision.reasons, back, *notes))

@@ -1,4 +1,4 @@
-"""What the rules of the start ask, and what they answer (SPEC P3-P8)."""
+"""Input and result of the rules for a start (SPEC P3-P8)."""
 
 from __future__ import annotations
 
@@ -29,24 +29,28 @@ class ListedJournal(Protocol):
 
 
 class StartSource(Protocol):
-    """What the rules ask of a source; `source.protocol.Source` has it all."""
+    """The part of `source.protocol.Source` that the rules use."""
 
     @property
     def identity(self) -> ServerIdentity: ...
 
     @property
     def uses_gtids(self) -> bool:
-        """Whether every new transaction has a GTID, so that reading can go on after a GTID set."""
+        """Whether every new transaction has a GTID, so that reading can continue after
+        a GTID set.
+        """
 
     @property
     def heads_are_local(self) -> bool:
-        """Whether `journal_created_s` costs no connection, so that every journal may be asked for."""
+        """Whether `journal_created_s` needs no connection, so that it may be called for every
+        journal.
+        """
 
     def journals(self) -> Sequence[ListedJournal]:
-        """All journals that can be read, oldest first."""
+        """Return all journals that can be read, oldest first."""
 
     def journal_created_s(self, journal: str) -> int:
-        """Creation time in the journal's format description, seconds since 1970."""
+        """Return the creation time in the journal's format description, seconds since 1970."""
 
     def earliest_position(self) -> Position: ...
 
@@ -61,16 +65,19 @@ class StartSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StartRules:
-    """What the configuration and earlier runs add to the question.
+    """Further facts from the configuration and earlier runs.
 
     Attributes:
-        addresses: ``host:port`` of the primary and, where one is configured, of the standby, in this order; empty for
-            an archive. The cursor's address is compared with them, and with that of the source (P5, P6).
+        addresses: ``host:port`` of the primary and of the standby, if configured, in this order;
+            empty for an archive. They are compared with the addresses of the cursor and of the
+            source (P5, P6).
         standby_start: the standby's own configured start (P4).
-        fallback_interval_us: how far before the last commit a search after a switch begins.
-        dump_errors_max: after more consecutive errors another server at the same address counts as moved (P5).
-        dump_errors: those of the runs before.
-        last_commit_us: commit time of the last applied transaction, microseconds since 1970; -1 unknown.
+        fallback_interval_us: how long before the last commit a search after a switch begins.
+        dump_errors_max: after more consecutive errors another server at the same address counts as
+            moved (P5).
+        dump_errors: dump errors of earlier runs.
+        last_commit_us: commit time of the last applied transaction, microseconds since 1970; -1 if
+            unknown.
     """
 
     addresses: tuple[str, ...] = ()
@@ -83,16 +90,19 @@ class StartRules:
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
-    """Where a run starts, and the chain of reasons that led there, first reason first.
+    """Where a run starts, and the chain of reasons, first reason first.
 
     Attributes:
-        position: with the full set of executed GTIDs where reading can go on after it.
+        position: the start, with the full set of executed GTIDs if reading can continue after that
+            set.
         reasons: the first names the row of the table, with its clause.
-        by_offset: reading is by journal and offset, although the position may have a GTID set.
-        epoch_grows: the source's identity or its numbering has changed: the cursor's next epoch begins (K1).
-        overlap_until_us: no cut may be published before a transaction was committed after this time (K7), microseconds
-            since 1970; None where nothing is read twice.
-        resets_dump_errors: the count of dump errors was acted on and begins anew (P5).
+        by_offset: True to read by journal and offset even if the position has a GTID set.
+        epoch_grows: True if the source's identity or numbering has changed, so that a new epoch
+            begins (K1: order spans servers).
+        overlap_until_us: no cut may be published before a transaction with a later commit time,
+            microseconds since 1970 (K7); None if nothing is read twice.
+        resets_dump_errors: True if the decision used the count of dump errors, which is then reset
+            (P5).
     """
 
     position: Position
@@ -104,10 +114,10 @@ class StartDecision:
 
     @property
     def read_from(self) -> Position:
-        """The position as `Source.chunks` takes it: without its GTID set where reading is by offset."""
+        """The position for `Source.chunks`: without its GTID set if reading is by offset."""
         return read_by_offset(self.position) if self.by_offset else self.position
 
 
 def read_by_offset(position: Position) -> Position:
-    """`position` without its GTID set, by which a source would read otherwise."""
+    """Return `position` without its GTID set, so that a source reads by offset."""
     return replace(position, gtid_set="") if position.gtid_set else position

@@ -43,7 +43,7 @@ _CREATED_VERSION: Final = 0  # of a table that its CREATE alone has committed to
 
 def may_append(record: BatchRecord, target: RecordedTarget, there: TableLog) -> bool:
     """Whether no row of the target can have a key of the batch's rows."""
-    if target.mode != "mirror" or not target.all_present or target.partial_key_updates:
+    if not target.all_present or target.partial_key_updates:
         return False
     if there.version == _CREATED_VERSION and there.transaction_version < 0:
         return True

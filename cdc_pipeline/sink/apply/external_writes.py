@@ -56,10 +56,10 @@ def foreign_change(paths: LakePaths, cut: Cut, name: str, pending: BatchRecord |
         found = error
     path, table, app_id = paths.table(name), cut.tables.get(name), cut.cursor.targets[name].app_id
     there = read_table_log(path)
-    if table is None or there is None or there.app_id != app_id or there.version <= table.delta_version:
+    if table is None or there is None or there.app_id != app_id or there.version <= table.table_version:
         return Foreign(name, found, newest=-1 if there is None else there.version)
     versions: dict[int, str] = {}
-    for version in range(table.delta_version + 1, there.version + 1):
+    for version in range(table.table_version + 1, there.version + 1):
         commit = read_commit(path, version)
         own = commit is not None and commit.user_metadata.get("cdc_app_id") == app_id
         if commit is not None and not own and not is_maintenance(commit, app_id=app_id):

@@ -43,8 +43,14 @@ def failure_of(error: Exception, *, table: str, batch_number: int) -> CdcError:
             next_step="make room on the disks of the lake and of Spark's temporary files, then start the run again: it "
             "finishes this batch from its recorded files before anything else",
         )
-    kind = TargetRefusedError if _REFUSED.search(text) else MergeError
-    return kind(
+    if _REFUSED.search(text):
+        return TargetRefusedError(
+            f"batch {batch_number} could not be applied: the table refuses it",
+            table=table,
+            got=said_by(error),
+            next_step="take away what refuses it (a constraint that somebody has put on the table), or load it again",
+        )
+    return MergeError(
         f"batch {batch_number} could not be applied",
         table=table,
         got=said_by(error),

@@ -4,17 +4,15 @@ Rules:
 - Each DML statement commits Delta's transaction id ``16 * batch + step``: the MERGE is step 0, those of a DDL follow
   (`sink/apply/schema_steps.py`). What is committed already is skipped; a batch has rows or a DDL for
   a target, never both.
-- The MERGE changes a row only if its change is newer than the row: a batch that comes again must
-  not move a row back. Targets that are no mirrors by key have a statement of their own
-  (`sink/modes/registry.py`).
-- Small batches of whole images do the same without MERGE (`upsert`); inserts that meet no row are appended (`append`).
+- Each mode has one statement that applies a batch (`sink/modes/`). It changes a row only if its
+  change is newer than the row: a batch that comes again must not move a row back.
+- Small batches of whole images of a mirror do the same without it (`upsert`); inserts that meet no
+  row are appended (`append`).
 - A batch that brings the content of a side table does nothing else to the target (`replace`); one that brings that of a
   renamed table may change its columns after that, if one statement did both (K28).
 - The id and the note are settings of a session of its own, and unset in any case: a second statement under the same id
   would be skipped in silence.
 """
-
-# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
 
 from __future__ import annotations
 
@@ -24,6 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError, LakeStateError, StagingError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
@@ -36,29 +35,18 @@ from cdc_pipeline.sink.apply.upsert import suits, upsert
 from cdc_pipeline.sink.delta.log import TableLog, commit_note, read_table_log
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.delta.transactions import MERGE_STEP, STEPS_PER_BATCH, run_once, transaction_version
-from cdc_pipeline.sink.modes.expand import DELETE, INSERT, LEAVE
 from cdc_pipeline.sink.modes.key_facts import KeyFacts
-from cdc_pipeline.sink.modes.reduce import Layout, reduced_sql
-from cdc_pipeline.sink.modes.registry import is_plain_mirror
-from cdc_pipeline.sink.modes.registry import statement as modes_statement
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import add_rescued_column, with_rescued_column
-from cdc_pipeline.sink.modes.shape import shaped_view
-from cdc_pipeline.sink.modes.tables import (
-    CDC_COLUMNS,
-    OP_COLUMN,
-    SEQ_COLUMN,
-    TS_COLUMN,
-    create_table,
-)
+from cdc_pipeline.sink.modes.tables import create_table
 from cdc_pipeline.sink.replace.replace import is_replaced, replace_content
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
-from cdc_pipeline.sink.spark.sql import quoted, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["MERGE_STEP", "STEPS_PER_BATCH", "apply_target", "is_applied", "merge_sql", "transaction_version"]
+__all__ = ["MERGE_STEP", "STEPS_PER_BATCH", "apply_target", "is_applied", "transaction_version"]
 
 _NOTE = "spark.databricks.delta.commitInfo.userMetadata"
 
@@ -161,64 +149,28 @@ def _apply_rows(
     settings: MergeSettings,
 ) -> None:
     """The target's staged rows, in one commit with the id of the MERGE step."""
-    if not is_plain_mirror(target):
-        settings.large_batch(sum(file.size_bytes for file in target.files))
-        of_key = KeyFacts(target, files) if target.key and target.mode != "changelog" else None
-        statement = modes_statement(session, path, target, files, of_key)
-        run_once(session, statement, there, record, step=MERGE_STEP)
-        return
-    facts = KeyFacts(target, files)
+    mode = SINK_MODES[target.mode]
+    facts = KeyFacts(target, files) if target.key and MODES[target.mode].has_key else None
     version = transaction_version(record.batch_number, MERGE_STEP)
-    if not facts.has_null and may_append(record, target, there):
-        append(session, path, target, files, settings=settings, there=there, version=version)
-        return
-    if not facts.has_null and suits(target, there):
-        upsert(
-            session,
-            path,
-            target,
-            files,
-            settings=settings,
-            predicate=facts.predicate,
-            there=there,
-            version=version,
-        )
-        return
+    if mode.is_last_image and facts is not None and not facts.has_null:
+        if may_append(record, target, there):
+            append(session, path, target, files, settings=settings, there=there, version=version)
+            return
+        if suits(target, there):
+            upsert(
+                session,
+                path,
+                target,
+                files,
+                settings=settings,
+                predicate=facts.predicate,
+                there=there,
+                version=version,
+            )
+            return
     settings.large_batch(sum(file.size_bytes for file in target.files))
-    frame = session.read.schema(Layout(target).read_schema()).parquet(*[str(file) for file in files])
-    shaped_view(session, target, frame, "staged")
-    session.sql(reduced_sql(session, target, target_table=table_at(path))).createOrReplaceTempView("reduced")
-    run_once(session, merge_sql(path, target, key_facts=facts), there, record, step=MERGE_STEP)
-
-
-def merge_sql(path: Path, target: RecordedTarget, *, key_facts: KeyFacts) -> str:
-    """The MERGE of the view ``reduced`` into the target.
-
-    NULL in a key equals NULL, where the batch has one. The range of the batch's keys stands beside the equality so that
-    Delta leaves out files by their statistics.
-    """
-    layout = Layout(target)
-    equals = "<=>" if key_facts.has_null else "="
-    condition = [f"t.{quoted(name)} {equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
-    if key_facts.range is not None:
-        condition.append(f"t.{quoted(target.key[0])} BETWEEN {key_facts.range[0]} AND {key_facts.range[1]}")
-    names = [quoted(column.name) for column in (*target.columns, *CDC_COLUMNS)]
-    operation = f"CASE WHEN s._op = {INSERT} THEN 'insert' ELSE 'update' END"
-    inserted = [*layout.values, operation, "s._seq", "s._ts"]
-    inserted = [value if value.startswith(("s.", "CASE")) else f"s.{value}" for value in inserted]
-    updated = []
-    for position, column in enumerate(target.columns):
-        value = f"s.c{position}"
-        if not target.all_present and position in layout.others:
-            value = f"CASE WHEN s.p{position} THEN {value} ELSE t.{quoted(column.name)} END"
-        updated.append(f"t.{quoted(column.name)} = {value}")
-    updated += [f"t.{OP_COLUMN} = {operation}", f"t.{SEQ_COLUMN} = s._seq", f"t.{TS_COLUMN} = s._ts"]
-    is_delete = f"s._op IN ({DELETE}, {LEAVE})"
-    return f"""
-        MERGE INTO {table_at(path)} AS t USING reduced AS s ON {" AND ".join(condition)}
-        WHEN MATCHED AND {is_delete} AND s._seq > t.{SEQ_COLUMN} THEN DELETE
-        WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET {", ".join(updated)}
-        WHEN NOT MATCHED AND NOT ({is_delete}) THEN INSERT ({", ".join(names)}) VALUES ({", ".join(inserted)})"""
+    statement = mode.apply_sql(session, path, target, files, facts)
+    run_once(session, statement, there, record, step=MERGE_STEP)
 
 
 def _table(path: Path, target: RecordedTarget) -> TableLog:

@@ -1,7 +1,7 @@
 """Raw rows events of a recorded batch to its staged rows, on Spark's executors.
 
 Rules:
-- What is done with an event is what the driver does: `decode_rows`, `fitted`, `staged_rows`.
+- What is done with an event is what the driver does: `decode_rows`, `fitted`, `SinkMode.stage`.
 - The staged rows are written once, as Parquet beside the raw files, before anything reads them: a MERGE reads its rows
   more than once. Files of an earlier try are overwritten; a batch can always be finished from its raw files (K2).
 - A value that its Delta type cannot hold fails the target by name, journal and offset: what becomes of it depends on
@@ -32,7 +32,7 @@ from cdc_pipeline.lake.records import BatchRecord, RawFile, RecordedTarget, Stag
 from cdc_pipeline.lake.staged_file import verify
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.modes.reduce import Layout
-from cdc_pipeline.sink.modes.registry import staged_rows
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.spark.session import new_session
 from cdc_pipeline.sink.staging.fitting import fitted
@@ -143,7 +143,7 @@ def staged_of(events: pa.Table, target: RecordedTarget, table_schema: TableSchem
     plan = TargetPlan(
         table=target.table, app_id=target.app_id, columns=target.columns, key=target.key, mode=target.mode
     )
-    return staged_rows(rows, plan, None).table
+    return SINK_MODES[plan.mode].stage(rows, plan, None).table
 
 
 def _unrepresentable(rows: DecodedRows, events: pa.Table) -> UnrepresentableValueError:

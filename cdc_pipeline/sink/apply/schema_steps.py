@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import LakeStateError, UnsupportedDdlError
 from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
 from cdc_pipeline.schema.evolution.steps import (
@@ -33,8 +34,8 @@ from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.features import PROPERTIES
 from cdc_pipeline.sink.delta.log import TableLog, read_table_log
 from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH, run_once, transaction_version
-from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN, live_rows
-from cdc_pipeline.sink.modes.registry import fill_sql, truncate_sql
+from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def run_steps(session: SparkSession, path: Path, record: BatchRecord, target: Re
         else:
             structure += 1
             if structure > reached:
-                if target.mode == "changelog" and not _is_changed_before(session, path, step):
+                if MODES[target.mode].rows_are_changes and not _is_changed_before(session, path, step):
                     _change(session, path, step, present, within=f"{BEFORE_COLUMN}.")
                 last = states[structure - 1][-1:]
                 _change(session, path, step, present, place=f" AFTER {quoted(last[0].name)}" if last else " FIRST")
@@ -115,7 +116,7 @@ def _steps(target: RecordedTarget) -> tuple[_Columns, tuple[Step, ...]]:
     changelog tell of changes: no default is filled into them, and nothing is checked."""
     if not target.add_columns:
         steps_of = target.schema_steps
-        if live_rows(target.mode) is None:
+        if MODES[target.mode].rows_are_changes:
             made = [_made_of_columns(step) if isinstance(step, FillColumns) else step for step in steps_of]
             steps_of = tuple(step for step in made if step is not None and not isinstance(step, CheckRows))
         return target.columns_before, steps_of
@@ -224,11 +225,12 @@ def _allow_ntz(session: SparkSession, path: Path, present: list[TargetColumn]) -
 
 
 def _dml_sql(path: Path, record: BatchRecord, target: RecordedTarget, step: FillColumns | RemoveRows) -> str:
+    mode = SINK_MODES[target.mode]
     if isinstance(step, RemoveRows):
         begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
         transaction = step.transaction or begin
-        return truncate_sql(path, target, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction)
-    return fill_sql(path, target, step)
+        return mode.truncate_sql(path, target, seq=int(step.seq), ts_us=step.ts_us, transaction=transaction)
+    return mode.fill_sql(path, target, step)
 
 
 def _check(session: SparkSession, path: Path, target: RecordedTarget, step: CheckRows) -> None:

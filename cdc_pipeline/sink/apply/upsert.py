@@ -50,8 +50,7 @@ def suits(target: RecordedTarget, there: TableLog) -> bool:
     """Whether this module may apply the target's rows."""
     odd = [name for name, value in there.properties.items() if value != "false" and _UNKNOWN_PROPERTIES.fullmatch(name)]
     return (
-        target.mode == "mirror"
-        and not needs_shaping(target)
+        not needs_shaping(target)
         and (target.shape is None or not target.shape.partition_by)
         and target.all_present
         and may_reduce_in_memory(target)

@@ -198,11 +198,20 @@ def read_commit_lines(path: Path, version: int) -> list[str] | None:
     """
     file = commit_file(path, version)
     try:
-        return file.read_text(encoding="utf-8").splitlines()
+        return json_lines(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise damaged_log(file, error) from None
+
+
+def json_lines(text: str) -> list[str]:
+    """The JSON texts of a log's file, a line each.
+
+    Names and values of rows stand in them as they are. `splitlines` would also end a line at U+0085
+    and U+2028.
+    """
+    return [line for line in text.split("\n") if line]
 
 
 def damaged_log(file: Path, error: Exception) -> LakeStateError:

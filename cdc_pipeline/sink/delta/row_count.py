@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.delta.half_made import LOG_FOLDER
-from cdc_pipeline.sink.delta.log import commit_file, damaged_log, read_commit_lines
+from cdc_pipeline.sink.delta.log import commit_file, damaged_log, json_lines, read_commit_lines
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -183,7 +183,7 @@ def _json_files(file: Path, sidecars: list[str]) -> tuple[pa.Array, pa.Array]:
 
     found: dict[str, int | None] = {}
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = json_lines(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise damaged_log(file, error) from None
     for action in read_actions(lines, file):

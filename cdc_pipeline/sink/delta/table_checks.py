@@ -25,16 +25,6 @@ from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH
 _REQUESTS_AT_A_TIME: Final = 16
 
 
-def check_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> None:
-    """Compare every target of a cut with its Delta table.
-
-    Raises:
-        LakeStateError: a table is gone, is another one, was set back, or was written by others.
-    """
-    for name in sorted(cut.tables):
-        check_target(paths, cut, name, pending)
-
-
 def failing_targets(paths: LakePaths, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
     """The targets of a cut whose Delta tables are not as it says, suspended ones included, by name."""
 
@@ -102,15 +92,15 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[
             "a table of the last cut is gone", table=name, expected=f"a Delta table in {path}", next_step=way_out
         )
     check_owner(there, name, app_id, path=path)
-    if there.version < table.delta_version:
+    if there.version < table.table_version:
         raise LakeStateError(
             "a table is older than the last cut",
             table=name,
-            expected=f"Delta version {table.delta_version} or later",
+            expected=f"Delta version {table.table_version} or later",
             got=f"version {there.version}",
             next_step=way_out,
         )
-    for version in range(table.delta_version + 1, there.version + 1):
+    for version in range(table.table_version + 1, there.version + 1):
         commit = read_commit(path, version)
         if commit is None or is_maintenance(commit, app_id=app_id):
             continue
@@ -118,7 +108,7 @@ def _check_target(path: Path, name: str, app_id: str, table: CutTable, own: set[
             raise LakeStateError(
                 "a table was changed by something else than this pipeline",
                 table=name,
-                expected=f"only maintenance after version {table.delta_version} of the last cut",
+                expected=f"only maintenance after version {table.table_version} of the last cut",
                 got=f"version {version}: {commit.operation}",
                 next_step=way_out,
             )

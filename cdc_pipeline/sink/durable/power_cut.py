@@ -113,7 +113,7 @@ def _mark(paths: LakePaths) -> Path:
 def _torn(paths: LakePaths, cut: Cut | None, pending: BatchRecord | None) -> Iterator[tuple[str, int]]:
     """Each table that must be set back, with the version to set it back to."""
     states = cut.cursor.targets if cut is not None else {}
-    versions = {name: table.delta_version for name, table in cut.tables.items()} if cut is not None else {}
+    versions = {name: table.table_version for name, table in cut.tables.items()} if cut is not None else {}
     targets = {target.table: target for target in pending.targets} if pending is not None else {}
     for name in sorted({*versions, *targets}):
         table, target = paths.table(name), targets.get(name)

@@ -6,27 +6,20 @@ Rules:
 - Maintenance replaces files of a table that no batch changes. Cuts that are published afterwards name the version after
   it: else the newest cut would lose its files when they are vacuumed.
   Only a version that is durable is named (K21).
-- A cut goes when the one after it is older than the retention: until then it was the state of some readable moment. The
-  newest stays for ever, and so does the last one that a suspended table was part of.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import LakeStateError
-from cdc_pipeline.lake import state
-from cdc_pipeline.lake.paths import LakePaths, list_numbers
+from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
-from cdc_pipeline.lake.table_facts import prune_facts
 from cdc_pipeline.sink.delta.log import is_maintenance, read_commit
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 
@@ -53,7 +46,7 @@ def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
     tables, targets = dict(cut.tables), dict(cut.cursor.targets)
 
     def newest(name: str) -> int:
-        path, version = paths.table(name), cut.tables[name].delta_version
+        path, version = paths.table(name), cut.tables[name].table_version
         with suppress(LakeStateError):  # the next run looks at the table, and suspends it
             named, version = version, _after_maintenance(path, targets[name].app_id, version)
             if version != named and make_durable({name: Commits(path, named, version)}, lake=paths.lake):
@@ -64,9 +57,9 @@ def over_maintenance(paths: LakePaths, cut: Cut) -> Cut:
         versions = dict(zip(cut.tables, threads.map(newest, cut.tables), strict=True))
     for name, version in versions.items():
         table = cut.tables[name]
-        if version != table.delta_version:
-            tables[name] = table.model_copy(update={"delta_version": version})
-            targets[name] = targets[name].model_copy(update={"delta_version": version})
+        if version != table.table_version:
+            tables[name] = table.model_copy(update={"table_version": version})
+            targets[name] = targets[name].model_copy(update={"table_version": version})
     if tables == cut.tables:
         return cut
     return cut.model_copy(
@@ -78,29 +71,3 @@ def _after_maintenance(path: Path, app_id: str, version: int) -> int:
     while (commit := read_commit(path, version + 1)) is not None and is_maintenance(commit, app_id=app_id):
         version += 1
     return version
-
-
-def prune_cuts(paths: LakePaths, *, retention: timedelta) -> int:
-    """Remove the cuts whose time to be readable is over; how many. Safe beside readers and other writers."""
-    numbers = list_numbers(paths.cuts)
-    if len(numbers) < 2:
-        return 0
-    oldest_us = time.time_ns() // 1000 - round(retention.total_seconds() * 1e6)
-    removed = 0
-    try:
-        kept = {target.applied_batch for target in state.read_cut(paths, numbers[-1]).cursor.targets.values()
-                if target.suspended is not None}  # fmt: skip
-        for number, following in pairwise(numbers):
-            if state.read_cut(paths, following).published_at_us >= oldest_us:
-                break
-            if number not in kept:
-                paths.cut(number).unlink(missing_ok=True)
-                removed += 1
-        if removed:
-            left = list_numbers(paths.cuts)
-            oldest = next(number for number in left if number not in kept or number == numbers[-1])
-            prune_facts(paths, [state.read_cut(paths, number) for number in left if number <= oldest])
-    except LakeStateError:
-        # A damaged old cut is told to whoever reads it; no capture stops for it.
-        return removed
-    return removed

@@ -28,6 +28,7 @@ from pydantic import BaseModel, Field, ValidationError
 from cdc_pipeline.config.pipeline_config import MaintenanceConfig, SinkConfig
 from cdc_pipeline.errors import CdcError, ConfigError, LakeStateError, LockError, MergeError
 from cdc_pipeline.lake import state
+from cdc_pipeline.lake.cut_retention import prune_cuts
 from cdc_pipeline.lake.paths import LakePaths, read_json, replace_file
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.storage.lock import writer_lock
@@ -39,7 +40,7 @@ from cdc_pipeline.sink.delta.row_count import log_files
 from cdc_pipeline.sink.delta.table_owner import check_owner
 from cdc_pipeline.sink.durable.durability import Commits, make_durable
 from cdc_pipeline.sink.durable.power_cut import is_trusted, undo_unsynced
-from cdc_pipeline.sink.durable.retention import differing_properties, prune_cuts
+from cdc_pipeline.sink.durable.retention import differing_properties
 from cdc_pipeline.sink.maintain.table_shape import TableShape, table_shape
 from cdc_pipeline.sink.maintain.vacuum_due import VacuumState
 from cdc_pipeline.sink.spark.catalog import register_all
@@ -209,7 +210,7 @@ def _due(
         raise LakeStateError("a table of the last cut is gone", table=name, expected=f"a Delta table in {path}")
     check_owner(log, name, target.app_id, path=path)
     shape = table_shape(path, small_file_bytes=thresholds.small_file_bytes)
-    durable = cut.tables[name].delta_version
+    durable = cut.tables[name].table_version
     due = _Due(name, target.app_id, shape, durable, differing_properties(config, log.properties))
     due.optimize = shape.small_files >= thresholds.small_files or shape.deleted_share >= thresholds.deleted_rows
     now_us = time.time_ns() // 1000

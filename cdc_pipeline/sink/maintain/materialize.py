@@ -83,7 +83,7 @@ def materialize(
         update={
             "tables": {
                 name: cut.tables[name].model_copy(
-                    update={"delta_version": version, "transaction_version": -1, "facts": ""}
+                    update={"table_version": version, "transaction_version": -1, "facts": ""}
                 )
                 for name, version in versions.items()
             },
@@ -91,7 +91,7 @@ def materialize(
                 update={
                     "targets": {
                         name: target.model_copy(
-                            update={"app_id": _app_id(copy, cut, name), "delta_version": versions.get(name, -1)}
+                            update={"app_id": _app_id(copy, cut, name), "table_version": versions.get(name, -1)}
                         )
                         for name, target in cut.cursor.targets.items()
                     }
@@ -125,7 +125,7 @@ def _copied(spark: SparkSession, paths: LakePaths, copy: LakePaths, cut: Cut, na
             raise _in_the_way(f"{path} holds another table", name)
         return there.version
     with old_commits_readable(spark):
-        frame = table_frame(spark, paths.table(name), version=cut.tables[name].delta_version)
+        frame = table_frame(spark, paths.table(name), version=cut.tables[name].table_version)
     properties = {
         SOURCE_PROPERTY: paths.source,
         TABLE_PROPERTY: name,

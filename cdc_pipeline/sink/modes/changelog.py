@@ -13,6 +13,10 @@ Rules:
   from there. What neither has is NULL, and named in ``_cdc_absent``.
 - Staged columns: ``_op``, ``_seq``, ``_ts``, ``_tx``, ``_ordinal``, ``c0 ... cN`` the plain columns, ``b0 ... bN`` the
   before image, ``_absent`` and ``_before_absent``.
+- After a load what was there stays, and changes that it has not (by `seq`) are added. If it does
+  not hold every change up to the load's place (`RecordedContent.restarts`), a ``truncate`` stands
+  there, and after it the rows that were read: who applies the changes in their order has the
+  source's rows from there on, and a note tells of the gap.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -21,7 +25,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +36,7 @@ from cdc_pipeline.binlog.decoded import DecodedRows
 from cdc_pipeline.binlog.seq import ordinals
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.evolution.steps import FillColumns, columns_after
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.expand import (
     DELETE,
     INSERT,
@@ -43,15 +48,108 @@ from cdc_pipeline.sink.modes.expand import (
     filled,
     with_after_bit,
 )
-from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN, cdc_columns
+from cdc_pipeline.sink.modes.mode_columns import (
+    ABSENT_COLUMN,
+    BEFORE_ABSENT_COLUMN,
+    BEFORE_COLUMN,
+    CDC_COLUMNS,
+    OP_COLUMN,
+    ORDINAL_COLUMN,
+    SEQ_COLUMN,
+    TRANSACTION_COLUMN,
+    TS_COLUMN,
+)
+from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
+from cdc_pipeline.sink.modes.shape import changes_sql
+from cdc_pipeline.sink.modes.sink_mode import SinkMode, filled_columns
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at, text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc_pipeline.sink.modes.key_facts import KeyFacts
+    from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
 _COLUMN: Final = re.compile(r"`(?:[^`]|``)+`")
 _OPS: Final = {DELETE: "delete", INSERT: "insert", UPDATE: "update"}
 _NAMES_TYPE = pa.list_(pa.string())
 
 
-def expand_changes(rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array) -> StagedRows:
+class Changelog(SinkMode):
+    """The mode ``changelog``."""
+
+    live_rows = None
+    staged_images = "cb"
+
+    def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
+        return _own_columns(columns)
+
+    def stage(self, rows: DecodedRows, plan: TargetPlan, transactions: pa.Array | None) -> StagedRows:
+        assert transactions is not None
+        columns = tuple(column.name for column in plan.columns)
+        return _expand_changes(rows, columns=columns, transactions=transactions)
+
+    def staged_schema(self, target: RecordedTarget) -> str:
+        fields = ["_op tinyint", "_seq decimal(38,0)", "_ts timestamp", "_tx string", "_ordinal bigint"]
+        for image in self.staged_images:
+            fields += [f"{image}{position} {column.delta_type}" for position, column in enumerate(target.columns)]
+        return ", ".join([*fields, "_absent array<string>", "_before_absent array<string>"])
+
+    def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
+        return changes_sql(target, view, staged_columns)
+
+    def batch_sql(
+        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+    ) -> str:
+        return _append_sql(path, target)
+
+    def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
+        """Fill the rows before the changes too."""
+        settings = [*filled_columns(step, live=None), f"{BEFORE_COLUMN} = {_filled_before(target, step)}"]
+        return f"UPDATE {table_at(path)} SET {', '.join(settings)}"
+
+    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
+        """Add the one row that tells of it: all columns but our own are NULL."""
+        return (
+            f"INSERT INTO {table_at(path)} (_cdc_op, _cdc_seq, _cdc_ts, _cdc_transaction, _cdc_ordinal) VALUES "
+            f"('truncate', {seq_literal(seq)}, timestamp_micros({ts_us}), {text_literal(transaction)}, 0)"
+        )
+
+    def replaced_sql(self, rows: ReplacedRows) -> str:
+        place, following = rows.place
+        read = f"{SEQ_COLUMN} >= {place} AND {SEQ_COLUMN} < {following}"
+        added = f"""
+            SELECT {rows.all_columns("s")} FROM loaded AS s LEFT ANTI JOIN there AS t ON t.{SEQ_COLUMN} = s.{SEQ_COLUMN}
+            WHERE s.{SEQ_COLUMN} >= {following}"""
+        if not rows.content.restarts:
+            return f"SELECT {rows.all_columns('t')} FROM there AS t UNION ALL {added}"
+        begin = {
+            OP_COLUMN: "'truncate'",
+            SEQ_COLUMN: place,
+            TS_COLUMN: moment(rows.content.ts_us),
+            TRANSACTION_COLUMN: f"(SELECT max({TRANSACTION_COLUMN}) FROM loaded WHERE {read})",
+            ORDINAL_COLUMN: "0L",
+        }
+        row = [f"{begin.get(name, f'CAST(NULL AS {rows.types[name]})')} AS {quoted(name)}" for name in rows.names]
+        return f"""
+            SELECT {rows.all_columns("t")} FROM there AS t WHERE NOT ({read})
+            UNION ALL SELECT {", ".join(row)}
+            UNION ALL SELECT {rows.all_columns("s")} FROM loaded AS s WHERE {read}
+            UNION ALL {added}"""
+
+
+def _own_columns(columns: tuple[TargetColumn, ...]) -> tuple[TargetColumn, ...]:
+    before = f"struct<{', '.join(f'{quoted(column.name)}: {column.delta_type}' for column in columns)}>"
+    return (
+        *CDC_COLUMNS,
+        TargetColumn(name=TRANSACTION_COLUMN, delta_type="string"),
+        TargetColumn(name=ORDINAL_COLUMN, delta_type="bigint"),
+        TargetColumn(name=BEFORE_COLUMN, delta_type=before),
+        *(TargetColumn(name=name, delta_type="array<string>") for name in (ABSENT_COLUMN, BEFORE_ABSENT_COLUMN)),
+    )
+
+
+def _expand_changes(rows: DecodedRows, *, columns: tuple[str, ...], transactions: pa.Array) -> StagedRows:
     """Staged rows of n changes of one table.
 
     Args:
@@ -105,17 +203,9 @@ def _absent(present: NDArray[np.bool_], names: tuple[str, ...]) -> pa.Array:
     return pa.array(listed, _NAMES_TYPE).take(pa.array(which.reshape(-1)))
 
 
-def read_schema(target: RecordedTarget) -> str:
-    """Schema of the staged files as DDL text."""
-    fields = ["_op tinyint", "_seq decimal(38,0)", "_ts timestamp", "_tx string", "_ordinal bigint"]
-    for image in "cb":
-        fields += [f"{image}{position} {column.delta_type}" for position, column in enumerate(target.columns)]
-    return ", ".join([*fields, "_absent array<string>", "_before_absent array<string>"])
-
-
-def append_sql(path: Path, target: RecordedTarget) -> str:
+def _append_sql(path: Path, target: RecordedTarget) -> str:
     """The INSERT of the view ``staged``."""
-    names = [quoted(column.name) for column in (*target.columns, *cdc_columns("changelog", target.columns, ()))]
+    names = [quoted(column.name) for column in (*target.columns, *_own_columns(target.columns))]
     op = "CASE _op " + " ".join(f"WHEN {code} THEN {text_literal(name)}" for code, name in _OPS.items()) + " END"
     fields = ", ".join(f"{text_literal(column.name)}, b{at}" for at, column in enumerate(target.columns))
     before = f"CASE WHEN _op <> {INSERT} THEN named_struct({fields}) END"
@@ -132,18 +222,7 @@ def append_sql(path: Path, target: RecordedTarget) -> str:
     return f"INSERT INTO {table_at(path)} ({', '.join(names)}) SELECT {', '.join(values)} FROM staged"
 
 
-# -- DDL --------------------------------------------------------------------------------------------------------------
-
-
-def truncate_sql(path: Path, *, seq: int, ts_us: int, transaction: str) -> str:
-    """The INSERT of the one row that tells of a TRUNCATE or DROP: all columns but our own are NULL."""
-    return (
-        f"INSERT INTO {table_at(path)} (_cdc_op, _cdc_seq, _cdc_ts, _cdc_transaction, _cdc_ordinal) VALUES "
-        f"('truncate', {seq_literal(seq)}, timestamp_micros({ts_us}), {text_literal(transaction)}, 0)"
-    )
-
-
-def filled_before(target: RecordedTarget, step: FillColumns) -> str:
+def _filled_before(target: RecordedTarget, step: FillColumns) -> str:
     """``_cdc_before`` with the values that a DDL makes of its own fields."""
     made = {name: f"CAST({_COLUMN.sub(_in_before, value)} AS {kind})" for name, kind, value in step.values}
     columns = target.columns_before

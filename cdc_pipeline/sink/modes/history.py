@@ -11,6 +11,10 @@ Rules:
 - A key update ends the version of the old key and begins one of the new key.
 - A change of a key without a current version begins one; a delete of it does nothing.
 - One MERGE per batch. Of the target only current versions of changed keys are read.
+- After a load what was there holds up to the load's place, and what is loaded from there on. A
+  version that is open there goes on if the loaded one that begins there equals it in its tracked
+  columns, and else ends; one that began later is told by the loaded ones. So the intervals of a key
+  never overlap, and closed versions stay.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -18,35 +22,95 @@ Rules:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.modes.mode_columns import (
+    CDC_COLUMNS,
     END_COLUMN,
     END_TS_COLUMN,
     OP_COLUMN,
     SEQ_COLUMN,
+    SEQ_TYPE,
     START_COLUMN,
     TS_COLUMN,
 )
 from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
 from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, comparable
+from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.modes.versions import ENDS, THERE, UPSERTS, differs, kept_operation, make_events, operation
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc_pipeline.sink.modes.key_facts import KeyFacts
 
-def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, *, equals: str, within: str) -> str:
-    """The MERGE of the view ``staged`` into the target; makes further views in `session`.
+_INTERVAL: Final = (
+    TargetColumn(name=START_COLUMN, delta_type=SEQ_TYPE),
+    TargetColumn(name=END_COLUMN, delta_type=SEQ_TYPE),
+    TargetColumn(name=END_TS_COLUMN, delta_type="timestamp"),
+)
 
-    Args:
-        equals: the operator that compares keys.
-        within: predicate over the target as ``t`` that all rows of changed keys satisfy.
-    """
+
+class History(SinkMode):
+    """The mode ``history``."""
+
+    live_rows = f"{END_COLUMN} IS NULL"
+    seq_columns = (SEQ_COLUMN, END_COLUMN)
+
+    def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
+        return CDC_COLUMNS + _INTERVAL
+
+    def batch_sql(
+        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+    ) -> str:
+        assert key_facts is not None
+        return _merge_sql(session, path, target, key_facts)
+
+    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
+        """End every current version."""
+        return (
+            f"UPDATE {table_at(path)} SET {END_COLUMN} = {seq_literal(seq)}, "
+            f"{END_TS_COLUMN} = timestamp_micros({ts_us}) WHERE {END_COLUMN} IS NULL"
+        )
+
+    def replaced_sql(self, rows: ReplacedRows) -> str:
+        place, following = rows.place
+        rows.session.sql(
+            f"SELECT * FROM there WHERE {START_COLUMN} < {place} AND ({END_COLUMN} IS NULL OR {END_COLUMN} >= {place})"
+        ).createOrReplaceTempView("open")
+        begins = f"s.{START_COLUMN} >= {place} AND s.{START_COLUMN} < {following}"
+        tracked = _differs_from_there(rows, _tracked(rows))
+        all_values = _differs_from_there(rows, _compared(rows))
+        goes_on = f"({begins} AND t.{START_COLUMN} IS NOT NULL AND NOT ({tracked}))"
+        untouched = f"({goes_on} AND s.{SEQ_COLUMN} = s.{START_COLUMN} AND NOT ({all_values}))"
+        taken = {START_COLUMN: goes_on, OP_COLUMN: untouched, SEQ_COLUMN: untouched, TS_COLUMN: untouched}
+        told = [
+            f"IF({taken[name]}, t.{quoted(name)}, s.{quoted(name)}) AS {quoted(name)}"
+            if name in taken
+            else rows.loaded_column(name)
+            for name in rows.names
+        ]
+        ended = {
+            END_COLUMN: f"coalesce(s.{START_COLUMN}, {place})",
+            END_TS_COLUMN: moment(rows.content.ts_us),
+        }
+        ends = [f"{ended.get(name, f't.{quoted(name)}')} AS {quoted(name)}" for name in rows.names]
+        same = rows.same_key("t")
+        return f"""
+            SELECT {rows.all_columns("t")} FROM there AS t WHERE {START_COLUMN} < {place} AND {END_COLUMN} < {place}
+            UNION ALL SELECT {", ".join(told)} FROM loaded AS s LEFT JOIN open AS t ON {same}
+            UNION ALL SELECT {", ".join(ends)} FROM open AS t LEFT JOIN loaded AS s ON {same} AND {begins}
+                WHERE s.{START_COLUMN} IS NULL OR {tracked}"""
+
+
+def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
+    """Return the MERGE of the view ``staged`` into the target; makes further views in `session`."""
     layout = Layout(target)
-    current = f"t.{END_COLUMN} IS NULL AND {within}"
+    current = f"t.{END_COLUMN} IS NULL AND {key_facts.within}"
     make_events(session, layout, target_table=table_at(path), where=current, extra={"_start": START_COLUMN})
     session.sql(_versions_sql(layout)).createOrReplaceTempView("versions")
     values = {
@@ -59,7 +123,7 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, *, equa
         TS_COLUMN: "s._ts",
     }
     changed = {**values, OP_COLUMN: kept_operation("s._op")}
-    same = [f"t.{quoted(name)} {equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
+    same = [f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
     return f"""
         MERGE INTO {table_at(path)} AS t USING versions AS s ON s._is_there AND {" AND ".join([*same, current])}
         WHEN MATCHED THEN UPDATE SET {", ".join(f"t.{name} = {value}" for name, value in changed.items())}
@@ -96,9 +160,26 @@ def _versions_sql(layout: Layout) -> str:
             AND NOT (_op = {THERE} AND _next IS NULL)"""
 
 
-def truncate_sql(path: Path, *, seq: int, ts_us: int) -> str:
-    """The UPDATE that ends every current version, for a TRUNCATE or DROP."""
-    return (
-        f"UPDATE {table_at(path)} SET {END_COLUMN} = {seq_literal(seq)}, "
-        f"{END_TS_COLUMN} = timestamp_micros({ts_us}) WHERE {END_COLUMN} IS NULL"
-    )
+# -- which loaded version is the one that was there --------------------------------------------------------------------
+
+
+def _compared(rows: ReplacedRows) -> list[str]:
+    """Columns in which a loaded version can differ from one that was there."""
+    left_out = {*rows.target.key, *rows.content.carried}
+    return [column.name for column in rows.target.columns if column.name not in left_out]
+
+
+def _tracked(rows: ReplacedRows) -> list[str]:
+    named = [name for name in _compared(rows) if name in rows.target.track]
+    if not named:
+        return _compared(rows)
+    return [*named, RESCUED_COLUMN] if RESCUED_COLUMN in rows.types else named
+
+
+def _differs_from_there(rows: ReplacedRows, names: list[str]) -> str:
+    """Whether the rows ``s`` and ``t`` differ in one of these columns."""
+    entries = [name for name in names if name != RESCUED_COLUMN] if rows.target.track else []
+    pairs = [
+        [comparable(f"{alias}.{quoted(name)}", rows.types[name], names=entries) for alias in "st"] for name in names
+    ]
+    return " OR ".join(f"NOT ({loaded} <=> {there})" for loaded, there in pairs) or "false"

@@ -47,6 +47,16 @@ class KeyFacts:
                 self.range = (low, high)
 
     @property
+    def equals(self) -> str:
+        """The operator that compares keys: NULL equals NULL if the batch has one."""
+        return "<=>" if self.has_null else "="
+
+    @property
+    def within(self) -> str:
+        """`predicate` over the target as ``t``; true if nothing is known."""
+        return "true" if self.predicate is None else f"t.{self.predicate}"
+
+    @property
     def predicate(self) -> str | None:
         """What every row with one of the keys satisfies, over the target's columns; None where nothing is known."""
         return None if self.range is None else f"{quoted(self.first)} BETWEEN {self.range[0]} AND {self.range[1]}"

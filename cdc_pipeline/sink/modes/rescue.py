@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.column_types import DELTA_TYPES_COMPARED_AS_TEXT
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.table_schema import Column, Kind
-from cdc_pipeline.config.target_config import Mode
+from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.errors import IncompleteRowsError
 from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.schema.types import TargetColumn
@@ -52,7 +52,7 @@ def rescued_names(rows: DecodedRows, mode: Mode) -> set[str]:
     found = {
         value.column
         for value in rows.invalid
-        if value.reason != NULLED and (mode != "mirror" or value.image == "after" or _is_kept(value, rows))
+        if value.reason != NULLED and (MODES[mode].keeps_past or value.image == "after" or _is_kept(value, rows))
     }
     return {rows.schema.column_names[column] for column in found}
 
@@ -108,7 +108,7 @@ def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, mode: Mode
         if rescued_names(rows, mode):
             return rows  # who stages refuses them
         return replace(rows, invalid=[]) if rows.invalid else rows
-    if mode != "changelog":
+    if not MODES[mode].rows_are_changes:
         check_images(rows, known)
     schema = replace(rows.schema, columns=(*rows.schema.columns, _COLUMN))
     texts = [value for value in rows.invalid if value.reason != NULLED]
@@ -116,7 +116,7 @@ def with_rescued(rows: DecodedRows, known: Collection[str] | None, *, mode: Mode
     after = _maps(rows, [value for value in texts if value.image == "after" or _is_kept(value, rows)])
     before_has: NDArray[np.bool_] | None = None
     after_has: NDArray[np.bool_] | None = None
-    if not rows.all_present and known and mode != "changelog":
+    if not rows.all_present and known and not MODES[mode].rows_are_changes:
         bits = _bits(rows.before_present, rows, known)
         before_has, after_has = np.all(bits, axis=1), np.all(_present(rows, known), axis=1)
     return replace(
@@ -195,7 +195,7 @@ def add_rescued_column(session: SparkSession, path: Path, there: TableLog, targe
     """Give the table the column that the batch is the first to need; done again, it does nothing."""
     if not target.rescues or RESCUED_COLUMN in there.columns:
         return
-    if target.mode == "changelog":
+    if MODES[target.mode].rows_are_changes:
         before = session.read.format("delta").load(str(path)).schema[BEFORE_COLUMN].dataType
         if RESCUED_COLUMN not in before.fieldNames():  # type: ignore[attr-defined]
             session.sql(

@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from cdc_pipeline.errors import ConfigError
@@ -35,12 +36,13 @@ def needs_shaping(target: RecordedTarget) -> bool:
     return target.shape is not None and bool(target.shape.computed or target.shape.filter)
 
 
-def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
+def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str], *, whole_deletes: bool = False) -> str:
     """A query for the rows of a view of staged rows, with computed columns and filter; the same columns.
 
     Args:
         view: the name of the view, with ``_op`` and the columns ``c0 ... cN`` of the target's columns.
         staged_columns: all of its columns, in order.
+        whole_deletes: rows that are gone have all values too.
     """
     if not needs_shaping(target):
         return f"SELECT * FROM {view}"
@@ -53,7 +55,7 @@ def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> 
     named = [
         f"c{at} AS {quoted(column.name)}" for at, column in enumerate(target.columns) if column.name not in computed
     ]
-    says = f"{row}._op IN {_UPSERTS}" if target.mode != "soft_delete" else "true"
+    says = "true" if whole_deletes else f"{row}._op IN {_UPSERTS}"
     selected = []
     for name in staged_columns:
         value = f"{row}.{name}"
@@ -68,17 +70,27 @@ def shaped_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> 
     return f"SELECT {', '.join(selected)} FROM (SELECT {inner} FROM {view})"
 
 
-def shaped_view(session: SparkSession, target: RecordedTarget, frame: Any, view: str) -> None:
-    """Make the view of a target's staged rows, shaped; `frame` holds them as they are staged."""
+def shaped_view(
+    session: SparkSession,
+    target: RecordedTarget,
+    frame: Any,
+    view: str,
+    *,
+    shape: Callable[[RecordedTarget, str, list[str]], str] = shaped_sql,
+) -> None:
+    """Make the view of a target's staged rows, shaped by its mode's query.
+
+    Args:
+        frame: holds them as they are staged.
+    """
     if not needs_shaping(target):
         frame.createOrReplaceTempView(view)
         return
     frame.createOrReplaceTempView(f"{view}_unshaped")
-    of_mode = _changes_sql if target.mode == "changelog" else shaped_sql
-    session.sql(of_mode(target, f"{view}_unshaped", frame.columns)).createOrReplaceTempView(view)
+    session.sql(shape(target, f"{view}_unshaped", frame.columns)).createOrReplaceTempView(view)
 
 
-def _changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
+def changes_sql(target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
     """As `shaped_sql` for a changelog: columns ``c0 ... cN`` are the row after, or the deleted row, ``b0 ... bN`` the
     row before."""
     shape = target.shape

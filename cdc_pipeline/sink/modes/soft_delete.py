@@ -5,6 +5,8 @@ Rules:
   the same key makes it a living row again. A key update is a delete of the old key and an insert of the new one.
 - A row whose key the target does not know is there afterwards, deleted, with the values that the log tells: what the
   table holds does not depend on where batches end.
+- After a load the target has the loaded rows; of the others those that were marked stay as they
+  are, and living ones are marked as deleted at the place where the load ends.
 """
 
 # ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
@@ -12,27 +14,83 @@ Rules:
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.lake.records import RecordedTarget
-from cdc_pipeline.sink.modes.expand import DELETE, LEAVE
-from cdc_pipeline.sink.modes.mode_columns import DELETED_COLUMN, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, StagedRows, expand
+from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, DELETED_COLUMN, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout, last_per_key, reduced_sql
+from cdc_pipeline.sink.modes.replaced import ReplacedRows, moment
+from cdc_pipeline.sink.modes.shape import shaped_sql
+from cdc_pipeline.sink.modes.sink_mode import SinkMode
 from cdc_pipeline.sink.modes.versions import THERE, make_events, operation
 from cdc_pipeline.sink.spark.sql import quoted, seq_literal, table_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from cdc_pipeline.sink.modes.key_facts import KeyFacts
+    from cdc_pipeline.sink.modes.target_plan import TargetPlan
 
-def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, *, equals: str, within: str) -> str:
-    """The MERGE of the view ``staged`` into the target; makes further views in `session`.
+_DELETED: Final = (TargetColumn(name=DELETED_COLUMN, delta_type="boolean"),)
 
-    Args:
-        equals: the operator that compares keys.
-        within: predicate over the target as ``t`` that all rows of changed keys satisfy.
-    """
-    layout = Layout(target)
+
+class SoftDelete(SinkMode):
+    """The mode ``soft_delete``."""
+
+    live_rows = f"NOT {DELETED_COLUMN}"
+
+    def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
+        return CDC_COLUMNS + _DELETED
+
+    def stage(self, rows: DecodedRows, plan: TargetPlan, transactions: pa.Array | None) -> StagedRows:
+        return expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key, before_values=True)
+
+    def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
+        return shaped_sql(target, view, staged_columns, whole_deletes=True)
+
+    def batch_sql(
+        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+    ) -> str:
+        assert key_facts is not None
+        return _merge_sql(session, path, target, key_facts)
+
+    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
+        """Mark every row as deleted."""
+        return (
+            f"UPDATE {table_at(path)} SET {DELETED_COLUMN} = true, {OP_COLUMN} = 'delete', "
+            f"{SEQ_COLUMN} = {seq_literal(seq)}, {TS_COLUMN} = timestamp_micros({ts_us}) "
+            f"WHERE NOT {DELETED_COLUMN}"
+        )
+
+    def replaced_sql(self, rows: ReplacedRows) -> str:
+        cursor = rows.record.cursor_after
+        place = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
+        marked = {
+            OP_COLUMN: "'delete'",
+            SEQ_COLUMN: seq_literal(place),
+            TS_COLUMN: moment(rows.record.source_time_us, rows.content.ts_us),
+            DELETED_COLUMN: "true",
+        }
+        gone = [
+            f"IF(t.{DELETED_COLUMN}, t.{quoted(name)}, {marked[name]}) AS {quoted(name)}"
+            if name in marked
+            else f"t.{quoted(name)}"
+            for name in rows.names
+        ]
+        return f"""
+            {rows.loaded_sql()}
+            UNION ALL SELECT {", ".join(gone)} FROM there AS t LEFT ANTI JOIN loaded AS s ON {rows.same_key("t")}"""
+
+
+def _merge_sql(session: SparkSession, path: Path, target: RecordedTarget, key_facts: KeyFacts) -> str:
+    """Return the MERGE of the view ``staged`` into the target; makes further views in `session`."""
+    layout, within = Layout(target), key_facts.within
     if target.all_present:
         reduced = reduced_sql(session, target, target_table=table_at(path))
     else:
@@ -47,18 +105,9 @@ def merge_sql(session: SparkSession, path: Path, target: RecordedTarget, *, equa
         TS_COLUMN: "s._ts",
         DELETED_COLUMN: gone,
     }
-    same = [f"t.{quoted(name)} {equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
+    same = [f"t.{quoted(name)} {key_facts.equals} s.{key}" for name, key in zip(target.key, layout.keys, strict=True)]
     return f"""
         MERGE INTO {table_at(path)} AS t USING reduced AS s ON {" AND ".join([*same, within])}
         WHEN MATCHED AND s._seq > t.{SEQ_COLUMN} THEN UPDATE SET
             {", ".join(f"t.{name} = {value}" for name, value in values.items())}
         WHEN NOT MATCHED THEN INSERT ({", ".join(values)}) VALUES ({", ".join(values.values())})"""
-
-
-def truncate_sql(path: Path, *, seq: int, ts_us: int) -> str:
-    """The UPDATE that marks every row as deleted, for a TRUNCATE or DROP."""
-    return (
-        f"UPDATE {table_at(path)} SET {DELETED_COLUMN} = true, {OP_COLUMN} = 'delete', "
-        f"{SEQ_COLUMN} = {seq_literal(seq)}, {TS_COLUMN} = timestamp_micros({ts_us}) "
-        f"WHERE NOT {DELETED_COLUMN}"
-    )

@@ -20,7 +20,8 @@ from cdc_pipeline.lake.records import RecordedTarget
 from cdc_pipeline.sink.delta.half_made import clear_half_made
 from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY, read_table_log
 from cdc_pipeline.sink.delta.table_owner import check_owner
-from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.modes.mode_columns import CDC_COLUMNS, OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.shape import check_expressions, placement_sql
 from cdc_pipeline.sink.spark.sql import properties_sql, quoted, table_at
 
@@ -65,7 +66,7 @@ def create_table(
         APP_ID_PROPERTY: target.app_id,
     }
     check_expressions(session, target)
-    columns = [*target.columns, *cdc_columns(target.mode, target.columns, target.key)]
+    columns = [*target.columns, *SINK_MODES[target.mode].own_columns(target.columns, target.key)]
     listing = ", ".join(f"{quoted(column.name)} {column.delta_type}" for column in columns)
     settings = properties_sql(properties)
     if not replaced:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from cdc_pipeline.errors import CutNotFoundError
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.sink.read.read import REFUSE_OLD_COMMITS
-from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at
+from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, table_at, told_apart
 from cdc_pipeline.text.table_names import split_table_name
 
 _SET: Final = f"SET {REFUSE_OLD_COMMITS} = false"
@@ -20,12 +21,13 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
     Args:
         schema: make lasting views in this schema of the session's catalog; temporary views otherwise.
 
-    A view is named after its table, with the schema before it (``shop_orders``) where the tables are of several
-    schemas. The first statement lets Delta read versions that were committed longer ago than its retention: it is
-    needed again in each session that reads lasting views.
+    A view is named after its table, with the schema before it (``shop_orders``) where the tables are
+    of several schemas, and with a hash behind it where several tables would have one name. The first
+    statement lets Delta read versions that were committed longer ago than its retention: it is needed
+    again in each session that reads lasting views.
 
     Raises:
-        CutNotFoundError: two tables would get one name, or `schema` holds ``${``.
+        CutNotFoundError: `schema` holds ``${``.
     """
     statements = [_SET]
     if schema is not None:
@@ -40,7 +42,7 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
     for table, view in views.items():
         kind = "VIEW" if schema is not None else "TEMPORARY VIEW"
         name = quoted(view) if schema is None else f"{quoted(schema)}.{quoted(view)}"
-        version = cut.tables[table].delta_version
+        version = cut.tables[table].table_version
         statements.append(
             f"CREATE OR REPLACE {kind} {name} AS SELECT * FROM {table_at(paths.table(table))} VERSION AS OF {version}"  # noqa: S608
         )
@@ -50,19 +52,12 @@ def view_statements(paths: LakePaths, cut: Cut, *, schema: str | None = None) ->
 def view_names(tables: list[str]) -> dict[str, str]:
     """Name of the view of each table ``schema.table``, as a catalog takes it.
 
-    Raises:
-        CutNotFoundError: two tables would get one name, which catalogs compare without case.
+    Catalogs have neither case nor punctuation: a name that several tables would have belongs to none
+    of them, and each gets a hash of its own name behind it. So a view never shows another table once
+    a second one comes.
     """
     parts = {name: split_table_name(name) for name in tables}
     is_one = len({schema for schema, _ in parts.values()}) == 1
     names = {name: catalog_safe(parts[name][1] if is_one else name) for name in tables}
-    taken: dict[str, str] = {}
-    for table, name in names.items():
-        other = taken.setdefault(name.lower(), table)
-        if other != table:
-            raise CutNotFoundError(
-                f"the tables {other} and {table} would both be called {name}",
-                table=table,
-                next_step="read these two with cdc_pipeline.read, or exclude one of them",
-            )
-    return names
+    times = Counter(name.lower() for name in names.values())
+    return {table: name if times[name.lower()] == 1 else told_apart(name, table) for table, name in names.items()}

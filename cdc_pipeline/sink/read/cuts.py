@@ -321,7 +321,7 @@ def version_in(cut: Cut, table: str, *, allow_suspended: bool = False) -> int:
             expected=f"one of {', '.join(list(cut.tables)[:20]) or 'none: the cut is empty'}",
             next_step="name a table of the lake as schema.table; one that was captured later is in later cuts",
         )
-    return there.delta_version
+    return there.table_version
 
 
 def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
@@ -331,7 +331,7 @@ def check_readable(paths: LakePaths, cut: Cut, table: str) -> None:
         TableNotInCutError: the table is gone or was made anew; log or files of the version were removed.
         LakeStateError: the table's log is damaged.
     """
-    path, version = paths.table(table), cut.tables[table].delta_version
+    path, version = paths.table(table), cut.tables[table].table_version
     there = read_table_log(path)
     target = cut.cursor.targets[table]
     if there is None or (there.app_id != target.app_id and not _was_at(path, version, target.app_id)):
@@ -388,6 +388,6 @@ def _removed(table: str, cut: Cut, why: str) -> TableNotInCutError:
     return TableNotInCutError(
         f"the version of cut {cut.batch_number} was removed: {why}",
         table=table,
-        expected=f"Delta version {cut.tables[table].delta_version} with its log and files",
+        expected=f"Delta version {cut.tables[table].table_version} with its log and files",
         next_step="read a later cut; to keep cuts for longer, raise sink.cut_retention, or materialise them",
     )

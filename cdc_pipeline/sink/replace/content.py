@@ -3,7 +3,8 @@
 Rules:
 - The plan is that of the side table: its mode, key, columns and sources are what the target is afterwards; it is whole,
   follows the source again and is not exact (K12). Its application id is new.
-- Rows of the old table stay where its mode keeps what is gone (`sink/replace/replaced_rows.py`), and only if mode and
+- Rows of the old table stay where its mode keeps what is gone (`SinkMode.replaced_sql`), and only
+  if mode and
   key are as they were: else nothing tells which rows belong together.
 - A column that the source has dropped and the target has kept goes on: by key, or with the rows that stay. One that the
   rules leave out goes, with all of its values: whoever excludes a column wants it gone.
@@ -13,24 +14,23 @@ Rules:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
+from cdc_pipeline.config.modes import MODES, is_keyless_mirror
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent, RecordedSource, RecordedTarget
+from cdc_pipeline.lake.records import Cut, CutTable, Note, RecordedContent, RecordedSource
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.schema.types import TargetColumn
 from cdc_pipeline.sink.delta.log import open_delta, unreadable_log
 from cdc_pipeline.sink.delta.row_count import active_files, row_count
-from cdc_pipeline.sink.modes.mode_columns import is_keyless_mirror
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.read.cuts import files_of
 
 LOADED_NOTE: Final = "loaded"
 _DROPPED_NOTE: Final = "load_dropped"  # columns or rows of the old table that are not in the new one
 GAP_NOTE: Final = "load_gap"  # of a changelog or history: changes that it will never tell
-
-_KEEPING: Final = ("soft_delete", "history", "changelog")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Replacement:
     notes: tuple[Note, ...] = ()
 
 
-def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: int, ts_us: int) -> RecordedContent:
+def content_of(side: LakePaths, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
     """The content of a side table at a cut.
 
     Args:
-        paths: of the lake that gets it.
-        side, cut: of the side lake, which lies in the same lake.
+        side, cut: of the side lake.
+        lake: that gets it; the side lake lies in it.
         seq: the place that the rows which were read stand for (K1); `ts_us` its time at the source, -1 unknown.
 
     Raises:
@@ -59,13 +59,13 @@ def content_of(paths: LakePaths, side: LakePaths, cut: Cut, table: str, *, seq: 
 
     folder, there = side.table(table), cut.tables[table]
     try:
-        files = pa.table(open_delta(folder, version=there.delta_version).get_add_actions())
+        files = pa.table(open_delta(folder, version=there.table_version).get_add_actions())
     except (DeltaError, OSError, ValueError) as error:
         raise unreadable_log(folder, error) from None
-    rows = row_count(folder, version=there.delta_version)
+    rows = row_count(folder, version=there.table_version)
     return RecordedContent(
-        path=folder.relative_to(paths.lake).as_posix(),
-        version=there.delta_version,
+        path=folder.relative_to(lake).as_posix(),
+        version=there.table_version,
         app_id=cut.cursor.targets[table].app_id,
         rows=-1 if rows is None else rows,
         files=len(files),
@@ -87,7 +87,7 @@ def carried_content(
         app_id, version: of its Delta table.
         keeps_rows: as in `RecordedContent`, of the target that gets them.
     """
-    there = cut.tables[name] if cut is not None else CutTable(delta_version=version)
+    there = cut.tables[name] if cut is not None else CutTable(table_version=version)
     return RecordedContent(
         path=paths.table(name).relative_to(paths.lake).as_posix(),
         version=version,
@@ -118,12 +118,12 @@ def replacement(
     """
     whole = replace(plan, partial=False, exact=False)
     notes = [Note(kind=LOADED_NOTE, text=f"{max(content.rows, 0)} rows were loaded", table=plan.table)]
-    if before is None or state is None or state.delta_version < 0:
+    if before is None or state is None or state.table_version < 0:
         return Replacement(whole, content, tuple(notes))
     whole = replace(whole, replaces=state.app_id)
-    alike = (before.mode, before.key) == (plan.mode, plan.key)
-    keeps = alike and plan.mode in _KEEPING and not is_whole
-    if not alike and before.mode in _KEEPING:
+    spec, alike = MODES[plan.mode], (before.mode, before.key) == (plan.mode, plan.key)
+    keeps = alike and spec.keeps_past and not is_whole
+    if not alike and MODES[before.mode].keeps_past:
         text = f"the target was a {before.mode} by {', '.join(before.key) or 'no key'}: none of its rows stays"
         notes.append(Note(kind=_DROPPED_NOTE, text=text, table=plan.table))
     kept = _kept_columns(plan, before)
@@ -141,10 +141,10 @@ def replacement(
         update={
             "keeps_rows": keeps,
             "carried": tuple(column.name for column in kept),
-            "restarts": plan.mode == "changelog" and (state.partial or state.suspended is not None),
+            "restarts": spec.rows_are_changes and (state.partial or state.suspended is not None),
         }
     )
-    if keeps and plan.mode != "soft_delete" and state.suspended is not None:
+    if keeps and spec.keeps_every_change and state.suspended is not None:
         held = state.suspended
         text = f"changes between {held.position} and the load are not in this {plan.mode}"
         notes.append(
@@ -172,11 +172,6 @@ def _rescued(plan: TargetPlan, before: CutTable) -> tuple[str, ...] | None:
     if plan.rescued is None and not before.rescues and not changed:
         return None
     return tuple(sorted({*(plan.rescued or ()), *before.rescued_ever, *changed}))
-
-
-def is_of_load(target: RecordedTarget) -> bool:
-    """Whether a batch brings loaded rows to a target: if that fails, the target is as it was, and goes on."""
-    return target.content is not None and not target.content.renamed_from
 
 
 def forget(paths: LakePaths, content: RecordedContent, table: str) -> int:

@@ -9,14 +9,13 @@ Rules:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cdc_pipeline.config.pipeline_config import CatalogConfig
 from cdc_pipeline.errors import CatalogError, CatalogNameError
 from cdc_pipeline.lake.paths import LakePaths
-from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, text_literal
+from cdc_pipeline.sink.spark.sql import catalog_safe, quoted, text_literal, told_apart
 from cdc_pipeline.text.server_messages import said_by
 from cdc_pipeline.text.table_names import split_table_name
 
@@ -44,7 +43,7 @@ def register(session: SparkSession, paths: LakePaths, config: CatalogConfig, tab
     database, name = _catalog_name(config, table)
     there = _registered(session, paths, table, database, name)
     if there != _place(str(paths.table(table))) and there.startswith(_place(str(paths.lake)) + "/"):
-        name = f"{name}_{hashlib.sha256(table.encode()).hexdigest()[:8]}"
+        name = told_apart(name, table)
         there = _registered(session, paths, table, database, name)
     if there != _place(str(paths.table(table))):
         raise CatalogNameError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from datetime import date
@@ -9,12 +10,26 @@ from pathlib import Path
 
 from cdc_pipeline.text.spark_sql import quoted, text_literal
 
-__all__ = ["catalog_safe", "literal_of", "properties_sql", "quoted", "seq_literal", "table_at", "text_literal"]
+__all__ = [
+    "catalog_safe",
+    "literal_of",
+    "properties_sql",
+    "quoted",
+    "seq_literal",
+    "table_at",
+    "text_literal",
+    "told_apart",
+]
 
 
 def catalog_safe(name: str) -> str:
     """A name as Spark's catalog takes it: letters of ASCII, digits and _; anything else becomes _."""
     return re.sub(r"[^A-Za-z0-9_]", "_", name)
+
+
+def told_apart(name: str, table: str) -> str:
+    """Return a name that several tables would have as that of one of them, the same at each try."""
+    return f"{name}_{hashlib.sha256(table.encode()).hexdigest()[:8]}"
 
 
 def table_at(path: Path) -> str:

@@ -42,7 +42,7 @@ from cdc_pipeline.position.cursor import CursorState
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.schema.evolution.steps import Step
 from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, UPDATE, StagedRows
-from cdc_pipeline.sink.modes.registry import staged_rows
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED, counted, rows_counted, undone_counts, with_rescued
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.staging.fitting import fitted
@@ -183,7 +183,7 @@ class StagedBatch:
         values, rows_with_values = counted(rows), rows_counted(rows)
         rows = with_rescued(rows, plan.rescued, mode=plan.mode)
         as_staged = plan if plan.rescued is None else replace(plan, columns=(*plan.columns, RESCUED))
-        staged = staged_rows(rows, as_staged, transactions)
+        staged = SINK_MODES[plan.mode].stage(rows, as_staged, transactions)
         part = target.part
         if open_transaction:
             part = target.open = target.open or StagedPart()

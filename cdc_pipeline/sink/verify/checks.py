@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdc_pipeline.config.target_config import Mode
-from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, START_COLUMN, live_rows
+from cdc_pipeline.config.modes import Mode
+from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, START_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark.session import new_session
 from cdc_pipeline.sink.spark.sql import quoted
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def duplicate_keys(spark: SparkSession, path: Path, version: int, *, mode: Mode, key: Sequence[str]) -> int:
     """Keys that more than one row has, among those that stand for a row of the source; of a changelog 0."""
-    live = live_rows(mode)
+    live = SINK_MODES[mode].live_rows
     if live is None:
         return 0
     listed = ", ".join(map(quoted, key))

@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.errors import CdcError, MergeError
 from cdc_pipeline.lake.storage.storage import storage_of
-from cdc_pipeline.sink.modes.mode_columns import END_COLUMN, SEQ_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
 from cdc_pipeline.sink.spark.merge_settings import MergeSettings
 from cdc_pipeline.sink.spark.session import new_session
@@ -204,7 +205,7 @@ def _compare(
         if not row["_same"]:
             differing.append(row["_bucket"])
     # What a changelog's image does not hold cannot be in a checksum.
-    if sides.target.mode == "changelog" and not sides.is_sum:
+    if MODES[sides.target.mode].rows_are_changes and not sides.is_sum:
         differing = parts
     queries = []
     if differing:
@@ -272,7 +273,7 @@ def _differences_sql(sides: Sides, source: str, lake: str, buckets: Collection[i
     for at in values:
         name = text_literal(sides.target.columns[at].name)
         test = f"NOT (s._values.v{at} <=> o._values.v{at})"
-        if sides.target.mode == "changelog":
+        if MODES[sides.target.mode].rows_are_changes:
             test = f"({test} AND NOT coalesce(array_contains(o._absent, {name}), false))"
         differing.append(f"IF({test}, {name}, NULL)")
     columns = f"array_compact(array({', '.join(differing)}))" if differing else "CAST(array() AS array<string>)"
@@ -367,7 +368,7 @@ def highest_seq(spark: SparkSession, sides: Sides, *, low: int, high: int) -> in
     session = new_session(spark)
     with old_commits_readable(session):
         table_frame(session, sides.path, version=sides.version).createOrReplaceTempView("lake_rows")
-    ends = [SEQ_COLUMN, END_COLUMN] if sides.target.mode == "history" else [SEQ_COLUMN]
+    ends = SINK_MODES[sides.target.mode].seq_columns
     within = f"BETWEEN {seq_literal(low)} AND {seq_literal(high)}"
     listed = ", ".join(f"max({name}) FILTER (WHERE {name} {within})" for name in ends)
     found = [int(value) for value in session.sql(f"SELECT {listed} FROM lake_rows").collect()[0] if value is not None]

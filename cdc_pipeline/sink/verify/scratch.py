@@ -29,6 +29,7 @@ from cdc_pipeline.lake.storage.lock import writer_lock
 from cdc_pipeline.lake.storage.storage import storage_of
 from cdc_pipeline.sink.modes.expand import StagedRows
 from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 
 
 def _nobody() -> None:
@@ -118,7 +119,7 @@ class Scratch:
             key: names of the target's columns that tell rows apart in the comparison.
         """
         positions = [[column.name for column in target.columns].index(column) for column in key]
-        images = "cb" if target.mode == "changelog" else "c"
+        images = SINK_MODES[target.mode].staged_images
         for staged in target.files:
             path = self.lake / staged.path
             with pq.ParquetFile(storage_of(path).arrow_source(path)) as file:

@@ -22,10 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cdc_pipeline.config.modes import MODES
 from cdc_pipeline.lake.records import GivenValue, RecordedTarget
 from cdc_pipeline.sink.modes.expand import INSERT
-from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN, live_rows
+from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
 from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from cdc_pipeline.sink.modes.rescue import RESCUED_COLUMN, exact
 from cdc_pipeline.sink.modes.shape import shaped_view
 from cdc_pipeline.sink.read.read import old_commits_readable, table_frame
@@ -64,7 +66,7 @@ class Sides:
     @property
     def is_sum(self) -> bool:
         """Whether the lake's side is a sum of changes: its rows have weights."""
-        return self.target.mode == "changelog" and not self.key
+        return MODES[self.target.mode].rows_are_changes and not self.key
 
     @property
     def positions(self) -> list[int]:
@@ -132,7 +134,7 @@ def _from_table(session: SparkSession, sides: Sides, version: int, view: str) ->
     of_shard = _of_shard(sides)
     if sides.is_sum:
         return sum_of_changes(session, sides, view, frame, of_shard=of_shard)
-    if sides.target.mode == "changelog":
+    if MODES[sides.target.mode].rows_are_changes:
         return f"SELECT *, 1 AS _weight FROM ({last_images(sides, view, frame, of_shard=of_shard)})"
     return _live(sides, view, frame.columns, of_shard)
 
@@ -171,6 +173,6 @@ def _of_shard(sides: Sides) -> str:
 
 
 def _live(sides: Sides, view: str, there: Sequence[str], of_shard: str) -> str:
-    live = live_rows(sides.target.mode) or "true"
+    live = SINK_MODES[sides.target.mode].live_rows or "true"
     listed = ", ".join([*_named(sides, there), f"{SEQ_COLUMN} AS _seq", "CAST(NULL AS array<string>) AS _absent"])
     return f"SELECT {listed}, 1 AS _weight FROM {view} WHERE {live} AND {of_shard}"

@@ -1,13 +1,13 @@
 """The bytes of a stored slice.
 
 Rules:
-- An entry is self-contained: a header of fixed length, then context (JSON: journal, its format, source), detail (JSON:
-  statement, database; absent where both are empty), rows of EVENT_DTYPE, and the raw bytes of its
-  events, one after the other, with what little stands between them. Rows begin at a multiple of 8, and so does the next
-  entry.
-- One CRC32 covers the header, another all that follows it. Nothing is believed before its checksum was right.
-- `start` and `parent` are rewritten to what they are in the stored slice. A parent outside of it becomes the row
-  itself: what counts is that there is one (an event inside a payload has no checksum).
+- An entry is self-contained: a header of fixed length, then context (JSON: journal, its format,
+  source), detail (JSON: statement, database; absent if both are empty), rows of EVENT_DTYPE, and
+  the raw bytes of its events in order, including small gaps between them. Rows begin at a multiple
+  of 8, as does the next entry.
+- One CRC32 covers the header, another the rest. Nothing is used before its checksum is verified.
+- `start` and `parent` are rewritten relative to the stored slice. A parent outside of it becomes
+  the row itself, because only its existence matters: an event inside a payload has no checksum.
 - Numbers are little-endian; nothing is pickled.
 """
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE, Chunk, EventSlice, JournalFormat, SliceKind
 from cdc_pipeline.errors import StoreError
-from cdc_pipeline.store.entries import HeldEntry
+from cdc_pipeline.store.entries import MemoryEntry
 
 _FIELDS: Final = struct.Struct("<IHBxIIIIqqq4x")
 _HEADER_CRC: Final = struct.Struct("<I")
@@ -32,23 +32,23 @@ _MAGIC: Final = 0x31454443
 _VERSION: Final = 1
 HEADER_BYTES: Final = _FIELDS.size + _HEADER_CRC.size
 _ALIGNMENT_BYTES: Final = 8
-_RUNS_MAX: Final = 64  # a slice in more runs of bytes than this is copied together before it is written
-_GAP_BYTES_MAX: Final = 16  # between two events: stored with them, as what is received live has it (`framing_kernel`)
+_RUNS_MAX: Final = 64  # a slice in more runs of bytes than this is copied into one
+_GAP_BYTES_MAX: Final = 16  # gaps of live data up to this length are stored (`framing_kernel`)
 
 
 class EntryError(Exception):
-    """Bytes are not an entry; the caller knows the file and offset. The text says why."""
+    """The bytes are not an entry. The message says why; the caller adds file and offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class EntryHeader:
-    """What the header says, checksum checked.
+    """A parsed header with a verified checksum.
 
     Attributes:
         sequence: that of the entry's first event.
         kind: the slice's kind.
         context_bytes, detail_bytes, row_count, data_bytes: lengths of the parts.
-        body_crc: CRC32 of all that follows the header.
+        body_crc: CRC32 of everything after the header.
         end_offset: of the slice's chunk.
     """
 
@@ -63,7 +63,7 @@ class EntryHeader:
 
     @property
     def rows_at(self) -> int:
-        """Index of the first row, from the header's first byte."""
+        """Byte offset of the first row from the header's first byte."""
         return _aligned(HEADER_BYTES + self.context_bytes + self.detail_bytes)
 
     @property
@@ -77,7 +77,7 @@ class EntryHeader:
 
 
 def parse_header(raw: bytes) -> EntryHeader:
-    """The header at the beginning of `raw`.
+    """Parse the header at the beginning of `raw`.
 
     Raises:
         EntryError: too short, a wrong checksum, or not a header.
@@ -94,14 +94,16 @@ def parse_header(raw: bytes) -> EntryHeader:
 
 
 class EntryEncoder:
-    """Slices in, buffers out; remembers the context of the last slice, which is nearly always that of the next."""
+    """Encode slices as buffers. Remembers the last context, which the next slice nearly always
+    shares.
+    """
 
     def __init__(self) -> None:
         self._key: tuple[str, str, JournalFormat] | None = None
         self._context = b""
 
-    def encode(self, entry: HeldEntry) -> list[Any]:
-        """Buffers that, one after the other, are the entry.
+    def encode(self, entry: MemoryEntry) -> list[Any]:
+        """Return the buffers that form the entry, in order.
 
         Raises:
             StoreError: the slice's rows refer to bytes that its chunk does not have.
@@ -135,14 +137,15 @@ class EntryEncoder:
 
 
 class EntryDecoder:
-    """Bytes in, slices out; slices of one journal share one `JournalFormat`."""
+    """Decode bytes to slices; slices of one journal share one `JournalFormat`."""
 
     def __init__(self) -> None:
         self._raw_context = b""
         self._context: tuple[str, str, JournalFormat] = ("", "", JournalFormat(0, "", False, 0, 0, 0, (), False))
 
     def decode(self, header: EntryHeader, raw: NDArray[np.uint8]) -> EventSlice:
-        """The slice, whose rows and bytes are views of `raw` (a whole entry with its header).
+        """Return the slice, whose rows and bytes are views of `raw` (a whole entry with its
+        header).
 
         Raises:
             EntryError: the checksum is wrong.
@@ -181,7 +184,9 @@ class EntryDecoder:
 
 
 def _own_bytes(part: EventSlice) -> tuple[np.ndarray, list[Any]]:
-    """Rows that count from the slice's own first byte and row, and the runs of bytes that they refer to."""
+    """Return the rows relative to the slice's first byte and row, and the runs of bytes that they
+    refer to.
+    """
     rows = part.events.copy()
     starts = rows["start"].astype(np.int64)
     lengths = rows["event_length"].astype(np.int64)

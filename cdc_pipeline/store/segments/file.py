@@ -10,7 +10,9 @@ from cdc_pipeline.store.segments.segments import DEFAULT_DISK_BYTES_MAX, DEFAULT
 
 
 class FileEventStore(MixedEventStore):
-    """An `EventStore` whose events all live in files. Arguments and errors are those of `MixedEventStore`."""
+    """An `EventStore` that keeps all events in files. Arguments and errors: see
+    `MixedEventStore`.
+    """
 
     def __init__(
         self,

@@ -1,9 +1,10 @@
-"""The private folder of a file or mixed store (K14).
+"""The private folder of a file or mixed store (K14: leftovers of a dead process are removed).
 
 Rules:
 - Mode 0700 and of this user, never a link (K26).
-- Used by one store at a time: a lock that the system releases when the process dies.
-- It holds nothing but the store's own files; where it holds others, it is not taken, and nothing in it is removed.
+- Only one store uses it at a time. The system releases the lock when the process dies.
+- It contains only the store's own files. A folder with other files is refused, and nothing in it is
+  removed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _OWN_NAME: Final = re.compile(r"segment-\d{8,}\.events|manifest\.json(\.new)?|st
 
 
 class SegmentsFolder:
-    """The folder at `path`; nothing is touched before `take`."""
+    """The folder at `path`, untouched before `take`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -34,19 +35,19 @@ class SegmentsFolder:
 
         Raises:
             LockError: another store uses it.
-            StoreError: it holds files of others, or cannot be made.
+            StoreError: it contains other files, or cannot be created.
         """
         if self._lock is not None:
             return
         try:
-            # Before its rights are changed: a folder of others is left as it is.
+            # Check before changing permissions: a folder with other files stays unchanged.
             there = os.listdir(self.path) if self.path.is_dir() and not self.path.is_symlink() else []
             foreign = sorted(name for name in there if not _OWN_NAME.fullmatch(name))
             if foreign:
                 raise StoreError(
-                    "the store's directory holds files of others",
+                    "the store's directory contains files that are not the store's",
                     setting="store.directory",
-                    expected="a directory of its own, empty or not there",
+                    expected="a directory for the store alone, empty or not yet created",
                     got=", ".join(foreign[:5]),
                     next_step="give the store a directory of its own",
                 )
@@ -56,10 +57,10 @@ class SegmentsFolder:
             raise StoreError(
                 "the store's directory could be read or replaced by another user",
                 setting="store.directory",
-                expected=f"{self.path} to be a directory, no link, of the user of this process, {os.geteuid()}, in one "
+                expected=f"{self.path} to be a directory, not a link, of this process's user, {os.geteuid()}, in one "
                 "that no other user may change",
                 got=str(error),
-                next_step="remove what is there, or set store.directory to a directory of this user",
+                next_step="remove it, or set store.directory to a directory of this user",
             ) from None
         except OSError as error:
             raise StoreError(
@@ -90,7 +91,7 @@ class SegmentsFolder:
         return self.path / f"segment-{number:08d}.events"
 
     def remove_segments(self) -> None:
-        """Remove every file of the store but its lock."""
+        """Remove every file of the store except its lock."""
         for name in os.listdir(self.path):
             if name != _LOCK_NAME and _OWN_NAME.fullmatch(name):
                 (self.path / name).unlink(missing_ok=True)

@@ -1,14 +1,17 @@
 """The event store in memory that spills to files (SPEC S15).
 
 Rules:
-- Each entry is kept in memory while it fits what is left of the memory budget, else in a file. The budget counts the
-  events' bytes and their rows. One ring orders them all: where an entry is kept says nothing about when it comes.
-- Once something has gone to a file, memory is used again when no more than half of the budget is. A slice keeps its
-  whole chunk in memory: single slices that took every bit of memory as it came free would hold many times the budget.
-- Puts never wait for memory: only for `disk_bytes_max`. A list waits where the files have reached that and it does not
-  fit in memory as a whole.
-- Nothing is recovered: what was in memory is gone with the process, and files alone have gaps. They are removed when
-  their events are released, at `stop`, and at the next `start` (K14).
+- An entry is kept in memory if it fits the rest of the memory budget, otherwise in a file. The
+  budget counts the bytes of events and of their rows. One ring orders all entries, wherever they
+  are kept.
+- After an entry has gone to a file, memory is used again only when at most half of the budget is in
+  use. A slice keeps its whole chunk in memory: if single slices took each byte as it became free,
+  they would hold many times the budget.
+- Puts never wait for memory, only for `disk_bytes_max`: a list waits if the files have reached it
+  and the whole list does not fit in memory.
+- Nothing is recovered: memory is lost with the process, and the files alone have gaps. Files are
+  removed when their events are released, at `stop`, and at the next `start` (K14: leftovers must
+  not pile up).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from cdc_pipeline.binlog.chunk import EVENT_DTYPE
-from cdc_pipeline.store.entries import Entry, HeldEntry
+from cdc_pipeline.store.entries import Entry, MemoryEntry
 from cdc_pipeline.store.ring import (
     DEFAULT_MEMORY_UNIT_BYTES,
     DEFAULT_RING_EVENTS,
@@ -33,7 +36,7 @@ _ROW_BYTES: Final = EVENT_DTYPE.itemsize
 
 
 class _MixedKeeper:
-    """Keeps entries in memory up to a budget, the others in the segments of `log`."""
+    """Keeps entries in memory up to a budget, and the others in the segments of `log`."""
 
     def __init__(
         self, log: SegmentLog, *, memory_events: int, memory_bytes: int, on_joint: Callable[[str], None] | None
@@ -47,7 +50,7 @@ class _MixedKeeper:
     def _forget_all(self) -> None:
         self.events = 0  # in memory
         self.event_bytes = 0
-        self.spilled_events = 0  # put to files since the start
+        self.spilled_events = 0  # written to files since the start
         self._is_spilling = False
 
     def open(self) -> None:
@@ -67,7 +70,7 @@ class _MixedKeeper:
         return events <= self._events_max and self.event_bytes + event_bytes + events * _ROW_BYTES <= self._bytes_max
 
     def _takes_memory(self) -> bool:
-        """Whether memory is used for what fits; with a full disk it is all that there is."""
+        """Return whether memory may be used now; if the disk is full, there is no other room."""
         if self._is_spilling and self.log.has_room:
             used_bytes = self.event_bytes + self.events * _ROW_BYTES
             self._is_spilling = 2 * self.events > self._events_max or 2 * used_bytes > self._bytes_max
@@ -77,9 +80,9 @@ class _MixedKeeper:
     def has_room(self, events: int, event_bytes: int) -> bool:
         return self.log.has_room or self._fits(events, event_bytes)
 
-    def keep(self, entries: list[HeldEntry]) -> list[Entry]:
+    def keep(self, entries: list[MemoryEntry]) -> list[Entry]:
         events = event_bytes = 0
-        spilled: list[HeldEntry] = []
+        spilled: list[MemoryEntry] = []
         takes_memory = self._takes_memory()
         for entry in entries:
             if takes_memory and self._fits(events + entry.event_count, event_bytes + entry.event_bytes):
@@ -100,7 +103,7 @@ class _MixedKeeper:
         return kept
 
     def forget(self, entry: Entry) -> None:
-        if isinstance(entry, HeldEntry):
+        if isinstance(entry, MemoryEntry):
             self.events -= entry.event_count
             self.event_bytes -= entry.event_bytes
 
@@ -109,25 +112,29 @@ class _MixedKeeper:
 
 
 class MixedEventStore(RingStore):
-    """An `EventStore` whose events live in the process up to a budget, and in files beyond it.
+    """An `EventStore` that keeps events in memory up to a budget and in files beyond it.
 
     Args:
         directory: a local directory for this store alone, made private (0700) at the start.
-        memory_events, memory_bytes: budget of what is held in the process; an entry that does not fit goes to a file.
-            The bytes are those of the events and of their rows; by default they alone are bounded.
-        on_joint: told ``spill``, in the putting thread, whenever a list has gone to files and does not count yet.
-        segment_bytes: length at which a file is finished and the next one begins; at most a quarter of the bound.
-        disk_bytes_max: puts wait while the files with events that are not released reach this length; the list that
-            reaches it is still stored.
-        ring_events: most events held, a power of two; by default no bound.
-        batch_mode, memory_unit_bytes, ddl_isolation: see `RingStore`; in MEMSIZE the bytes held are bounded by
-            `ring_events` units.
+        memory_events, memory_bytes: memory budget; an entry that does not fit goes to a file. The
+            bytes are those of the events and of their rows; by default only they are bounded.
+        on_joint: told ``spill``, in the putting thread, whenever a list has gone to files and does
+            not count yet.
+        segment_bytes: length at which a file is sealed and the next one begins; at most a quarter
+            of `disk_bytes_max`.
+        disk_bytes_max: puts wait while the files with unreleased events have this length or more;
+            the list that reaches it is still stored.
+        ring_events: maximum number of retained events, a power of two; by default unbounded.
+        batch_mode, memory_unit_bytes, ddl_isolation: see `RingStore`; in MEMSIZE the retained bytes
+            are bounded by `ring_events` units.
 
     Raises:
         RingSizeError: `ring_events` is not a power of two (S1).
-        StoreError: from `start`, the directory cannot be used; from a put, the disk refuses (nothing was stored).
-        LockError: from `start`, another store uses the directory.
-        StoreDamagedError: from a get, what is read back is not what was written; nothing has changed.
+        StoreError: from `start` if the directory cannot be used; from a put if the disk refuses
+            (nothing is stored).
+        LockError: from `start` if another store uses the directory.
+        StoreDamagedError: from a get if the bytes read are not those that were written; nothing
+            changes.
     """
 
     def __init__(
@@ -158,18 +165,18 @@ class MixedEventStore(RingStore):
 
     @property
     def memory_event_bytes(self) -> int:
-        """Bytes of the events that are held in the process."""
+        """Return the bytes of the events in memory."""
         with self._lock:
             return self._mixed_keeper.event_bytes
 
     @property
     def spilled_events(self) -> int:
-        """Events that went to files since the start."""
+        """Return the number of events written to files since the start."""
         with self._lock:
             return self._mixed_keeper.spilled_events
 
     @property
     def disk_bytes(self) -> int:
-        """Length of the store's files."""
+        """Return the total length of the store's files."""
         with self._lock:
             return self._mixed_keeper.log.disk_bytes

@@ -1,16 +1,17 @@
 """Entries in append-only files.
 
 Rules:
-- A segment holds entries, appended only. When it has reached its length it is sealed and the next one begins; a list
-  of entries is never spread over two.
-- A list is written whole: what a failed write left is cut off again, and nothing was stored.
-- Live bytes are those of the segments with an event that is not released; they are what `disk_bytes_max` bounds. A list
-  is admitted while they are below it, whatever its size, as in MEMSIZE (S3).
-- A segment goes when its events are released. No file outlives its store: a run after a crash reads again from the
-  cursor, so files are never waited for (fsync) and what a dead process left is removed.
-- In memory are one `StoredEntry` per entry, and the entry that was loaded last.
-- Reading copies once, from the system's page cache; rows and bytes of a loaded slice are views of that copy. Files are
-  not mapped: pages of a mapping count as resident as long as a slice lives, and a truncated file would kill.
+- Entries are only ever appended to a segment. When it has reached its length, it is sealed and the
+  next one begins. A list of entries never spans two segments.
+- A list is written as a whole or not at all: the remains of a failed write are cut off.
+- `disk_bytes_max` bounds the live bytes: those of segments with an unreleased event. A list of any
+  size is admitted while they are below it, as in MEMSIZE (S3).
+- A segment is removed when its events are released. No file outlives its store: a run after a crash
+  reads again from the cursor, so files need no fsync, and leftovers of a dead process are removed.
+- Memory holds one `StoredEntry` per entry, and the entry that was loaded last.
+- Reading copies once, from the page cache; rows and bytes of a loaded slice are views of that copy.
+  Files are not mapped: mapped pages count as resident as long as a slice lives, and access to a
+  truncated file would kill the process.
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.chunk import EventSlice
 from cdc_pipeline.errors import StoreDamagedError, StoreError
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.store.entries import Entry, HeldEntry
+from cdc_pipeline.store.entries import Entry, MemoryEntry
 from cdc_pipeline.store.segments.codec import HEADER_BYTES, EntryDecoder, EntryEncoder, EntryError, parse_header
 from cdc_pipeline.store.segments.folder import SegmentsFolder
 
 DEFAULT_SEGMENT_BYTES: Final = 64 << 20
 DEFAULT_DISK_BYTES_MAX: Final = 16 << 30
 _WRITE_BUFFERS_MAX: Final = 512
-_WORTH_REMOVING_BYTES: Final = 1 << 20  # the segment that is written to is removed early from this length on
+_WORTH_REMOVING_BYTES: Final = 1 << 20  # from this length on, the open segment is removed early
 
 
 @dataclass(slots=True)
 class Segment:
-    """One file.
+    """One segment file.
 
     Attributes:
         path: the file.
-        size_bytes: length of what counts.
-        last: sequence of its last event; -1 while it has none.
-        is_sealed: nothing is appended any more.
+        size_bytes: length of its complete entries.
+        last: sequence of its last event; -1 if it has none.
+        is_sealed: nothing more is appended.
     """
 
     path: Path
@@ -60,9 +61,10 @@ class StoredEntry(Entry):
     """An entry in a file.
 
     Attributes:
-        log: loads it.
-        segment: the file; `offset` and `length` are bytes in it.
-        journal, timestamps_s, offsets: what its events lie between, lowest and highest.
+        log: the log that loads it.
+        segment: the file; `offset` and `length` are in bytes.
+        journal, timestamps_s, offsets: the journal, and the lowest and highest values of its
+            events.
     """
 
     log: SegmentLog
@@ -84,8 +86,8 @@ class StoredEntry(Entry):
         )
 
 
-def _stored_entry(entry: HeldEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
-    """What stands for `entry` once its `length` bytes are at `offset` of the segment."""
+def _stored_entry(entry: MemoryEntry, log: SegmentLog, segment: Segment, offset: int, length: int) -> StoredEntry:
+    """Return the stored form of `entry`, whose `length` bytes are at `offset` of the segment."""
     rows = entry.part.events
     times, offsets = rows["timestamp_s"], rows["offset"]
     return StoredEntry(
@@ -99,17 +101,18 @@ class SegmentLog:
     """The files of one store.
 
     Args:
-        directory: of the store alone; made private (K14).
+        directory: used by the store alone; made private (K26: others must not read rows).
         segment_bytes: length at which a segment is sealed.
         disk_bytes_max: see the rules.
     """
 
     def __init__(self, directory: Path, *, segment_bytes: int, disk_bytes_max: int) -> None:
         self.folder = SegmentsFolder(directory)
-        # Segments much shorter than the bound: otherwise one held event would hold most of the room.
+        # Keep segments much shorter than the bound: otherwise one retained event would occupy most
+        # of the room.
         self._segment_bytes = max(1, min(segment_bytes, disk_bytes_max // 4))
         self._disk_bytes_max = disk_bytes_max
-        self._writer: int | None = None  # descriptor of the last segment, where it is not sealed
+        self._writer: int | None = None  # descriptor of the last segment unless it is sealed
         self._reader: tuple[Segment, int] | None = None
         self._reset()
 
@@ -126,31 +129,31 @@ class SegmentLog:
         self._encoder = EntryEncoder()
         self._decoder = EntryDecoder()
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life --------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Take the folder; what an earlier run left in it is removed (K14)."""
+        """Take the folder and remove leftovers of an earlier run (K14)."""
         self.folder.take()
         self.clean()
 
     def close(self) -> None:
-        """Remove the files and give the folder back."""
+        """Remove the files and release the folder."""
         self._reset()
         self.folder.remove_segments()
         self.folder.give_back()
 
     def clean(self) -> None:
-        """Remove the files; the folder stays taken."""
+        """Remove the files but keep the folder."""
         self._reset()
         self.folder.remove_segments()
 
-    # -- writing ------------------------------------------------------------------------------------------------------
+    # -- writing -----------------------------------------------------------------------------------
 
-    def append(self, entries: Sequence[HeldEntry]) -> list[StoredEntry]:
-        """Write the entries, all or none; what stands for them.
+    def append(self, entries: Sequence[MemoryEntry]) -> list[StoredEntry]:
+        """Write all entries or none, and return their stored forms.
 
         Raises:
-            StoreError: the system refuses; nothing was stored.
+            StoreError: the system refuses the write; nothing is stored.
         """
         encoded = [self._encoder.encode(entry) for entry in entries]
         lengths = [sum(map(len, buffers)) for buffers in encoded]
@@ -168,7 +171,7 @@ class SegmentLog:
                 setting="store.directory",
                 expected=f"room for {sum(lengths)} bytes in {self.folder.path}",
                 got=error.strerror,
-                next_step="free room there or lower store.disk_bytes_max; what was stored before is intact",
+                next_step="free room there or lower store.disk_bytes_max; the events stored before are intact",
             ) from error
         if segment.last <= self._released_sequence:
             self.live_bytes += segment.size_bytes
@@ -186,11 +189,11 @@ class SegmentLog:
 
     @property
     def disk_bytes(self) -> int:
-        """Length of all files, the released ones included."""
+        """Return the length of all files, including released ones."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def _make_room(self, count_bytes: int) -> None:
-        """Give up released segments, oldest first, where the new bytes would pass the bound."""
+        """Remove released segments, oldest first, if the new bytes would exceed the bound."""
         gone = []
         over = self.disk_bytes + count_bytes - self._disk_bytes_max
         while over > 0 and self.segments and self.segments[0].last <= self._released_sequence:
@@ -199,7 +202,7 @@ class SegmentLog:
         self._remove(gone)
 
     def _open_segment(self) -> tuple[Segment, int]:
-        """The segment to append to, and its descriptor."""
+        """Return the segment to append to and its descriptor."""
         last = self.segments[-1] if self.segments else None
         if last is not None and self._writer is not None:
             if last.size_bytes < self._segment_bytes:
@@ -220,13 +223,13 @@ class SegmentLog:
         self._writer = None
         self.segments[-1].is_sealed = True
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def load(self, entry: StoredEntry) -> EventSlice:
-        """The slice of the entry.
+        """Return the slice of the entry.
 
         Raises:
-            StoreDamagedError: its bytes are not what was written.
+            StoreDamagedError: its bytes are not those that were written.
         """
         if self._loaded is not None and self._loaded[0] is entry:
             return self._loaded[1]
@@ -249,10 +252,10 @@ class SegmentLog:
             self._reader = (segment, os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC))
         return self._reader[1]
 
-    # -- freeing ------------------------------------------------------------------------------------------------------
+    # -- freeing -----------------------------------------------------------------------------------
 
     def released(self, sequence: int) -> None:
-        """Released moved to `sequence`."""
+        """Note that released moved to `sequence`."""
         if sequence <= self._released_sequence:
             return
         self._released_sequence = sequence
@@ -266,7 +269,7 @@ class SegmentLog:
         return sum(one.size_bytes for one in self.segments if one.last > self._released_sequence)
 
     def _take_until(self, sequence: int) -> list[Segment]:
-        """Take out the segments that end at `sequence` or before; one that is written to only where it is worth it."""
+        """Take out the segments that end by `sequence`; the open one only if it is long enough."""
         gone = []
         while self.segments and self.segments[0].last <= sequence:
             oldest = self.segments[0]
@@ -289,7 +292,7 @@ class SegmentLog:
 
 
 def _read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
-    """`length` bytes at `offset`, fewer where the file ends."""
+    """Read `length` bytes at `offset`, or fewer if the file ends."""
     raw = np.empty(length, dtype=np.uint8)
     done = 0
     while done < length:
@@ -301,7 +304,7 @@ def _read_at(descriptor: int, offset: int, length: int) -> NDArray[np.uint8]:
 
 
 def damaged(path: Path, offset: int, reason: str) -> StoreDamagedError:
-    """The error that names a file and an offset in it."""
+    """Return an error that names the file and the offset in it."""
     return StoreDamagedError(
         f"the store's file {path.name} is damaged",
         offset=offset,
@@ -312,7 +315,7 @@ def damaged(path: Path, offset: int, reason: str) -> StoreDamagedError:
 
 
 def _write_all(descriptor: int, buffers: list[Any]) -> None:
-    """Write every byte of the buffers, in as few calls as the system takes."""
+    """Write every byte of the buffers in as few system calls as possible."""
     views = [memoryview(buffer).cast("B") for buffer in buffers]
     first = 0
     while first < len(views):

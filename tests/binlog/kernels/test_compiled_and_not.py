@@ -49,11 +49,11 @@ def run(tmp_path: Path, *more: str, **settings: str) -> None:
     assert " passed" in result.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_uncompiled(tmp_path: Path) -> None:
     run(tmp_path, "rows/test_partial_json.py", NUMBA_DISABLE_JIT="1")
 
 
-@pytest.mark.slow
+@pytest.mark.whole
 def test_with_bounds_checks(tmp_path: Path) -> None:
     run(tmp_path, NUMBA_BOUNDSCHECK="1")

@@ -22,6 +22,16 @@ from tests.support.rows_events import WRITE, chunk_of, full, prefixed, rows_body
 few = settings(max_examples=60, deadline=None)
 
 
+# Year, month, day, hour, minute, second, microsecond, as far as the wire formats can hold them.
+MOMENTS = st.lists(
+    st.tuples(
+        st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), st.integers(0, 23), st.integers(0, 59),
+        st.integers(0, 59), st.integers(0, 999_999),
+    ),
+    min_size=1,
+)  # fmt: skip
+
+
 def decode(column: Column, values: list[bytes | None], *, is_mariadb: bool = False) -> DecodedRows:
     body = rows_body(WRITE, [full(value) for value in values])
     chunk = chunk_of([(WRITE, body)], is_mariadb=is_mariadb)
@@ -142,14 +152,8 @@ def test_dates(packed: list[int]) -> None:
 @settings(max_examples=100, deadline=None)
 @given(
     st.integers(0, 6),
-    st.lists(
-        st.tuples(
-            st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), st.integers(0, 23), st.integers(0, 59),
-            st.integers(0, 59), st.integers(0, 999_999),
-        ),
-        min_size=1,
-    ),
-)  # fmt: skip
+    MOMENTS,
+)
 def test_datetimes(digits: int, moments: list[tuple[int, ...]]) -> None:
     size = (digits + 1) // 2
     raw, wanted, texts = [], [], {}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cdc_pipeline.binlog.native import inflate
 from cdc_pipeline.binlog.table_schema import Column, Kind
 from cdc_pipeline.errors import RuntimeSetupError
-from tests.binlog.kernels.test_kernels import decode, invalid_texts, values_of
+from tests.binlog.kernels.test_kernels import MOMENTS, decode, invalid_texts, values_of
 from tests.support.rows_events import prefixed
 
 few = settings(max_examples=60, deadline=None)
@@ -162,14 +162,8 @@ DIGITS = st.integers(1, 6)
 @settings(max_examples=100, deadline=None)
 @given(
     DIGITS,
-    st.lists(
-        st.tuples(
-            st.integers(0, 9999), st.integers(0, 12), st.integers(0, 31), st.integers(0, 23), st.integers(0, 59),
-            st.integers(0, 59), st.integers(0, 999_999),
-        ),
-        min_size=1,
-    ),
-)  # fmt: skip
+    MOMENTS,
+)
 def test_old_datetimes_with_a_fraction(digits: int, moments: list[tuple[int, ...]]) -> None:
     raw, wanted, texts = [], [], {}
     for row, (year, month, day, hour, minute, second, micros) in enumerate(moments):

@@ -137,7 +137,7 @@ def content(lake: Path, spark: Any) -> Content:
         parking = sink.parking(epoch=1, open_xa=cut.cursor.open_xa)
         parked = sum(xa.rows for entry in cut.cursor.open_xa for xa in entry.files if parking.schemas(entry.xid))
     rows = {
-        name: sorted((row["id"], row["total"]) for row in read_delta(sink.paths.table(name), table.delta_version).rows)
+        name: sorted((row["id"], row["total"]) for row in read_delta(sink.paths.table(name), table.table_version).rows)
         for name, table in cut.tables.items()
     }
     entries = read_entries(sink.paths, before=cut.batch_number + 1)

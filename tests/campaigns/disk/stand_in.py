@@ -2,6 +2,8 @@
 
 It makes mirrors with a key, of whole images, in the formats that Delta writes: a log of JSON files, Parquet files, now
 and then a checkpoint with `_last_checkpoint`, and beside each a checksum file as Hadoop's. A commit rewrites the table.
+Tables in memory (`tests/support/memory_sink.py`) cannot take its place: what these tests break is
+the files.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ from cdc_pipeline.sink.delta.log import (
 from cdc_pipeline.sink.delta.transactions import MERGE_STEP, transaction_version
 from cdc_pipeline.sink.durable.durability import LAST_CHECKPOINT
 from cdc_pipeline.sink.modes.expand import DELETE, LEAVE, TS_TYPE
-from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN, cdc_columns
+from cdc_pipeline.sink.modes.mode_columns import OP_COLUMN, SEQ_COLUMN, TS_COLUMN
+from cdc_pipeline.sink.modes.registry import SINK_MODES
 from tests.support.delta_reader import newest_rows, newest_version
 
 CHECKPOINT_EVERY = 3
@@ -187,7 +190,7 @@ def _schema(target: RecordedTarget) -> pa.Schema:
 
 
 def _created(target: RecordedTarget, configuration: Mapping[str, str]) -> list[dict[str, Any]]:
-    columns = [*target.columns, *cdc_columns(target.mode, target.columns, target.key)]
+    columns = [*target.columns, *SINK_MODES[target.mode].own_columns(target.columns, target.key)]
     fields = [
         {"name": c.name, "type": _DELTA.get(c.delta_type, c.delta_type), "nullable": True, "metadata": {}}
         for c in columns

@@ -26,12 +26,11 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.conftest import temporary_database
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.swap_states import left_of_loads
 from tests.pipeline.load.test_load import Lake, create_a, is_open, lives
 from tests.pipeline.load.writer import Writer
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.crash_children import run_child
 
 JOINTS = [

@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[3]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.names", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--group", type=int, default=6, help="classes that share a pipeline")
+    parser.add_argument("--group", type=int, default=9, help="classes that share a pipeline")
     parser.add_argument("--flavor", choices=get_args(Flavor), help="one server only")
     parser.add_argument("--classes", nargs="*", choices=list(TEXTS), metavar="CLASS", help="these classes only")
     options = parser.parse_args()

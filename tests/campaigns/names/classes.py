@@ -13,8 +13,10 @@ from typing import Final
 _NAME_MAX: Final = 64
 _REFUSED_IN_COLUMNS: Final = frozenset(" ,;{}()\n\t=")  # by Delta
 
+_PUNCTUATION: Final = [string.punctuation[at : at + 8] for at in range(0, 32, 8)]
+
 TEXTS: Final[dict[str, str]] = {
-    **{f"punctuation {mark}": f"a{mark}b" for mark in string.punctuation},
+    **{f"punctuation {marks[0]} to {marks[-1]}": f"a{'b'.join(marks)}c" for marks in _PUNCTUATION},
     "Spark's environment": "${env:HOME}",
     "Spark's system property": "${system:user.home}",
     "Spark's setting": "${spark.app.name}",

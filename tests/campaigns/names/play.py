@@ -214,7 +214,7 @@ class Play:
         self._command("snapshot", SOURCE, "--table", one.full_name, codes=fine)
         self._command("verify", SOURCE, "--table", one.full_name, codes=fine)
         self._command("run", SOURCE, "--table", one.full_name, codes=fine)
-        self._command("maintain", SOURCE, codes=fine)
+        self._command("maintain", SOURCE, "--table", one.full_name, codes=fine)
         journals = self.folder / "journals"
         self.server.copy_journals(journals)
         newest = str(max(journals.iterdir()))

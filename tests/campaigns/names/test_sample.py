@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_k20_names_and_values_of_every_kind_are_the_server_s(
     mysql_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,9 +16,8 @@ from typing import Any, Final
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 
 SETTINGS: Final[dict[str, Any]] = {"all": "all", "duckdb": ["duckdb"], "polars": ["polars"], "delta-rs": ["delta-rs"]}
 ROWS: Final = 3000

@@ -87,11 +87,8 @@ def _play(server: Server, folder: Path, seed: int, *, mode: str, store: str) -> 
             for plugin in ("mysql_clear_password", "dialog", "mysql_old_password"):
                 play.lying_server("liar", plugin)
             play.unreachable("nowhere")
-            play.constrain("people", "id < 100")
             play.refuse_rows()
-            assert play.command("run", "shop") == 1
             play.log_a_statement()
-            assert play.command("run", "shop") == 1
             for command in ("status", "plan", "doctor"):
                 play.command(command, "shop", "--json")
         return play.judge()

@@ -2,7 +2,9 @@
 
 Rules:
 - Each line of standard input is a step as JSON: a command of the console script, or ``{"constrain": folder, "check":
-  condition}``, a CHECK constraint that somebody puts on a Delta table, so that the next batch fails in Spark.
+  condition}``, a CHECK constraint on a Delta table, so that the next batch fails in Spark. Its
+  commit says that it is maintenance: a run that meets a commit of others suspends the table before
+  Spark sees a row.
 - What a step prints goes to files of its own in FOLDER, the JVM's words included. Its exit code goes to FD.
 """
 
@@ -42,12 +44,28 @@ def _command(arguments: list[str]) -> int:
 
 def _constrain(step: dict[str, Any]) -> int:
     from cdc_pipeline.config.pipeline_config import SparkConfig
+    from cdc_pipeline.sink.delta.log import (
+        PROPERTIES_OPERATION,
+        commit_file,
+        json_lines,
+        maintenance_note,
+        read_table_log,
+    )
     from cdc_pipeline.sink.spark.session import SparkProvider
 
     provider = SparkProvider(SparkConfig(master="local[2]", driver_memory="1g"))
-    path = step["constrain"]
+    path = Path(step["constrain"])
     provider.session().sql(f"ALTER TABLE delta.`{path}` ADD CONSTRAINT low CHECK ({step['check']})").collect()
     provider.stop()
+    table = read_table_log(path)
+    assert table is not None
+    file = commit_file(path, table.version)
+    actions = [json.loads(line) for line in json_lines(file.read_text())]
+    for action in actions:
+        if "commitInfo" in action:
+            action["commitInfo"].update(operation=PROPERTIES_OPERATION, userMetadata=maintenance_note(table.app_id))
+    file.write_text("".join(json.dumps(action) + "\n" for action in actions))
+    file.with_name(f".{file.name}.crc").unlink()  # Hadoop's checksum of what was there
     return 0
 
 

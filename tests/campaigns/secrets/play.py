@@ -47,6 +47,7 @@ sink:
 targets:
   - tables: ["{database}.people", "{database}.waiting"]
     mode: {mode}
+    name: "{{schema}}.{{table}}"
     columns: {{exclude: [hidden]}}
     masks:
       email: {{hash: {{salt: "${{CANARY_SALT}}"}}}}
@@ -171,19 +172,23 @@ class Play:
         self._server.execute(f"ALTER TABLE waiting ADD COLUMN token VARCHAR(80) NOT NULL DEFAULT '{default}'")
 
     def refuse_rows(self) -> None:
-        """A row that a constraint on the Delta table refuses."""
+        """Play a run whose batch Spark refuses: a constraint on the table forbids one of its rows."""
         c = self.canaries
+        self.constrain("people", "id <> 500")
         self._server.execute(
             f"INSERT INTO `{self._database}`.people (id, name, email) "
             f"VALUES (500, '{c['row_refused']}', '{c['hashed']}')"
         )
+        assert self.command("run", "shop") == 1
+        assert "[DELTA_VIOLATE_CONSTRAINT" in self.printed("err"), "the batch did not fail in Spark"
 
     def log_a_statement(self) -> None:
-        """A session that logs statements, and one that cannot be read."""
+        """Play a run that meets a session which logs statements."""
         c = self.canaries
         with self._server.root_connection(autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
             cursor.execute(f"UPDATE `{self._database}`.people SET email = '{c['statement_value']}' WHERE id = 1")
+        assert self.command("run", "shop") == 1
 
     def prepare(self, *, commit: bool) -> None:
         """Rows of a prepared XA transaction, which are parked until it ends."""
@@ -232,6 +237,10 @@ class Play:
     def command(self, *arguments: str, **environment: str) -> int:
         """Play a command; return its exit code. What it prints is searched at the end."""
         return self._play({"arguments": arguments}, arguments[0], environment)
+
+    def printed(self, kind: str) -> str:
+        """What the latest step printed to "out" or "err"."""
+        return next(self._printed.glob(f"{self._number:02d}-*.{kind}")).read_text()
 
     def constrain(self, table: str, condition: str) -> None:
         """Put a CHECK constraint on the Delta table of a source table."""

@@ -13,8 +13,8 @@ from tests.servers import Server
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k26_nothing_that_a_play_leaves_or_prints_gives_a_secret_away(
     mysql_server: Server, mysql_database: str, tmp_path: Path
 ) -> None:
@@ -25,10 +25,8 @@ def test_k26_nothing_that_a_play_leaves_or_prints_gives_a_secret_away(
     play.suspend_by_default()
     with play:
         assert play.command("run", "shop") == 1, "a target stops at the default of a masked column"
-        play.constrain("people", "id < 100")
         play.refuse_rows()
         play.log_a_statement()
-        assert play.command("run", "shop") == 1
         assert play.command("status", "shop", "--json") == 0
     assert play.judge().findings == []
 

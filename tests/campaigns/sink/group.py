@@ -15,7 +15,7 @@ from typing import Any
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
 from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import CursorStore
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.campaigns.sink.capabilities import FEATURES, KINDS
@@ -33,7 +33,7 @@ class Crash(BaseException):
     """The process ends here: nothing after it may be relied on."""
 
 
-class Crasher(SilentObserver):
+class Crasher(RunObserver):
     """Raises `Crash` when a joint is reached for the n-th time."""
 
     def __init__(self, joint: str, occurrence: int) -> None:
@@ -203,7 +203,7 @@ def rules_of(pack: Pack) -> list[dict[str, Any]]:
 
 
 def run_once(
-    config: PipelineConfig, bound: Bound | None, *, cursors: CursorStore, observer: SilentObserver | None = None
+    config: PipelineConfig, bound: Bound | None, *, cursors: CursorStore, observer: RunObserver | None = None
 ) -> None:
     """One capture; tables that it leaves suspended are judged by the comparison."""
     try:

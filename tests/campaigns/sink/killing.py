@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig, PositionConfig
-from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.campaigns.sink.group import JOINTS, SOURCE, run_once
+from tests.support.kills import Killer
 
 ROOT = Path(__file__).resolve().parents[3]
 KILLS_MAX = 2  # a process starts a JVM of its own
@@ -64,20 +64,6 @@ def document_of(config: PipelineConfig) -> dict[str, Any]:
     if config.source.kind == "live":
         document["source"]["password"] = config.source.password.get_secret_value()
     return document
-
-
-class Killer(SilentObserver):
-    """Kills its own process when a joint is reached for the n-th time."""
-
-    def __init__(self, joint: str, occurrence: int) -> None:
-        self._joint = joint
-        self._left = occurrence
-
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main() -> int:

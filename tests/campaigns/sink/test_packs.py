@@ -16,7 +16,7 @@ from tests.campaigns.sink.verify import Lake
 from tests.campaigns.sink.workload import Size
 from tests.servers import Server
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [pytest.mark.spark, pytest.mark.whole]
 
 # Few merges: each costs seconds.
 SIZE = Size(tables_max=1, steps=1, transactions_max=4, changes_max=1)
@@ -49,7 +49,7 @@ def test_k13_every_cut_is_what_the_server_had(server: Server, tmp_path: Path, sp
 def _assert_spark_agrees(lake: Lake, spark: Any) -> None:
     """Spark reads one table as the plain reader does, at the last cut."""
     cut = lake.cuts()[-1]
-    name, version = max(((name, table.delta_version) for name, table in cut.tables.items()), key=lambda pair: pair[1])
+    name, version = max(((name, table.table_version) for name, table in cut.tables.items()), key=lambda pair: pair[1])
     there = lake.table(name, version)
     rows = table_frame(spark, lake.paths.table(name), version=version).toArrow().to_pylist()
     got = sorted((tuple(plain(value) for value in row.values()) for row in rows), key=repr)

@@ -15,7 +15,7 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig, TransactionsBoun
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.state import read_cut
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
 from tests.support.delta_reader import read_delta
@@ -106,7 +106,7 @@ class Reader(threading.Thread):
             return
         cut = read_cut(self._paths, numbers[-1])
         total = sum(
-            (balance_of(self._paths.table(name), table.delta_version) for name, table in cut.tables.items()), Decimal(0)
+            (balance_of(self._paths.table(name), table.table_version) for name, table in cut.tables.items()), Decimal(0)
         )
         self.sums.setdefault(cut.batch_number, set()).add(total)
 
@@ -115,7 +115,7 @@ def balance_of(folder: Path, version: int) -> Decimal:
     return sum((row["balance"] for row in read_delta(folder, version).rows), Decimal(0))
 
 
-class Watcher(SilentObserver):
+class Watcher(RunObserver):
     """Lets the reader look in the middle of each batch: one of the two tables is merged, the cut is not yet out."""
 
     def __init__(self, reader: Reader, lake: Path, database: str) -> None:

@@ -135,7 +135,7 @@ def _target(
         return ""
     verdict.compared += 1
     verdict.modes[table.mode] += 1
-    there = lake.table(name, table.delta_version)
+    there = lake.table(name, table.table_version)
     if table.mode == "mirror":
         return difference(there, expected)
     return MODES[table.mode](there, expected, items_of(source, place, *log), table.sources_of(name)[source].key)

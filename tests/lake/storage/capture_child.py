@@ -7,26 +7,15 @@ captured tables, read through Spark where it was.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import load_config
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
 from tests.support.comparison import lake_rows
+from tests.support.kills import Killer
 from tests.support.workload import COLUMNS
-
-
-class Killer(SilentObserver):
-    def __init__(self, joint: str) -> None:
-        self._joint = joint
-
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(job: str, cursors: str, joint: str = "") -> None:

@@ -13,16 +13,15 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.lake.loads import load_ids
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import BatchRecord
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.writer import Writer
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import server_rows
 from tests.support.crash_children import run_child
 from tests.support.object_store import Store
 from tests.support.object_store_server import ACCESS_KEY, SECRET
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 
 @pytest.mark.timeout(1800)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from cdc_pipeline.config.pipeline_config import PipelineConfig, SparkConfig
-from cdc_pipeline.sink.spark.session import SparkProvider
+from cdc_pipeline.config.pipeline_config import PipelineConfig
 from tests.servers import Server
 from tests.support.captures import SPARK
 from tests.support.comparison import server_rows
@@ -56,12 +55,6 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
         rows = {table: server_rows(server, DATABASE, table, names) for table, names in ALL_COLUMNS.items()}
         files = server.copy_journals(archive)
         yield History(archive, tuple(file.name for file in files), rows, early)
-
-
-@pytest.fixture(scope="session")
-def spark() -> Any:
-    """The session that captures in this process use too; it ends with the process."""
-    return SparkProvider(SparkConfig(**SPARK)).session()
 
 
 @pytest.fixture

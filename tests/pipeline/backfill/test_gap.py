@@ -17,10 +17,10 @@ from cdc_pipeline.pipeline.backfill.gap import GAP_FILLED_NOTE, fill_gap
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.pipeline.backfill.conftest import ALL_COLUMNS, DATABASE, History
-from tests.pipeline.backfill.test_into import Killed
 from tests.pipeline.backfill.test_rebuild import KilledLoad
 from tests.support.captures import SPARK
 from tests.support.comparison import lake_rows
+from tests.support.kills import Killed
 
 pytestmark = [pytest.mark.mysql, pytest.mark.spark]
 
@@ -28,6 +28,7 @@ MakeConfig = Callable[..., PipelineConfig]
 ACCOUNT = f"{DATABASE}.account"
 
 
+@pytest.mark.whole
 def test_k18_a_gap_of_a_changelog_is_filled_once(
     history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:

@@ -17,18 +17,18 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedTarget
 from cdc_pipeline.pipeline.backfill.backfill import backfill, begin
 from cdc_pipeline.pipeline.backfill.join import joined_cursor, joined_record
-from cdc_pipeline.pipeline.backfill.lake import SideLake
+from cdc_pipeline.pipeline.backfill.lake import BackfillLake
 from cdc_pipeline.pipeline.backfill.parallel import Parallel, fill_in_parallel
 from cdc_pipeline.pipeline.backfill.pieces import Piece, pieces
 from cdc_pipeline.pipeline.backfill.segment import Given, SegmentTask, decode_segment
 from cdc_pipeline.pipeline.backfill.survey import JournalSurvey, Look, survey
-from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.side_lake import SideLake
 from cdc_pipeline.source.archive.archive import ArchiveSource
 from tests.pipeline.backfill.conftest import ALL_COLUMNS, DATABASE, MASKED, History
-from tests.pipeline.backfill.test_into import Killed, KilledAt
 from tests.servers import Server
 from tests.support.comparison import lake_rows
+from tests.support.kills import Killed, KilledAt
 
 pytestmark = pytest.mark.mysql
 
@@ -39,6 +39,7 @@ EVERYTHING = Parallel(stretch_bytes_min=0)
 
 
 @pytest.mark.spark
+@pytest.mark.whole
 def test_k18_k1_in_parallel_every_row_is_as_one_after_the_other(
     history: History, make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
@@ -76,17 +77,21 @@ def test_k18_k10_tasks_stage_what_one_process_stages(history: History, make_conf
     rules = [{"tables": [ACCOUNT], "mode": mode, "name": f"shop.{mode}"} for mode in MODES]
     config = make_config(history.archive, targets=rules)
     start, end = PositionConfig(journal=history.journals[4]), PositionConfig(journal=history.journals[7])
-    sides = [SideLake(config, path=tmp_path / way, tables=[ACCOUNT]) for way in ("in_order", "parallel")]
+    sides = [BackfillLake(config, path=tmp_path / way, tables=[ACCOUNT]) for way in ("in_order", "parallel")]
     records = [begin(side, start=start, end=end, purpose="into") for side in sides]
-    runs = [side.run_config(record) for side, record in zip(sides, records, strict=True)]
+    observers = [KilledAt("after_record"), RunObserver()]
+    lakes = [
+        side.filling(record, observer=observer, run_id="")
+        for side, record, observer in zip(sides, records, observers, strict=True)
+    ]
+    runs = [lake.config for lake in lakes]
     with pytest.raises(Killed):
-        capture(runs[0], cursors=sides[0].cursors(), observer=KilledAt("after_record"))
+        lakes[0].capture()
     paths = LakePaths(runs[0].sink.lake_path, "bank")
     expected = BatchRecord.model_validate_json(paths.batch(1).read_text())
 
-    capture(runs[1], cursors=sides[1].cursors(), bound=start)  # a cursor, and nothing else
-    before = sides[1].cursors().read()
-    assert before is not None
+    lakes[1].capture(start)  # a cursor, and nothing else
+    before = lakes[1].cursor
     archive = ArchiveSource(history.archive)
     given = Given(
         config=runs[1],
@@ -138,14 +143,11 @@ def test_k14_salts_do_not_leave_the_process_and_servers_are_not_read_side_by_sid
     assert "salt" in why
     assert report.parallel.tasks == 0
     live = make_config({"kind": "live", "host": "127.0.0.1", "port": 1, "user": "u", "password": "p"})
-    side = SideLake(live, path=tmp_path / "other", tables=[ACCOUNT])
+    side = BackfillLake(live, path=tmp_path / "other", tables=[ACCOUNT])
     with pytest.raises(ConfigError, match="only archives"):
         fill_in_parallel(
-            side.config,
+            SideLake(side.config, begin=None, observer=RunObserver(), run_id=""),
             tables=[ACCOUNT],
-            cursors=side.cursors(),
-            observer=SilentObserver(),
-            run_id="",
             parallel=EVERYTHING,
         )
 
@@ -176,7 +178,7 @@ def test_k5_k8_what_spans_journals_is_read_one_after_the_other(
         archive = tmp_path / "archive"
         server.copy_journals(archive)
     config = make_config(archive)
-    side = SideLake(config, path=tmp_path / "side", tables=[ACCOUNT])
+    side = BackfillLake(config, path=tmp_path / "side", tables=[ACCOUNT])
     files = sorted(archive.glob("binlog.0*"))
     surveys = [survey(Look(path=str(file)), config=side.config) for file in files]
     assert [len(one.alone) for one in surveys] == [2, *[0] * (len(surveys) - 1)], "CREATE DATABASE and TABLE"
@@ -208,7 +210,7 @@ def _in_words(made: list[Piece]) -> list[str]:
 
 
 def test_a_journal_that_cannot_be_looked_at_is_told(history: History, make_config: MakeConfig, tmp_path: Path) -> None:
-    config = SideLake(make_config(history.archive), path=tmp_path / "side", tables=[ACCOUNT]).config
+    config = BackfillLake(make_config(history.archive), path=tmp_path / "side", tables=[ACCOUNT]).config
     damaged = tmp_path / "binlog.000001"
     content = bytearray((history.archive / history.journals[1]).read_bytes())
     content[len(content) // 2] ^= 0xFF

@@ -18,13 +18,12 @@ from cdc_pipeline.lake.records import BatchRecord
 from cdc_pipeline.pipeline.backfill.parallel import Parallel
 from cdc_pipeline.pipeline.backfill.rebuild import rebuild
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.backfill.test_into import Killed
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.kills import Killed
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = pytest.mark.mysql
@@ -32,7 +31,7 @@ pytestmark = pytest.mark.mysql
 MakeConfig = Callable[..., PipelineConfig]
 
 
-class KilledLoad(SilentLoadObserver):
+class KilledLoad(RunObserver):
     """Ends a rebuild as a kill would, at a joint."""
 
     def __init__(self, joint: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.support.crash_child import Killer
+from tests.support.kills import Killer
 
 if __name__ == "__main__":
     _, config, joint, occurrence = sys.argv

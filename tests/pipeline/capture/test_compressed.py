@@ -10,8 +10,9 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import assert_equal, here, live
 from tests.servers import Server
+from tests.support.captures import here, live
+from tests.support.comparison import assert_equal
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = [pytest.mark.spark]
@@ -24,7 +25,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.mysql
 @pytest.mark.mariadb
-@pytest.mark.parametrize("flavor", ["mysql", "mariadb"])
+@pytest.mark.parametrize("flavor", ["mysql", pytest.param("mariadb", marks=pytest.mark.whole)])
 def test_lake_follows_a_server_that_compresses(
     start_server: Callable[..., Server], flavor: str, make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:

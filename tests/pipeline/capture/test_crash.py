@@ -24,15 +24,14 @@ import pytest
 import yaml
 
 from cdc_pipeline.lake.records import Cut
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
 from tests.support import crash_child
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.crash_children import run_child
 from tests.support.workload import COLUMNS, Workload, create_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 ROOT = Path(__file__).resolve().parents[3]
 # (joint, its occurrence): in the order of K2, with merges and cuts of first and of later batches.
@@ -151,6 +150,7 @@ def _assert_exact(project: Project, server: Server, database: str, spark: Any) -
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.whole
 def test_k2_killed_at_every_joint(project: Project, mysql_server: Server, mysql_database: str, spark: Any) -> None:
     """SPEC P9, P10: whatever the joint, also between cursor and ack, the rerun resumes at the right transaction."""
     for number, (joint, occurrence) in enumerate(JOINTS):

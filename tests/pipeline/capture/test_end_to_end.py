@@ -16,31 +16,13 @@ from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from tests.servers import Server
-from tests.support.comparison import lake_rows, server_rows
+from tests.support.captures import here, live
+from tests.support.comparison import assert_equal, lake_rows, server_rows
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = [pytest.mark.spark]
 
 MakeConfig = Callable[..., PipelineConfig]
-
-
-def live(server: Server) -> dict[str, Any]:
-    """Source section for a test's server."""
-    user, password = server.create_replication_user()
-    return {"kind": "live", "host": server.host, "port": server.port, "user": user, "password": password}
-
-
-def here(server: Server) -> dict[str, Any]:
-    """Start section: the server's current end, in a journal without other tests' events before it."""
-    server.flush_journal()
-    journal, offset = server.end_position()
-    return {"journal": journal, "offset": offset}
-
-
-def assert_equal(spark: Any, config: PipelineConfig, server: Server, database: str) -> None:
-    for table, columns in COLUMNS.items():
-        expected = server_rows(server, database, table, columns)
-        assert lake_rows(spark, config.sink.lake_path, database, table, columns) == expected, table
 
 
 def test_lake_follows_the_server(server: Server, fresh_database: str, make_config: MakeConfig, spark: Any) -> None:

@@ -20,7 +20,6 @@ from cdc_pipeline.lake.records import BatchRecord, Interval, Note
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.capture.commit import cursor_state
 from cdc_pipeline.pipeline.decode.raw_staging import RawStaging, raw_staging, uses_executors
-from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position, ServerIdentity
@@ -29,29 +28,16 @@ from cdc_pipeline.sink.apply.executors import lack_of_executors
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.staging.raw_files import RawRows, raw_events
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
+from tests.support.kills import Killed, KilledAt
 from tests.support.rows_events import WRITE, chunk_of, full, int_column, prefixed, rows_body, schema_of, text_column
 from tests.support.workload import COLUMNS, Workload, create_tables
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 MakeConfig = Callable[..., PipelineConfig]
-
-
-class _Killed(BaseException):
-    """Ends a run as a kill would, inside this process."""
-
-
-class _KilledAt(SilentObserver):
-    def __init__(self, joint: str) -> None:
-        self._joint = joint
-
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            raise _Killed
 
 
 def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
@@ -75,8 +61,8 @@ def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
     workload.rolled_back_transaction()
     mysql_server.execute(f"INSERT INTO `{database}`.label VALUES ('hidden', 'a secret text', 'a')")
     cursors, executors = MemoryCursorStore(), config("executors")
-    with pytest.raises(_Killed):
-        capture(executors, cursors=cursors, observer=_KilledAt("after_record"))
+    with pytest.raises(Killed):
+        capture(executors, cursors=cursors, observer=KilledAt("after_record"))
 
     paths = LakePaths(executors.sink.lake_path, executors.name)
     record = BatchRecord.model_validate_json(paths.batch(1).read_text(encoding="utf-8"))
@@ -105,6 +91,7 @@ def test_k2_k14_executors_end_in_the_same_rows_and_resume_from_raw_files(
         assert rows[0] == rows[1], table
 
 
+@pytest.mark.whole
 def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
     make_config: MakeConfig, spark: Any, tmp_path: Path
 ) -> None:
@@ -131,6 +118,7 @@ def test_k4_a_value_that_an_executor_cannot_decode_suspends_its_target_by_name(
     assert "not valid" in held.what
 
 
+@pytest.mark.whole
 def test_executors_are_asked_before_auto_trusts_them(
     make_config: MakeConfig, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,7 +64,11 @@ def entries_inserted(report: CaptureReport) -> int:
 
 
 @pytest.mark.parametrize(
-    "flavor", [pytest.param("mysql", marks=pytest.mark.mysql), pytest.param("mariadb", marks=pytest.mark.mariadb)]
+    "flavor",
+    [
+        pytest.param("mysql", marks=pytest.mark.mysql),
+        pytest.param("mariadb", marks=[pytest.mark.mariadb, pytest.mark.whole]),
+    ],
 )
 def test_p3_after_a_failover_executed_transactions_are_skipped_exactly(
     flavor: Flavor, make_config: MakeConfig, spark: Any

@@ -14,9 +14,10 @@ from cdc_pipeline.cli.app import cli
 from cdc_pipeline.config.pipeline_config import LiveSourceConfig
 from cdc_pipeline.errors import CdcError, SinkError, SourceError
 from cdc_pipeline.lake.storage.file_failures import files_failing
-from cdc_pipeline.lake.storage.storage import LocalStorage
+from cdc_pipeline.lake.storage.storage import LocalStorage, refused
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
+from cdc_pipeline.sink.apply.failures import is_of_the_machine
 from cdc_pipeline.source.live.connection import ServerConnection
 from tests.pipeline.plan.test_unmatched import archive
 from tests.support.fake_capture import write_config
@@ -60,6 +61,18 @@ def test_k22_each_refusal_has_its_cure(tmp_path: Path, number: str, cure: str) -
         raise OSError(getattr(errno, number), "refused", str(tmp_path / "file"))
     assert cure in str(caught.value.next_step)
     assert "file" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("number", "retryable", "machine"),
+    [("EIO", True, False), ("EMFILE", True, False), ("ENOSPC", True, True), ("EACCES", False, False)],
+)
+def test_k22_what_a_disk_may_take_the_next_time_gives_up_no_table(number: str, retryable: bool, machine: bool) -> None:
+    """K22: a disk that failed once at a data file suspended its table in the same run."""
+    code = getattr(errno, number)
+    found = refused(OSError(code, os.strerror(code)), Path("part-00000.parquet"))
+    assert found.retryable == retryable
+    assert is_of_the_machine(found) == machine
 
 
 def test_k22_what_is_of_the_network_is_no_file(tmp_path: Path) -> None:

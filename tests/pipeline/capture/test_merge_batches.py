@@ -12,10 +12,11 @@ import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import CaptureReport, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.mysql]
@@ -32,7 +33,7 @@ class _Enough(Exception):
     """The first batch is about to be recorded."""
 
 
-class _Counts(SilentObserver):
+class _Counts(RunObserver):
     """Counts gets, and batches that are about to be recorded; ends the run at the first of them where it is told to."""
 
     def __init__(self, *, ends_at_record: bool) -> None:

@@ -17,12 +17,11 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.delta.log import read_table_log
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.capture.test_modes import COLUMNS, Lake, as_text, shown, targets
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 
-pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mariadb, pytest.mark.whole]
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,13 +12,13 @@ from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import TargetSuspendedError
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
-from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.pipeline.verify.verify import verify
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.crash_child import Killed
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = [pytest.mark.spark]
@@ -70,7 +70,7 @@ INSERT INTO {0}.x VALUES (1, 1)
 """
 
 
-class Killing(SilentObserver):
+class Killing(RunObserver):
     """Ends a run where it would be killed, at each of some joints once."""
 
     def __init__(self, *joints: str) -> None:
@@ -136,6 +136,7 @@ def test_k28_f26_a_name_shows_its_table_whatever_was_renamed_and_whenever_a_run_
 
 
 @pytest.mark.mariadb
+@pytest.mark.whole
 def test_k28_f26_on_mariadb_too(
     mariadb_server: Server, mariadb_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
@@ -167,6 +168,7 @@ INSERT INTO {0}.p VALUES (3, 'newer')
 
 
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:
@@ -213,6 +215,7 @@ def test_k28_what_a_name_cannot_take_over_is_loaded_and_verify_compares_by_name(
 
 
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k28_a_lake_whose_targets_followed_renamed_tables_shows_names_after_a_load(
     mysql_server: Server, mysql_database: str, make_config: MakeConfig, spark: Any
 ) -> None:

@@ -10,13 +10,13 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 
+@pytest.mark.whole
 def test_k10_each_mode_keeps_rescued_texts_as_it_keeps_values(
     mysql_server: Server, mysql_database: str, tmp_path: Path, spark: Any
 ) -> None:

@@ -20,13 +20,13 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import ConfigError, TargetSuspendedError
 from cdc_pipeline.lake.records import RecordedShape, RecordedTarget, TargetColumn
 from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.planning import plan
-from cdc_pipeline.pipeline.report import SilentObserver
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.delta.log import read_table_log
 from cdc_pipeline.sink.modes.shape import check_expressions
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.xa_session import XaSession
 
@@ -118,7 +118,7 @@ def test_k14_every_rule_in_one_pipeline(
     cursors = MemoryCursorStore()
     told: list[str] = []
 
-    class Watching(SilentObserver):
+    class Watching(RunObserver):
         def reached(self, joint: str) -> None:
             if joint in ("before_record", "before_cut", "before_cursor"):
                 told.append(joint)

@@ -10,8 +10,8 @@ import pytest
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.xa_session import XaSession
 
@@ -76,7 +76,14 @@ def _xa(server: Server, database: str, first: int, count: int) -> None:
     session.prepare().commit()
 
 
-@pytest.mark.parametrize("flavor", ["mariadb", "mysql", "mariadb-compressed"])
+@pytest.mark.parametrize(
+    "flavor",
+    [
+        "mariadb",
+        pytest.param("mysql", marks=pytest.mark.whole),
+        pytest.param("mariadb-compressed", marks=pytest.mark.whole),
+    ],
+)
 def test_k8_rows_that_rollback_to_undid_never_count(
     start_server: Any, make_config: MakeConfig, spark: Any, flavor: str
 ) -> None:

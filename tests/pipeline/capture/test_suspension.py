@@ -23,11 +23,11 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 
 MakeConfig = Callable[..., PipelineConfig]
 COLUMNS = {"t": ["id", "d"], "u": ["id", "d"], "v": ["id", "d"]}
@@ -220,6 +220,7 @@ def test_k4_a_value_and_a_statement_suspend_their_tables_alone(shop: Shop) -> No
     shop.assert_sound()
 
 
+@pytest.mark.whole
 def test_k3_k4_a_table_restored_and_a_table_gone(shop: Shop) -> None:
     """K3: such a target needs its old state back, or a load; when it is back, catching up does the rest."""
     shop.run()
@@ -291,6 +292,7 @@ class _At:
                 self._action()
 
 
+@pytest.mark.whole
 def test_k4_a_staged_file_damaged_between_record_and_finish(shop: Shop) -> None:
     """In a run, and in the recovery of a batch that a kill left; caught up in several batches, the DDL in between."""
     shop.run()
@@ -356,6 +358,7 @@ def test_k4_a_staged_file_damaged_between_record_and_finish(shop: Shop) -> None:
     shop.assert_sound()
 
 
+@pytest.mark.whole
 def test_k4_what_concerns_the_log_or_everyone_stops_the_run(shop: Shop) -> None:
     """A transaction's tables fail one after the other until none is left: then nothing is suspended at all."""
     shop.run()
@@ -380,6 +383,7 @@ def test_k4_what_concerns_the_log_or_everyone_stops_the_run(shop: Shop) -> None:
     assert shop.suspended == {}
 
 
+@pytest.mark.whole
 def test_k4_a_large_transaction_goes_on_without_the_table_that_fails_inside_it(shop: Shop) -> None:
     """Pieces of an open transaction: those of the failing table are taken out, the others stay one transaction."""
     shop.run()
@@ -399,6 +403,7 @@ def test_k4_a_large_transaction_goes_on_without_the_table_that_fails_inside_it(s
     assert all(row[0] < 9_000 for row in lake_rows(shop._spark, shop.paths.lake, shop.database, "t", ["id"]))
 
 
+@pytest.mark.whole
 def test_k4_purged_journals_are_named(start_server: Any, make_config: MakeConfig, spark: Any) -> None:
     """The main cursor has passed them; the suspended target needs a load, and says so."""
     server = start_server("mysql")

@@ -13,12 +13,12 @@ from click.testing import CliRunner, Result
 
 from cdc_pipeline.cli.app import cli
 from tests.pipeline.capture.test_crash import Project
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.workload import COLUMNS, Workload, create_tables
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 
 def _run_tables(project: Project, *tables: str) -> Result:

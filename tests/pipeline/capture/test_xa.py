@@ -17,8 +17,8 @@ from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.xa_session import XaSession
 

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from tests.pipeline.capture.test_crash import Project
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.xa_session import XaSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 # What happens at a joint does not depend on the flavor, and is the same on both sides of a file's final name.
 JOINTS = ["parking", "after_record", "before_cursor"]

@@ -15,7 +15,7 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from tests.pipeline.capture.test_xa import Way
 from tests.servers import Server
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 
 def test_k4_k8_a_suspended_target_waits_for_a_prepared_transaction_and_loses_nothing_of_it(

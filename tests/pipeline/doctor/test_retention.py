@@ -57,7 +57,7 @@ def test_journals_that_will_be_purged_are_told_before(own: Server, tmp_path: Pat
 
     # Others count as well: a suspended table, and a load that is under way.
     held = Suspension(batch_number=0, error="SchemaError", what="no", journal=first, offset=4)
-    state = TargetState(table="shop.t", app_id="a", delta_version=0, applied_batch=0, suspended=held)
+    state = TargetState(table="shop.t", app_id="a", table_version=0, applied_batch=0, suspended=held)
     cursor = cursor_at(own, second, targets={"shop.t": state})
     config = pipeline(live(own), tmp_path)
     folder = LoadFolder(config, new_load_id())

@@ -80,7 +80,7 @@ def test_k19_partial_tables_come_with_the_command_that_loads_them(
         mysql_server.execute(f"CREATE TABLE {mysql_database}.{name} (id INT PRIMARY KEY)")
     old = f"{mysql_database}.old"
     journal, offset = mysql_server.end_position()
-    state = TargetState(table=old, app_id="a", delta_version=0, applied_batch=0, partial=True)
+    state = TargetState(table=old, app_id="a", table_version=0, applied_batch=0, partial=True)
     cursor = cursor_at(mysql_server, journal, offset, targets={old: state})
     found = troubles(
         diagnosis(pipeline(live(mysql_server), tmp_path, include=[f"{mysql_database}.*"]), cursor=cursor, areas=AREAS),

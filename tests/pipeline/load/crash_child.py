@@ -14,12 +14,9 @@ from pathlib import Path
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.position.cursor_file import FileCursorStore
-
-
-class Killed(BaseException):
-    """Ends a load as a kill would, inside a process that goes on."""
+from tests.support.kills import Killed
 
 
 def sigkill() -> None:
@@ -32,7 +29,7 @@ def end() -> None:
     raise Killed
 
 
-class Killer(SilentLoadObserver):
+class Killer(RunObserver):
     """Kills its own process, or its own load alone, when it has met all of its joints, one after the other."""
 
     def __init__(self, joints: str, die: Callable[[], None] = sigkill) -> None:

@@ -23,13 +23,13 @@ from unittest.mock import patch
 from cdc_pipeline.lake import loads
 from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.storage.storage import LocalStorage
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.sink import delta_sink
 
 _WAIT_S = 300
 
 
-class States(SilentLoadObserver):
+class States(RunObserver):
     """Copies of `root` (lake and cursors) below `into`, one for each joint; `joints` tells their order.
 
     Besides the joints that the product tells: `file_shared` (the first file of a table has its name in the target's

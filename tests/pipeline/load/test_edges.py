@@ -14,22 +14,21 @@ from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.loads import LoadStatus
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.crash_child import Killed, Killer, end
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.mysql]
+pytestmark = [pytest.mark.spark, pytest.mark.whole, pytest.mark.mysql]
 
 SALT = "a salt of many characters"
 HIDDEN = ("mail-of-", "hidden-", "tel:")  # of the columns that are masked: none may stand in any file
 
 
-class Edges(SilentLoadObserver):
+class Edges(RunObserver):
     """Does something at joints, once each; and looks for plain text at those where files have come."""
 
     def __init__(self, folder: Path, **acts: Callable[[], None]) -> None:

@@ -19,19 +19,18 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.verify.reread import repair
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.writer import KEYS, Writer
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import server_rows
 from tests.support.crash_children import run_child
 from tests.support.delta_reader import newest_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark]
 
 # Each run goes on where the one before was killed: in the view of the tables that need one, among chunks, in a chunk's
 # own batch, while what came meanwhile is captured, and among the tables that take their places.
@@ -99,6 +98,7 @@ def is_open(row: Row) -> bool:
 
 @pytest.mark.mysql
 @pytest.mark.timeout(1800)
+@pytest.mark.whole
 def test_k17_killed_five_times_under_constant_writes(
     mysql_server: Server, mysql_database: str, spark: Any, tmp_path: Path
 ) -> None:
@@ -153,7 +153,7 @@ def test_k17_killed_five_times_under_constant_writes(
     assert writer.transactions > 30
 
 
-class Resumed(SilentLoadObserver):
+class Resumed(RunObserver):
     """Remembers which loads were gone on with."""
 
     def __init__(self) -> None:
@@ -164,7 +164,7 @@ class Resumed(SilentLoadObserver):
             self.loads.append(state.load_id)
 
 
-class Looking(SilentLoadObserver):
+class Looking(RunObserver):
     """Does something at a joint, once each."""
 
     def __init__(self, **actions: Callable[[], None]) -> None:
@@ -178,6 +178,7 @@ class Looking(SilentLoadObserver):
 
 @pytest.mark.mariadb
 @pytest.mark.timeout(1800)
+@pytest.mark.whole
 def test_k17_k19_partial_and_suspended_tables_become_whole(
     mariadb_server: Server, mariadb_database: str, spark: Any, tmp_path: Path
 ) -> None:

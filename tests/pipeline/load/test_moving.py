@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from cdc_pipeline.config.pipeline_config import Bound
 from cdc_pipeline.errors import ServerSettingError
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
-from cdc_pipeline.pipeline.load.main import DirectRuns
-from cdc_pipeline.pipeline.load.observer import LoadObserver, SilentLoadObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.runs import DirectRuns
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from tests.pipeline.load.test_load import Lake, project
@@ -37,7 +38,7 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
     passed: list[str] = []
     caught_up: list[Position] = []
 
-    class Watching(SilentLoadObserver):
+    class Watching(RunObserver):
         def reached(self, joint: str) -> None:
             if joint == "load_created":  # behind the low mark, and in the chunk
                 server.execute(f"INSERT INTO `{database}`.a VALUES (4, 4)")
@@ -57,11 +58,11 @@ def test_k17_tables_are_swapped_in_behind_the_last_mark_and_only_where_both_lake
                     capture(config, cursors=cursors)
 
     class Lagging(DirectRuns):
-        def capture(self, observer: LoadObserver) -> None:
+        def capture(self, bound: Bound, observer: RunObserver) -> None:
             if read and not passed:
                 passed.append("the first one after the reading")
                 return
-            super().capture(observer)
+            super().capture(bound, observer)
 
     report = load(config, cursors=cursors, observer=Watching(), runs=Lagging(config, cursors, ""))
     Lake(config, server, database).check("a", ["id", "v"])

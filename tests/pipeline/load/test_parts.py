@@ -60,7 +60,7 @@ def cut(**targets: TargetState) -> Cut:
 
 
 def state(table: str, **more: object) -> TargetState:
-    fields = {"table": table, "app_id": f"app of {table}", "delta_version": 5, "applied_batch": 3, **more}
+    fields = {"table": table, "app_id": f"app of {table}", "table_version": 5, "applied_batch": 3, **more}
     return TargetState.model_validate(fields)
 
 
@@ -99,7 +99,7 @@ def test_k28_a_name_without_a_table_asks_for_no_load(config: PipelineConfig) -> 
     """Its table was renamed or dropped: no load could bring rows."""
     columns = (TargetColumn(name="id", delta_type="int"),)
     of = RecordedSource(columns=columns, key=("id",))
-    table = CutTable(delta_version=5, columns=columns, key=("id",), sources={"shop.b": of})
+    table = CutTable(table_version=5, columns=columns, key=("id",), sources={"shop.b": of})
     there = cut(b=state("shop.b", partial=True)).model_copy(update={"tables": {"shop.b": table}})
     assert _need(config, "shop.b", there)[1] == "cdc-pipeline snapshot bank --table shop.b"
     gone = table.model_copy(update={"sources": {"shop.b": of.model_copy(update={"gone": True})}})
@@ -109,7 +109,7 @@ def test_k28_a_name_without_a_table_asks_for_no_load(config: PipelineConfig) -> 
 def test_k28_a_load_ends_the_following_of_its_tables_under_other_names(config: PipelineConfig) -> None:
     columns = (TargetColumn(name="id", delta_type="int"),)
     table = CutTable(
-        delta_version=5, columns=columns, key=("id",), sources={"shop.a": RecordedSource(columns=columns, key=("id",))}
+        table_version=5, columns=columns, key=("id",), sources={"shop.a": RecordedSource(columns=columns, key=("id",))}
     )
     there = cut(b=state("shop.b", origin=("shop.b", "shop.b"), sources=("shop.a",)))
     there = there.model_copy(update={"tables": {"shop.b": table}})

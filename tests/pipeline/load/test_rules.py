@@ -16,23 +16,25 @@ from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.errors import LoadError
 from cdc_pipeline.lake.loads import LoadFolder, LoadState, new_load_id
+from cdc_pipeline.pipeline.admin_batch import admin_batch
 from cdc_pipeline.pipeline.load.begin import LoadBegin
 from cdc_pipeline.pipeline.load.chunks import ChunkLoad
-from cdc_pipeline.pipeline.load.main import DirectRuns, MainLake
-from cdc_pipeline.pipeline.load.observer import SilentLoadObserver
+from cdc_pipeline.pipeline.load.main import MainLake
 from cdc_pipeline.pipeline.load.read_ahead import Work, read_chunk
 from cdc_pipeline.pipeline.load.server import LoadSource
-from cdc_pipeline.pipeline.load.side import SideBatch, SideLake
+from cdc_pipeline.pipeline.load.side import LoadLake, SideBatch
+from cdc_pipeline.pipeline.observer import RunObserver
 from cdc_pipeline.pipeline.plan.needs_load import Chosen
+from cdc_pipeline.pipeline.runs import DirectRuns
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.source.rows import marks
 from cdc_pipeline.source.rows.key_ranges import ALL_ROWS
 from cdc_pipeline.source.rows.table_reader import TableReader
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
 from tests.source.rows.helpers import catalog_schema, control, selected, table_reader
+from tests.support.captures import here, live
 from tests.support.xa_session import XaSession
 
 
@@ -55,11 +57,11 @@ def project(
 
 def main_of(config: PipelineConfig) -> MainLake:
     cursors = MemoryCursorStore()
-    return MainLake(config, cursors=cursors, runs=DirectRuns(config, cursors, ""), observer=SilentLoadObserver())
+    return MainLake(config, runs=DirectRuns(config, cursors, ""), observer=RunObserver())
 
 
 def begin_of(config: PipelineConfig, source: LoadSource) -> LoadBegin:
-    return LoadBegin(config, main=main_of(config), source=source, observer=SilentLoadObserver())
+    return LoadBegin(config, main=main_of(config), source=source, observer=RunObserver())
 
 
 def place_of(server: Server) -> Position:
@@ -207,7 +209,7 @@ def test_k17_no_change_that_a_chunk_shows_lies_behind_its_end_mark(server: Serve
         assert chunk.high.order >= place_of(server).order
 
 
-def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -> SideLake:
+def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -> LoadLake:
     """The side lake of a load that begins at a place; it has no table yet."""
     with control(server) as connection:
         identity = connection.identity
@@ -222,7 +224,7 @@ def side_lake(config: PipelineConfig, server: Server, name: str, at: Position) -
     )  # fmt: skip
     folder = LoadFolder(config, state.load_id)
     folder.create(state)
-    side = SideLake(config, folder, state, observer=SilentLoadObserver(), run_id="")
+    side = LoadLake(config, folder, state, observer=RunObserver(), run_id="")
     side.open()
     return side
 
@@ -241,8 +243,8 @@ def test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_be
         targets = Targets(side.config, None)
         targets.created([name])
         (target,) = targets.confirm(catalog_schema(server, fresh_database, "t"))
-        with side.sink.lock():
-            batch = SideBatch(side, side.sink.begin(1), targets)
+        with admin_batch(side.sink, cursors=MemoryCursorStore(side.cursor), doing="go on") as admin:
+            batch = SideBatch(side, admin, targets)
         return batch.place.seq, batch._plan(target).exact
 
     assert place_and_exact() == (pack_seq(3, journal_number(low.journal), low.offset), True)
@@ -250,7 +252,7 @@ def test_k17_rows_stand_where_the_side_lake_does_and_are_appended_only_at_its_be
     server.execute(f"CREATE TABLE {fresh_database}.other (id INT PRIMARY KEY)")
     with control(server) as connection:
         high = connection.end_position()
-    side.capture(high)
+    side.capture_to(high)
     assert side.cursor.position.order == high.order
     assert place_and_exact() == (pack_seq(3, journal_number(high.journal), high.offset), False)
 
@@ -266,7 +268,7 @@ def test_k17_where_nothing_proves_the_low_mark_no_row_is_read(
     server.execute("INSERT INTO d.t VALUES (2)")
     side = side_lake(config, server, "d.t", place_of(server))
     with LoadSource(config) as source:
-        chunks = ChunkLoad(config, side=side, main=main_of(config), source=source, observer=SilentLoadObserver())
+        chunks = ChunkLoad(config, side=side, main=main_of(config), source=source, observer=RunObserver())
         with pytest.raises(LoadError, match="nothing proves") as caught:
             chunks.run(None)
         assert "FLUSH BINARY LOGS" in str(caught.value.next_step)
@@ -284,5 +286,5 @@ def test_k17_a_side_lake_is_captured_to_its_bound_and_no_further(
         bound = connection.end_position()
     server.execute(f"CREATE TABLE {fresh_database}.later (id INT PRIMARY KEY)")
     side = side_lake(config, server, name, low)
-    side.capture(bound)
+    side.capture_to(bound)
     assert side.cursor.position.order == bound.order

@@ -17,13 +17,12 @@ from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.load.load import load
 from cdc_pipeline.position.cursor_file import FileCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.load.swap_states import States, left_of_loads
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 from tests.support.comparison import lake_rows, server_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.mysql, pytest.mark.whole]
 
 # In the order in which a load meets them: a mirror's files are adopted, then a history's rows are written anew.
 JOINTS = [

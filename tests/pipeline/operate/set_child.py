@@ -14,7 +14,7 @@ from cdc_pipeline.config.pipeline_config import PositionConfig, load_config
 from cdc_pipeline.orchestration.cursor_job import execute_cursor_change
 from cdc_pipeline.orchestration.execute import load_source, open_instance
 from cdc_pipeline.pipeline.operate.cursor_change import apply_set, plan_set
-from tests.support.crash_child import Killer
+from tests.support.kills import Killer
 
 
 def main(jobs: str, source: str, journal: str, offset: str, joint: str) -> None:

@@ -13,9 +13,8 @@ from cdc_pipeline.pipeline.operate.quarantine_replay import entries_of, settle
 from cdc_pipeline.pipeline.operate.status import status
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
-from tests.support.captures import SPARK
+from tests.support.captures import SPARK, here, live
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 

@@ -12,8 +12,8 @@ from cdc_pipeline.errors import JournalMissingError
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.operate.cursor_change import CursorChange, apply_set, plan_set
 from cdc_pipeline.position.cursor import MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import lake_rows, server_rows
 from tests.support.workload import COLUMNS, Workload, create_tables
 

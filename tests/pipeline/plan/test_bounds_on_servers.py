@@ -26,8 +26,8 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.plan.planning import plan
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server, at_rest
+from tests.support.captures import here, live
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -101,7 +101,7 @@ def test_cursor_before_any_batch_is_kept() -> None:
     [
         ("gtid_set", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"),
         ("journal_created_s", 7),
-        ("targets", {"a.b": TargetState(table="a.b", app_id="x", delta_version=1, applied_batch=1)}),
+        ("targets", {"a.b": TargetState(table="a.b", app_id="x", table_version=1, applied_batch=1)}),
     ],
 )
 def test_k3_a_cursor_that_contradicts_the_cut_at_its_own_place_gives_way(field: str, value: object) -> None:

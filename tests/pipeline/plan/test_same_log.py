@@ -24,14 +24,18 @@ from tests.support.comparison import lake_rows, server_rows
 
 pytestmark = pytest.mark.timeout(180)
 
-CELLS = pytest.mark.parametrize(
-    ("flavor", "options"),
-    [
-        pytest.param("mysql", {}, id="mysql", marks=pytest.mark.mysql),
-        pytest.param("mysql", OFF, id="mysql-without-gtids", marks=pytest.mark.mysql),
-        pytest.param("mariadb", {}, id="mariadb", marks=pytest.mark.mariadb),
-    ],
+
+@pytest.fixture(
+    params=[
+        pytest.param(("mysql", {}), id="mysql", marks=pytest.mark.mysql),
+        pytest.param(("mysql", OFF), id="mysql-without-gtids", marks=pytest.mark.mysql),
+        pytest.param(("mariadb", {}), id="mariadb", marks=pytest.mark.mariadb),
+    ]
 )
+def own_server(request: pytest.FixtureRequest, start_server: Callable[..., Server]) -> Server:
+    """A server of the test's own, since it is set back."""
+    flavor, options = request.param
+    return start_server(flavor, **options)
 
 
 def hot_copy(server: Server, to: Path) -> None:
@@ -49,16 +53,11 @@ def set_back(server: Server, copy: Path) -> None:
     server.start()
 
 
-@CELLS
 def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
-    flavor: str,
-    options: dict[str, str],
-    start_server: Callable[..., Server],
-    make_config: Callable[..., PipelineConfig],
-    tmp_path: Path,
+    own_server: Server, make_config: Callable[..., PipelineConfig], tmp_path: Path
 ) -> None:
     """Its GTIDs have passed the cursor's by then, its log is longer, and its journal of that name is the same one."""
-    server = start_server(flavor, **options)
+    server = own_server
     account = section(server)
     write(server)
     hot_copy(server, tmp_path / "copy")
@@ -102,16 +101,11 @@ def test_k24_f5_a_server_that_was_set_back_and_went_on_stops_by_name(
     assert after.last_event is not None
 
 
-@CELLS
 def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
-    flavor: str,
-    options: dict[str, str],
-    start_server: Callable[..., Server],
-    make_config: Callable[..., PipelineConfig],
-    tmp_path: Path,
+    own_server: Server, make_config: Callable[..., PipelineConfig], tmp_path: Path
 ) -> None:
     """The cursor was written live; the archive holds journals of the other history, or the lost ones."""
-    server = start_server(flavor, **options)
+    server = own_server
     account = section(server)
     write(server)
     hot_copy(server, tmp_path / "copy")
@@ -137,8 +131,8 @@ def test_k24_f5_an_archive_that_was_filled_again_after_a_set_back_stops_by_name(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 @pytest.mark.mariadb
+@pytest.mark.whole
 def test_k24_f5_the_way_out_that_the_error_names_makes_the_lake_equal_again(
     start_server: Callable[..., Server], make_config: Callable[..., PipelineConfig], tmp_path: Path
 ) -> None:

@@ -110,7 +110,7 @@ def test_p4_a_first_run_on_the_standby_starts_where_its_own_start_says(
     cursors = MemoryCursorStore()
     report = capture(silent, cursors=cursors)
     assert (report.plan.start_journal, report.plan.start_offset) == standby.end_position()
-    assert "P4: there is no cursor: the standby without a start of its own" in report.plan.start_reasons
+    assert "P4: there is no cursor: the standby without a configured start" in report.plan.start_reasons
     at_end(standby, cursors, epoch=1)
     assert plan(told, cursors=MemoryCursorStore()).start_offset == 4
 

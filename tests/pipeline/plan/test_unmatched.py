@@ -18,9 +18,9 @@ from cdc_pipeline.pipeline.plan.unmatched import nothing_matched, unmatched
 from cdc_pipeline.pipeline.targets.table_filter import TableFilter
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore, TargetState
 from cdc_pipeline.sink.delta.log import SOURCE_PROPERTY
-from tests.pipeline.capture.test_end_to_end import live
 from tests.pipeline.targets.test_exact import config
 from tests.servers import Server
+from tests.support.captures import live
 from tests.support.fake_capture import cursor
 
 JOURNALS = Path(__file__).resolve().parents[3] / "cdc_pipeline" / "demo" / "shop" / "journals"
@@ -33,7 +33,7 @@ def archive(lake: Path, *include: str, **tables: Any) -> PipelineConfig:
 
 
 def followed(*tables: str, **update: Any) -> CursorState:
-    states = {name: TargetState(table=name, app_id=name, delta_version=1, applied_batch=1) for name in tables}
+    states = {name: TargetState(table=name, app_id=name, table_version=1, applied_batch=1) for name in tables}
     return cursor().model_copy(update={"targets": {n: s.model_copy(update=update) for n, s in states.items()}})
 
 

@@ -119,7 +119,7 @@ class Names:
         for target in self.targets.carried():
             assert target.carried is not None
             origin_state = there[target.carried.origin].state
-            assert (target.carried.app_id, target.carried.version) == (origin_state.app_id, origin_state.delta_version)
+            assert (target.carried.app_id, target.carried.version) == (origin_state.app_id, origin_state.table_version)
             assert target.state.app_id not in {known.state.app_id for known in there.values()}
             kept = before[target.name].tables if target.carried.keeps_rows else ()
             origin = before[target.carried.origin]
@@ -151,7 +151,7 @@ class Names:
             if known.is_new and known.carried is None:
                 number = int(known.columns[0].name.removeprefix("c"))
                 self.held[known.name] = Held((number,), is_whole=not known.state.partial)
-            state = known.state.model_copy(update={"delta_version": max(known.state.delta_version, 0)})
+            state = known.state.model_copy(update={"table_version": max(known.state.table_version, 0)})
             self.targets._targets[known.name] = replace(known, state=state, is_new=False, replaces="", carried=None)
 
     def end(self) -> None:

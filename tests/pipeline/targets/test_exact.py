@@ -11,12 +11,12 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.config.schema_policy import SchemaChangePolicy
 from cdc_pipeline.errors import MergeError
 from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Interval, RecordedTarget
-from cdc_pipeline.pipeline.capture.commit import plan_of
+from cdc_pipeline.pipeline.targets.target import plan_of
 from cdc_pipeline.pipeline.targets.targets import Targets
 from cdc_pipeline.position.cursor import CursorState, Suspension
 from cdc_pipeline.schema.evolution.changes import Decision, decide
 from cdc_pipeline.sink.delta.log import TableLog
-from cdc_pipeline.sink.delta_sink import _cut_of
+from cdc_pipeline.sink.next_cut import next_cut
 
 INTERVAL = Interval(start_journal="b.000001", start_offset=4, end_journal="b.000001", end_offset=100)
 STANDS = Suspension(batch_number=1, error="MergeError", what="it failed", journal="b.000001", offset=4)
@@ -71,7 +71,7 @@ def cut_after(
         ),
     )  # fmt: skip
     log = TableLog(version=number, app_id="", transaction_version=-1, columns={}, properties={})
-    return _cut_of(record, previous, {"d.t": log}, {"d.t": MergeError("it failed")} if failing else {})
+    return next_cut(record, previous, {"d.t": log}, {"d.t": MergeError("it failed")} if failing else {})
 
 
 def later(cut: Cut) -> Targets:

@@ -123,9 +123,9 @@ def test_k2_killed_at_any_joint_rows_are_there_once(tmp_path: Path, joint: str) 
                 os._exit(9)
 
         if joint == "after_copy":
-            from cdc_pipeline.sink import delta_sink
+            from cdc_pipeline.sink import lake_sink
 
-            delta_sink.put_cut = lambda *_: os._exit(9)  # type: ignore[assignment]
+            lake_sink.put_cut = lambda *_: os._exit(9)  # type: ignore[assignment]
         _put(_sink(lake, on_joint=told), 1, _bad())
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

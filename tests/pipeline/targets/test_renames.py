@@ -26,7 +26,7 @@ from cdc_pipeline.pipeline.capture.drain import Drain
 from cdc_pipeline.position.cursor import CursorState, TargetState
 from cdc_pipeline.schema.evolution.steps import AddColumn, FillColumns
 from cdc_pipeline.schema.types import TargetColumn
-from cdc_pipeline.sink.delta_sink import _cut_of
+from cdc_pipeline.sink.next_cut import next_cut
 from cdc_pipeline.sink.replace.content import carried_content
 from tests.pipeline.targets.renames_model import Held, Names, names
 
@@ -331,20 +331,20 @@ def test_k28_a_target_that_could_not_be_given_its_rows_waits_for_a_load() -> Non
     columns = (TargetColumn(name="c1", delta_type="int"),)
     content = RecordedContent(path="d/a", version=0, app_id="a", renamed_from="d.a")
     target = RecordedTarget(table="d.b", app_id="new", columns=columns, key=("c1",), content=content)
-    before = TargetState(table="d.b", app_id="old", delta_version=3, applied_batch=1)
+    before = TargetState(table="d.b", app_id="old", table_version=3, applied_batch=1)
     record = _record(target, states={"d.b": before.model_copy(update={"app_id": "new"})})
     previous = Cut(
         source="bank", batch_number=1, published_at_us=0, interval=record.interval,
         cursor=record.cursor_after.model_copy(update={"batch_number": 1, "targets": {"d.b": before}}),
-        tables={"d.b": CutTable(delta_version=3, columns=columns, key=("c1",))},
+        tables={"d.b": CutTable(table_version=3, columns=columns, key=("c1",))},
     )  # fmt: skip
-    cut = _cut_of(record, previous, {}, {"d.b": MergeError("it failed")})
+    cut = next_cut(record, previous, {}, {"d.b": MergeError("it failed")})
     state = cut.cursor.targets["d.b"]
     assert state.suspended is not None
-    assert (state.app_id, state.delta_version, state.suspended.needs_reload) == ("old", 3, True)
+    assert (state.app_id, state.table_version, state.suspended.needs_reload) == ("old", 3, True)
     assert state.suspended.offset == 400
     loaded = target.model_copy(update={"content": content.model_copy(update={"renamed_from": ""})})
-    cut = _cut_of(record.model_copy(update={"targets": (loaded,)}), previous, {}, {"d.b": MergeError("it failed")})
+    cut = next_cut(record.model_copy(update={"targets": (loaded,)}), previous, {}, {"d.b": MergeError("it failed")})
     assert cut.cursor.targets["d.b"] == before  # a load that fails leaves the target as it was
 
 

@@ -33,13 +33,13 @@ def cut_of(rule: dict[str, Any]) -> Cut:
     (route,) = routes_of(rule).of("shop", "person")
     shaped = shape_table(route, COLUMNS, ("id",))
     table = CutTable(
-        delta_version=1,
+        table_version=1,
         columns=shaped.columns,
         key=shaped.key,
         sources={"shop.person": RecordedSource(columns=COLUMNS, key=("id",))},
         shape=recorded_shape(route.rule),
     )
-    state = TargetState(table=route.target, app_id="a", delta_version=1, applied_batch=1, sources=("shop.person",))
+    state = TargetState(table=route.target, app_id="a", table_version=1, applied_batch=1, sources=("shop.person",))
     return Cut(
         source="bank",
         batch_number=1,

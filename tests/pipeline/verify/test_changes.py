@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from cdc_pipeline.config.pipeline_config import PipelineConfig
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.verify.test_end_to_end import Verified, keys
 from tests.servers import Server
+from tests.support.captures import here, live
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 @pytest.mark.mariadb
+@pytest.mark.whole
 def test_k17_a_changelog_is_compared_by_the_sum_of_its_changes_or_its_last_images(
     mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:

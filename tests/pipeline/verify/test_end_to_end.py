@@ -16,8 +16,8 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.verify.report import Difference, TableVerified, VerifyReport
 from cdc_pipeline.pipeline.verify.verify import Asked, verify
 from cdc_pipeline.position.cursor import CursorState, MemoryCursorStore
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 from tests.support.comparison import server_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -108,6 +108,7 @@ def writing(server: Server, database: str) -> Iterator[None]:
 
 
 @pytest.mark.mariadb
+@pytest.mark.whole
 def test_k17_mariadb_what_the_log_never_showed_is_found_and_repaired_in_every_mode(
     mariadb_server: Server, mariadb_database: str, make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:

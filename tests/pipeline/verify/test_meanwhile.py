@@ -14,9 +14,9 @@ from cdc_pipeline.config.pipeline_config import PipelineConfig
 from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.pipeline.verify.report import Step
 from cdc_pipeline.pipeline.verify.verify import Asked, verify
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.pipeline.verify.test_end_to_end import Verified, keys
 from tests.servers import Server
+from tests.support.captures import here, live
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -59,6 +59,7 @@ class Meanwhile:
 
 
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
     mysql_server: Server, mysql_database: str, make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:
@@ -86,6 +87,7 @@ def test_k17_a_ddl_while_a_table_is_verified_begins_its_comparison_anew(
 
 
 @pytest.mark.mysql
+@pytest.mark.whole
 def test_k17_mysql_without_gtids_is_proved_by_its_locks(
     start_server: Callable[..., Server], make_config: Callable[..., PipelineConfig], spark: Any
 ) -> None:

@@ -148,7 +148,7 @@ def test_k13_what_an_added_column_gave_to_the_rows_of_a_changelog_follows_the_co
             table="d.t", app_id="x", mode=more.pop("mode", "changelog"), columns=(column,), key=(), schema_steps=steps,
             **more,
         )  # fmt: skip
-        return given_after(CutTable(delta_version=1, given=before), target)
+        return given_after(CutTable(table_version=1, given=before), target)
 
     values = (("n", "int", "7"), ("made", "int", "`id` + 1"))
     steps = (AddColumn(name="n", delta_type="int"), FillColumns(values=values, defaults=("n",), seq="100"))

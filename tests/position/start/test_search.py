@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start.search import ALL_ASKED_MAX, places_to_scan, search_by_time
+from cdc_pipeline.position.start.search import ALL_ASKED_MAX, journals_to_scan, search_by_time
 from tests.position.start.log import ListSource, timed_journal
 from tests.support.event_builder import MARIADB, JournalBuilder, cut, mariadb_gtid_body
 
@@ -101,11 +101,11 @@ def test_k6_the_binary_search_ends_where_asking_all_does(created: list[int], sec
     remote, local = Heads(), Heads()
     local.heads_are_local = True
     t_us = second * SECOND_US + microsecond
-    found = places_to_scan(remote, names, t_us=t_us)  # type: ignore[arg-type]
-    assert found == places_to_scan(local, names, t_us=t_us)  # type: ignore[arg-type]
+    found = journals_to_scan(remote, names, t_us=t_us)  # type: ignore[arg-type]
+    assert found == journals_to_scan(local, names, t_us=t_us)  # type: ignore[arg-type]
     # Everything before it was created, and ended, before the moment.
     assert all((at + 1) * SECOND_US <= t_us for at in created[1 : found.first + 1])
-    assert not found.alone
+    assert not found.single
     if len(names) > ALL_ASKED_MAX:
         assert remote.asked <= 17
 

@@ -47,8 +47,8 @@ def test_p5_a_cursor_of_this_server_wins_over_the_configuration() -> None:
     assert not decision.epoch_grows
     assert decision.overlap_until_us is None
     assert decision.reasons[0] == "P5: the cursor's own server: the last position as it is"
-    assert decision.reasons[1] == "the cursor of batch 7 stands at binlog.000001:500"
-    assert "goes on to" in decision.reasons[-1]
+    assert decision.reasons[1] == "the cursor of batch 7 is at binlog.000001:500"
+    assert "continues to" in decision.reasons[-1]
 
 
 def test_p3_the_own_server_is_read_after_the_cursors_set() -> None:
@@ -116,7 +116,7 @@ def test_p5_a_server_that_uses_gtids_no_more_goes_on_by_offset_without_the_set()
     log = source(end_gtid_set="")
     decision = resolve_start(cursor=cursor(gtid_set=f"{UUID}:900"), start="earliest", source=log)
     assert decision.position == by_offset(cursor().position)
-    assert "left behind" in " ".join(decision.reasons)
+    assert "dropped" in " ".join(decision.reasons)
 
 
 def test_p3_a_purged_journal_is_passed_by_the_set() -> None:
@@ -521,7 +521,7 @@ def test_p4_a_standby_without_a_start_begins_at_its_current_end(start) -> None:
     log = source(identity=STANDBY)
     decision = resolve_start(cursor=None, start=start, source=log, rules=PAIR)
     assert decision.position.order == log.end_position().order
-    assert decision.reasons[0] == "P4: there is no cursor: the standby without a start of its own"
+    assert decision.reasons[0] == "P4: there is no cursor: the standby without a configured start"
 
 
 def test_p3_a_configured_gtid_set_means_the_same_on_the_standby() -> None:

@@ -23,6 +23,7 @@ from cdc_pipeline.sink.delta.commit import TableCommit
 from cdc_pipeline.sink.delta.deletion_vectors import bitmap_bytes
 from cdc_pipeline.sink.delta.log import read_commit, read_table_log
 from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.sink.spark.session import SparkProvider
 from cdc_pipeline.sink.spark.sql import table_at, text_literal
 from tests.support.delta_reader import newest_rows
 from tests.support.sink_values import (
@@ -142,7 +143,7 @@ def test_k12_inserts_are_appended_once_and_only_where_the_target_is_exact(open_s
     sink.paths.cut(2).unlink()
     cut = sink.finish(pending)
     assert rows(sink) == [(n, n) for n in range(8)]
-    assert cut.tables["shop.orders"].delta_version == 2
+    assert cut.tables["shop.orders"].table_version == 2
     assert [transaction["version"] for transaction in actions(sink, 2)["txn"]] == [32]
     assert "remove" not in actions(sink, 2)
 
@@ -246,9 +247,9 @@ def test_k16_another_writer_is_met_with_another_try(sink: DeltaSink, monkeypatch
 
 
 @pytest.mark.spark
-def test_bitmaps_hold_the_rows_that_they_are_made_of(spark: Any) -> None:
+def test_bitmaps_hold_the_rows_that_they_are_made_of(sink_provider: SparkProvider) -> None:
     rng = np.random.default_rng(5)
-    delta = spark.session()._jvm.org.apache.spark.sql.delta
+    delta = sink_provider.session()._jvm.org.apache.spark.sql.delta
     for values in ([0], [2**31, 5, 5, 2**33 + 1], rng.choice(300_000, 40_000), np.arange(65_530, 131_080)):
         made = delta.deletionvectors.RoaringBitmapArray.readFrom(bytearray(bitmap_bytes(np.array(values, np.int64))))
         expected = np.unique(values)

@@ -23,6 +23,7 @@ from cdc_pipeline.sink.spark.sql import table_at
 from tests.support.delta_reader import newest_rows
 from tests.support.sink_values import (
     applied,
+    check_targets,
     column,
     delete,
     insert,
@@ -82,13 +83,13 @@ def test_k2_every_step_again_changes_nothing(open_sink: Callable[..., DeltaSink]
     with pytest.raises(KeyboardInterrupt):
         sink.finish(record)
     assert sink.pending_record() == record
-    sink.check_targets(first)
+    check_targets(sink, first)
     cut = sink.finish(record)
     assert sink.finish(record) == cut
     sink.paths.cut(2).unlink()
     again = sink.finish(record)
     assert again.model_copy(update={"published_at_us": cut.published_at_us}) == cut
-    sink.check_targets(again)
+    check_targets(sink, again)
 
     assert rows_of(sink, "shop.orders", "id", "total", "_cdc_op", "_cdc_seq") == [
         (0, 0, "insert", seq_of(10, after=True)),
@@ -101,11 +102,11 @@ def test_k2_every_step_again_changes_nothing(open_sink: Callable[..., DeltaSink]
         assert transactions(sink, table) == [transaction_version(1, 0), transaction_version(2, 0)]
         log = read_table_log(sink.paths.table(table))
         assert log is not None
-        assert (log.version, log.transaction_version) == (again.tables[table].delta_version, 32)
+        assert (log.version, log.transaction_version) == (again.tables[table].table_version, 32)
 
     # A batch that touches one table keeps the other in the cut, at its version.
     third = applied(sink, 3, (ORDERS, [insert(id=50, total=None)], 50))
-    assert third.tables["shop.people"].delta_version == cut.tables["shop.people"].delta_version
+    assert third.tables["shop.people"].table_version == cut.tables["shop.people"].table_version
     assert third.tables["shop.people"].rows_updated == 0
     assert third.cursor.targets["shop.people"].applied_batch == 2
     sink.cleanup(third)
@@ -126,30 +127,30 @@ def test_k3_what_others_did_to_a_table_is_noticed(sink: DeltaSink) -> None:
     backup = shutil.copytree(path, sink.paths.lake / "backup")
     cut = applied(sink, 2, (ORDERS, [insert(id=2, total=2)], 20))
     run_sql(sink, f"OPTIMIZE {table_at(path)}")
-    sink.check_targets(cut)
+    check_targets(sink, cut)
     log = read_table_log(path)
     assert log is not None
-    assert log.version > cut.tables["shop.orders"].delta_version
+    assert log.version > cut.tables["shop.orders"].table_version
 
     run_sql(sink, f"RESTORE TABLE {table_at(path)} TO VERSION AS OF 1")
     restored = read_table_log(path)
     assert restored is not None
     assert restored.transaction_version == transaction_version(2, 0)  # why a replay would be skipped
     with pytest.raises(LakeStateError, match="RESTORE") as caught:
-        sink.check_targets(cut)
+        check_targets(sink, cut)
     assert caught.value.table == "shop.orders"
 
     shutil.rmtree(path)
     shutil.copytree(backup, path)
     with pytest.raises(LakeStateError, match="older than the last cut"):
-        sink.check_targets(cut)
+        check_targets(sink, cut)
     shutil.rmtree(path)
     with pytest.raises(LakeStateError, match="is gone"):
-        sink.check_targets(cut)
+        check_targets(sink, cut)
     path.parent.mkdir(exist_ok=True)
     run_sql(sink, f"CREATE TABLE {table_at(path)} (id INT) USING delta")
     with pytest.raises(LakeStateError, match="another program"):
-        sink.check_targets(cut)
+        check_targets(sink, cut)
 
 
 def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
@@ -183,12 +184,12 @@ def test_k13_added_columns_and_backfill_are_done_once(sink: DeltaSink) -> None:
     there = read_table_log(path)
     assert there is not None
     run_steps(session, path, record, half, there)
-    sink.check_targets(cut_before)
+    check_targets(sink, cut_before)
 
     cut = sink.finish(record)
-    version = cut.tables["shop.orders"].delta_version
+    version = cut.tables["shop.orders"].table_version
     sink.paths.cut(2).unlink()
-    assert sink.finish(record).tables["shop.orders"].delta_version == version
+    assert sink.finish(record).tables["shop.orders"].table_version == version
     assert transactions(sink, "shop.orders") == [transaction_version(1, 0), transaction_version(2, 1)]
 
     table = sink.read_rows("shop.orders")
@@ -238,7 +239,7 @@ def test_k22_odd_names_and_every_type(open_sink: Callable[..., DeltaSink]) -> No
     assert (cut.tables[name].rows_updated, sink.count(name)) == (2, 2)
     found = {line["k`1.x"]: line for line in sink.read_rows(name, *schema.column_names).to_pylist()}
     assert found == {row["k`1.x"]: changed, "\u4e2d": {**other, "k`1.x": "\u4e2d"}}
-    sink.check_targets(cut)
+    check_targets(sink, cut)
     assert sink.paths.table(name).parent.parent == sink.paths.lake
 
 
@@ -251,7 +252,7 @@ def test_k22_what_an_interrupted_create_left_is_made_a_table(sink: DeltaSink) ->
         (log / ".00000000000000000000.json.0d9f1c1e.tmp").write_text("{")
     (log / "00000000000000000000.json").touch()
     cut = applied(sink, 1, (ORDERS, [insert(id=1, total=1)], 1), (PEOPLE, [insert(id=1, total=1)], 2))
-    sink.check_targets(cut)
+    check_targets(sink, cut)
     assert rows_of(sink, "shop.orders", "id") == rows_of(sink, "shop.people", "id") == [(1,)]
 
 
@@ -301,7 +302,7 @@ def test_k4_k22_what_spark_refuses_suspends_at_once(sink: DeltaSink) -> None:
     assert held.error == TargetRefusedError.__name__
     assert "violat" in held.what.lower()
     assert "id : 2" not in held.what
-    assert cut.tables["shop.orders"].delta_version == sink.read_cut(1).tables["shop.orders"].delta_version
+    assert cut.tables["shop.orders"].table_version == sink.read_cut(1).tables["shop.orders"].table_version
 
 
 def test_k11_keys_swap_through_a_third(sink: DeltaSink) -> None:

@@ -77,6 +77,7 @@ def one(sink: DeltaSink, target: RecordedTarget) -> Any:
     return log
 
 
+@pytest.mark.whole
 def test_k13_steps_go_on_where_a_run_was_killed(tmp_path: Path) -> None:
     config = SinkConfig(lake_path=tmp_path / "lake", spark=SparkConfig(**SPARK))
     sink = DeltaSink(source="shop", config=config)
@@ -99,7 +100,7 @@ def follow_steps(sink: DeltaSink) -> None:
         assert is_applied(record, half, paths=sink.paths)
         assert not is_applied(record, target, paths=sink.paths)
     cut = sink.finish(record)
-    version = cut.tables["shop.t"].delta_version
+    version = cut.tables["shop.t"].table_version
     run_steps(session, path, record, target, one(sink, target))
     assert one(sink, target).version == version
     assert one(sink, target).transaction_version == transaction_version(2, 1)
@@ -165,6 +166,6 @@ def follow_steps(sink: DeltaSink) -> None:
     sink.finish(anew)
     version = one(sink, target).version
     sink.paths.cut(6).unlink()
-    assert sink.finish(anew).tables["shop.t"].delta_version == version
+    assert sink.finish(anew).tables["shop.t"].table_version == version
     assert sink.read_rows("shop.t").column_names[:5] == ["id", "a", "b", "c", "f"]
     assert one(sink, target).app_id == "cdc_pipeline/test/again"

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.sink.delta.log import read_commit
 from cdc_pipeline.sink.delta.row_count import row_count
 from cdc_pipeline.sink.read.read import table_frame
 from cdc_pipeline.sink.spark.session import SparkProvider
@@ -44,9 +45,10 @@ STATEMENTS = (
 
 
 @pytest.mark.spark
-def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, spark: SparkProvider) -> None:
+@pytest.mark.whole
+def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, sink_provider: SparkProvider) -> None:
     """Merges, deletes and updates with deletion vectors; versions before, at and after checkpoints; a RESTORE."""
-    session = quick_session(spark)
+    session = quick_session(sink_provider)
     table = written(session, tmp_path / "t", STATEMENTS, {})
     log = table / "_delta_log"
     assert [file.name[18:20] for file in sorted(log.glob("*.checkpoint.parquet"))] == ["03", "06"]
@@ -73,9 +75,13 @@ def test_rows_of_every_version_are_those_that_spark_counts(tmp_path: Path, spark
     ids=["multi-part, struct statistics", "v2 in JSON", "v2 in Parquet"],
 )
 def test_every_form_of_checkpoint_gives_the_rows(
-    tmp_path: Path, spark: SparkProvider, properties: Mapping[str, str], settings: Mapping[str, str], checkpoint: str
+    tmp_path: Path,
+    sink_provider: SparkProvider,
+    properties: Mapping[str, str],
+    settings: Mapping[str, str],
+    checkpoint: str,
 ) -> None:
-    session = quick_session(spark)
+    session = quick_session(sink_provider)
     for name, value in settings.items():
         session.conf.set(f"spark.databricks.delta.{name}", value)
     table = written(session, tmp_path / "t", (*STATEMENTS[:3], STATEMENTS[4]), properties)
@@ -89,8 +95,8 @@ def test_every_form_of_checkpoint_gives_the_rows(
     assert row_count(table) == rows
 
 
-def quick_session(spark: SparkProvider) -> SparkSession:
-    session = spark.session().newSession()
+def quick_session(sink_provider: SparkProvider) -> SparkSession:
+    session = sink_provider.session().newSession()
     for name, value in QUICK.items():
         session.conf.set(f"spark.{name}", value)
     return session
@@ -206,6 +212,22 @@ def test_statistics_in_another_order_are_read_as_the_json_that_they_are(table: P
     assert row_count(table) == 5
     write_checkpoint(table, 0, odd, add("b", 1))
     assert row_count(table) == 6
+
+
+def test_k20_a_line_of_a_log_ends_where_json_ends_it(table: Path) -> None:
+    """K20: Delta writes U+2028, U+0085 and others as they are, in names and as the least value of a
+    text: a table whose rows hold one was suspended for a damaged log."""
+    ends = "a\u2028b\u2029c\x85d"
+    actions: list[dict[str, Any]] = [
+        {"commitInfo": {"operation": "WRITE", "userMetadata": json.dumps({"cdc_app_id": ends}, ensure_ascii=False)}},
+        {"add": {"path": "a", "stats": json.dumps({"numRecords": 5, "minValues": {ends: ends}}, ensure_ascii=False)}},
+    ]
+    text = "".join(json.dumps(action, ensure_ascii=False) + "\n" for action in actions)
+    (table / "_delta_log" / f"{0:020d}.json").write_text(text, encoding="utf-8")
+    commit = read_commit(table, 0)
+    assert commit is not None
+    assert commit.user_metadata == {"cdc_app_id": ends}
+    assert row_count(table) == 5
 
 
 def test_a_log_that_does_not_reach_back_has_no_count(table: Path, commit: Commit) -> None:

@@ -12,7 +12,7 @@ from cdc_pipeline.lake.paths import LakePaths
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import TargetState
 from cdc_pipeline.sink.delta.log import APP_ID_PROPERTY, SOURCE_PROPERTY, TABLE_PROPERTY
-from cdc_pipeline.sink.delta.table_checks import check_targets
+from cdc_pipeline.sink.delta.table_checks import check_target
 from cdc_pipeline.sink.delta.transactions import STEPS_PER_BATCH, transaction_version
 from tests.support.sink_values import cursor_at, interval_of
 
@@ -46,37 +46,37 @@ def write(paths: LakePaths, *, app_id: str = APP_ID, note: dict[str, object] | N
 
 
 def cut_at(version: int) -> Cut:
-    state = TargetState(table=NAME, app_id=APP_ID, delta_version=version, applied_batch=1)
+    state = TargetState(table=NAME, app_id=APP_ID, table_version=version, applied_batch=1)
     return Cut(
         source="shop",
         batch_number=1,
         interval=interval_of(1),
         cursor=cursor_at(1, targets={NAME: state}),
         published_at_us=0,
-        tables={NAME: CutTable(delta_version=version)},
+        tables={NAME: CutTable(table_version=version)},
     )
 
 
 def test_k3_a_table_that_is_older_than_the_cut_is_noticed(paths: LakePaths) -> None:
     write(paths)
-    check_targets(paths, cut_at(0), None)
+    check_target(paths, cut_at(0), NAME, None)
     with pytest.raises(LakeStateError, match="older than the last cut"):
-        check_targets(paths, cut_at(1), None)
+        check_target(paths, cut_at(1), NAME, None)
 
 
 def test_k3_a_commit_of_others_is_noticed(paths: LakePaths) -> None:
     """One of a batch that no record tells of is of others, too."""
     write(paths)
     write(paths, note=OF_BATCH_2)
-    check_targets(paths, cut_at(1), None)
+    check_target(paths, cut_at(1), NAME, None)
     with pytest.raises(LakeStateError, match="something else than this pipeline"):
-        check_targets(paths, cut_at(0), None)
+        check_target(paths, cut_at(0), NAME, None)
 
 
 def test_k16_a_table_of_somebody_else_is_noticed(paths: LakePaths) -> None:
     write(paths, app_id="cdc_pipeline/other/shop.orders/1")
     with pytest.raises(LakeStateError, match="not the one that was created for this target"):
-        check_targets(paths, cut_at(0), None)
+        check_target(paths, cut_at(0), NAME, None)
 
 
 def test_k2_each_statement_of_a_batch_has_an_id_of_its_own() -> None:

@@ -27,7 +27,17 @@ from cdc_pipeline.sink.durable.retention import over_maintenance
 from tests.campaigns.disk import stand_in
 from tests.campaigns.disk.stand_in import NoSpark, commit, live, write_rows
 from tests.support.delta_reader import newest_rows, newest_version
-from tests.support.sink_values import applied, column, cursor_at, delete, insert, record_batch, table_schema, update
+from tests.support.sink_values import (
+    applied,
+    check_targets,
+    column,
+    cursor_at,
+    delete,
+    insert,
+    record_batch,
+    table_schema,
+    update,
+)
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
 PEOPLE = table_schema("shop.people", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
@@ -182,7 +192,7 @@ def test_k21_a_target_whose_disk_goes_on_failing_stands_still(lake: Path, disk: 
     held = cut.cursor.targets["shop.orders"].suspended
     assert held is not None
     assert "disk" in held.what
-    assert cut.tables["shop.orders"].delta_version == 1
+    assert cut.tables["shop.orders"].table_version == 1
 
 
 def test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has(lake: Path, disk: Disk) -> None:
@@ -195,7 +205,7 @@ def test_k21_a_cut_takes_over_a_maintenance_that_the_disk_has(lake: Path, disk: 
     disk.refused = lambda path: path.name == add["path"]
     assert over_maintenance(sink.paths, cut) == cut
     disk.refused = lambda _path: False
-    assert over_maintenance(sink.paths, cut).tables["shop.orders"].delta_version == version
+    assert over_maintenance(sink.paths, cut).tables["shop.orders"].table_version == version
     assert not disk.lacks(lake / "shop")
 
 
@@ -282,7 +292,7 @@ def test_k21_a_batch_that_a_power_cut_tore_is_applied_again(
     assert (_rows(sink), _rows(sink, "shop.people")) == (EXPECTED, [(1, 1)])
     assert cut.cursor.suspended == {}
     with _locked(lake) as sink:
-        sink.check_targets(cut)
+        check_targets(sink, cut)
         applied(sink, 3, (ORDERS, [insert(id=50, total=50)], 50))
         assert _rows(sink) == [*EXPECTED, (50, 50)]
 

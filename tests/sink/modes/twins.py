@@ -5,11 +5,21 @@ Changes are those of `tests.support.sink_values`: ``(op, before, after)`` with d
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
 
+from cdc_pipeline.config.modes import Mode
 from tests.support.sink_values import Change, Image, seq_of
 
 Row = dict[str, Any]
+
+
+class Twin(Protocol):
+    """What a target of one mode holds after some changes."""
+
+    def apply(self, change: Change, place: int) -> None: ...
+
+    def rows(self) -> list[Row]: ...
 
 
 def _ops(change: Change) -> str:
@@ -42,6 +52,23 @@ class Keyed:
         new_key = self.key_of(row)
         self.rows[new_key] = row
         return old_key, new_key, row
+
+
+class Mirror:
+    def __init__(self, columns: tuple[str, ...], key: tuple[str, ...]) -> None:
+        self._source = Keyed(columns, key)
+        self._rows: dict[tuple[Any, ...], Row] = {}
+
+    def apply(self, change: Change, place: int) -> None:
+        old_key, new_key, row = self._source.step(change)
+        if old_key is not None:
+            self._rows.pop(old_key, None)
+        if new_key is not None:
+            marks = {"_cdc_op": _ops(change), "_cdc_seq": seq_of(place, after=True), "_cdc_ts": place * 1_000_000}
+            self._rows[new_key] = {**row, **marks}
+
+    def rows(self) -> list[Row]:
+        return list(self._rows.values())
 
 
 class SoftDelete:
@@ -138,3 +165,12 @@ class Bag:
 
     def rows(self) -> list[Image]:
         return [row for rows in self._rows.values() for row in rows]
+
+
+# One twin per mode, made with the columns and the key of the table.
+TWINS: Final[Mapping[Mode, Callable[[tuple[str, ...], tuple[str, ...]], Twin]]] = {
+    "mirror": Mirror,
+    "soft_delete": SoftDelete,
+    "history": History,
+    "changelog": lambda columns, _key: Changelog(columns),
+}

@@ -1,34 +1,19 @@
-"""One Spark session with the cheap settings of the whole way's tests, and cuts made by hand."""
+"""Cuts made by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cdc_pipeline.config.pipeline_config import SparkConfig
 from cdc_pipeline.lake import state
 from cdc_pipeline.lake.paths import LakePaths, put_if_absent
 from cdc_pipeline.lake.records import Cut, CutTable
 from cdc_pipeline.position.cursor import Suspension, TargetState
-from cdc_pipeline.sink.spark.session import SparkProvider
-from tests.support.captures import SPARK
 from tests.support.sink_values import cursor_at, interval_of
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
-
-
-@pytest.fixture(scope="session")
-def provider() -> SparkProvider:
-    """The session that captures in this process use too; it ends with the process."""
-    return SparkProvider(SparkConfig(**SPARK))
-
-
-@pytest.fixture(scope="session")
-def spark(provider: SparkProvider) -> Any:
-    return provider.session()
 
 
 @pytest.fixture
@@ -70,7 +55,7 @@ def put_cut(paths: LakePaths) -> Callable[..., Cut]:
             name: TargetState(
                 table=name,
                 app_id=f"app/{name}",
-                delta_version=tables.get(name, -1),
+                table_version=tables.get(name, -1),
                 applied_batch=held.get(name, number),
                 suspended=suspension() if name in held else None,
             )
@@ -83,7 +68,7 @@ def put_cut(paths: LakePaths) -> Callable[..., Cut]:
             source_time_us=time_us,
             interval=interval_of(number),
             cursor=cursor_at(number, targets=targets).model_copy(update={"gtid_set": gtids}),
-            tables={name: CutTable(delta_version=version) for name, version in tables.items()},
+            tables={name: CutTable(table_version=version) for name, version in tables.items()},
         )
         assert put_if_absent(paths.cut(number), state.dump(cut))
         return cut

@@ -16,8 +16,8 @@ from cdc_pipeline.pipeline.capture.capture import capture
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.read.cut_sql import view_statements
 from cdc_pipeline.sink.read.cuts import find_cut
-from tests.pipeline.capture.test_end_to_end import here, live
 from tests.servers import Server
+from tests.support.captures import here, live
 
 pytestmark = [pytest.mark.spark, pytest.mark.mysql]
 

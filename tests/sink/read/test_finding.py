@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,10 +14,10 @@ import pytest
 import cdc_pipeline
 from cdc_pipeline.config.pipeline_config import SinkConfig
 from cdc_pipeline.errors import CutNotFoundError, LakeStateError, TableNotInCutError
+from cdc_pipeline.lake.cut_retention import prune_cuts
 from cdc_pipeline.lake.paths import LakePaths, list_numbers
 from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.position.gtid.sets import parse_gtid_set
-from cdc_pipeline.sink.durable.retention import prune_cuts
 from cdc_pipeline.sink.read.cut_sql import view_names, view_statements
 from cdc_pipeline.sink.read.cuts import find_cut, parse_as_of, version_in
 from tests.sink.read.conftest import UUID
@@ -150,13 +151,20 @@ def test_k4_views_leave_suspended_tables_out_and_quote_every_name(paths: LakePat
     ]
 
 
-def test_views_of_several_schemas_carry_the_schema_and_collisions_are_refused() -> None:
+def test_views_of_several_schemas_carry_the_schema() -> None:
     assert view_names(["a.x", "b.x"]) == {"a.x": "a_x", "b.x": "b_x"}
     assert view_names(["a.x", "a.y"]) == {"a.x": "x", "a.y": "y"}
-    with pytest.raises(CutNotFoundError, match="would both be called"):
-        view_names(["a.x", "a.X"])
-    with pytest.raises(CutNotFoundError, match="would both be called"):
-        view_names(["a.x y", "a.x-y"])
+
+
+@pytest.mark.parametrize("other", ["a.X", "a.x y", "a.x-y"])
+def test_k28_a_name_that_several_tables_would_have_is_no_view_s(other: str) -> None:
+    """K28: whichever came first, its name might show the other one; all other tables have views."""
+    one = "a.x" if other == "a.X" else "a.x_y"
+    names = view_names([one, "a.z", other])
+    assert names["a.z"] == "z"
+    assert len({name.lower() for name in names.values()}) == 3
+    assert all(re.fullmatch(r"(x|X|x_y)_[0-9a-f]{8}", names[table]) for table in (one, other))
+    assert view_names([other, one]) == {one: names[one], other: names[other]}
 
 
 # -- which cuts are kept ----------------------------------------------------------------------------------------------

@@ -1,32 +1,19 @@
-"""Locked sinks on lakes of their own, with the fast settings of the pipeline's tests."""
+"""Sinks with the fast settings of whole captures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-
 import pytest
 
-from cdc_pipeline.config.pipeline_config import SinkConfig, SparkConfig
-from cdc_pipeline.sink.delta_sink import DeltaSink
+from cdc_pipeline.config.pipeline_config import SparkConfig
 from cdc_pipeline.sink.spark.session import SparkProvider
-from tests.support.captures import SPARK, spark
-
-__all__ = ["spark"]
+from tests.support.captures import SPARK
 
 
-@pytest.fixture
-def open_sink(tmp_path: Path) -> Iterator[Callable[[str], DeltaSink]]:
-    """``open_sink(lake)``: a locked sink on a lake below the test's folder."""
-    settings = SparkConfig(**SPARK)
-    provider = SparkProvider(settings)
-    with ExitStack() as stack:
+@pytest.fixture(scope="session")
+def sink_settings() -> SparkConfig:
+    return SparkConfig(**SPARK)
 
-        def start(lake: str) -> DeltaSink:
-            config = SinkConfig(lake_path=tmp_path / lake, spark=settings)
-            sink = DeltaSink(source="shop", config=config, spark=provider)
-            stack.enter_context(sink.lock())
-            return sink
 
-        yield start
+@pytest.fixture(scope="session")
+def sink_provider(provider: SparkProvider) -> SparkProvider:
+    return provider

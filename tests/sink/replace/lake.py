@@ -11,7 +11,7 @@ from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.lake.records import BatchRecord, Cut
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.modes.target_plan import TargetPlan
-from cdc_pipeline.sink.replace.content import Replacement, content_of, replacement
+from cdc_pipeline.sink.replace.content import Replacement, replacement
 from cdc_pipeline.sink.spark.sql import table_at
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from tests.support.sink_values import Change, cursor_at, decoded, interval_of, plan_of, seq_of
@@ -80,9 +80,8 @@ def finish(sink: DeltaSink, batch: StagedBatch, **named: Any) -> Cut:
 def replaced(lakes: Lakes, plan: TargetPlan) -> Replacement:
     cut, side_cut = lakes.main.last_cut(), lakes.side.last_cut()
     assert side_cut is not None
-    content = content_of(
-        lakes.main.paths, lakes.side.paths, side_cut, plan.table, seq=seq_of(LOAD_PLACE), ts_us=LOAD_PLACE * 1_000_000
-    )
+    seq, ts_us = seq_of(LOAD_PLACE), LOAD_PLACE * 1_000_000
+    content = lakes.side.content_of(side_cut, plan.table, lake=lakes.main.paths.lake, seq=seq, ts_us=ts_us)
     before = cut.tables.get(plan.table) if cut is not None else None
     state = cut.cursor.targets.get(plan.table) if cut is not None else None
     return replacement(plan, content, before=before, state=state)

@@ -16,7 +16,7 @@ from cdc_pipeline.sink.read.cuts import check_readable
 from cdc_pipeline.sink.read.read import read
 from cdc_pipeline.sink.replace.replace import ContentCommit
 from tests.sink.replace.lake import Lakes, apply, differences, plan, recorded_swap, side_plan
-from tests.support.sink_values import column, delete, insert, table_schema, update
+from tests.support.sink_values import check_targets, column, delete, insert, table_schema, update
 
 ORDERS = table_schema("shop.orders", [column("id", Kind.INT32), column("total", Kind.INT64)], "id")
 pytestmark = pytest.mark.spark
@@ -44,8 +44,8 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     cut = lakes.main.finish(record)
     assert differences(lakes, ORDERS) == []
     state = cut.cursor.targets["shop.orders"]
-    assert (state.app_id, state.partial, state.exact, state.delta_version) == (loading.app_id, False, False, 3)
-    lakes.main.check_targets(cut)
+    assert (state.app_id, state.partial, state.exact, state.table_version) == (loading.app_id, False, False, 3)
+    check_targets(lakes.main, cut)
     made = lakes.actions(ORDERS, 3)
     assert [mark["version"] for mark in made["txn"]] == [32]
     assert made["commitInfo"][0]["operation"] == "WRITE"
@@ -70,7 +70,7 @@ def test_k2_k3_a_mirror_is_replaced_by_the_files_of_a_side_table(
     assert sorted(here.rglob("*")) == before
     assert cut.cursor.targets["shop.orders"].app_id == loading.app_id
     assert cut.cursor.targets["shop.orders"].suspended is None
-    lakes.main.check_targets(cut)
+    check_targets(lakes.main, cut)
     assert len(rows(lakes)) == 5
 
 
@@ -109,14 +109,14 @@ def test_k2_k16_a_new_target_appears_whole_and_a_crash_at_any_point_is_finished_
     monkeypatch.setattr(ContentCommit, "commit", commit)
     assert lakes.main.last_cut() is None
     cut = lakes.main.finish(record)
-    assert (cut.kind, cut.tables["shop.orders"].delta_version, cut.tables["shop.orders"].rows_inserted) == (
+    assert (cut.kind, cut.tables["shop.orders"].table_version, cut.tables["shop.orders"].rows_inserted) == (
         "load",
         0,
         4,
     )
     assert {file.name for file in folder.glob("*.parquet")} == left
     assert {action["path"] for action in lakes.actions(ORDERS, 0)["add"]} <= left
-    lakes.main.check_targets(cut)
+    check_targets(lakes.main, cut)
     assert differences(lakes, ORDERS) == []
     # A row that is there already is not appended: the table is not as its CREATE left it.
     apply(lakes.main, loading, (ORDERS, [insert(id=3, total=33), insert(id=4, total=4)], 700))

@@ -20,7 +20,18 @@ from cdc_pipeline.sink.modes.target_plan import TargetPlan
 from cdc_pipeline.sink.replace.content import GAP_NOTE, LOADED_NOTE
 from cdc_pipeline.sink.staging.staging import StagedBatch
 from tests.sink.replace.lake import LOAD_PLACE, Lakes, finish, plan, recorded_swap, side_plan
-from tests.support.sink_values import Change, column, cursor_at, decoded, delete, insert, seq_of, table_schema, update
+from tests.support.sink_values import (
+    Change,
+    check_targets,
+    column,
+    cursor_at,
+    decoded,
+    delete,
+    insert,
+    seq_of,
+    table_schema,
+    update,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -75,6 +86,7 @@ def dropped(batch: StagedBatch, made: TargetPlan, name: str) -> None:
     batch.change(kept, made.columns, ())
 
 
+@pytest.mark.whole
 def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(open_sink: Callable[[str], DeltaSink]) -> None:
     lakes = Lakes(open_sink)
     hist, log, torn = items("hist"), items("log"), items("torn")
@@ -126,7 +138,7 @@ def test_k17_k18_what_a_target_keeps_is_kept_by_the_rules_of_its_mode(open_sink:
     notes = [(note.table, note.kind) for note in record.notes if note.kind != LOADED_NOTE]
     assert notes == [("shop.torn", GAP_NOTE)]
     cut = lakes.main.finish(record)
-    lakes.main.check_targets(cut)
+    check_targets(lakes.main, cut)
     assert not cut.cursor.suspended
 
     start = {n: at(10 + n) for n in range(6)}

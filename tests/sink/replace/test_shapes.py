@@ -15,19 +15,20 @@ from cdc_pipeline.lake.records import Cut, RecordedShape
 from cdc_pipeline.schema.evolution.steps import RenameColumn
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from tests.sink.replace.lake import Lakes, differences, finish, plan, recorded_swap, side_plan
-from tests.support.sink_values import column, decoded, delete, insert, table_schema
+from tests.support.sink_values import check_targets, column, decoded, delete, insert, table_schema
 
 pytestmark = pytest.mark.spark
 
 
 def version_of(cut: Cut, name: str) -> int:
-    return cut.tables[f"shop.{name}"].delta_version
+    return cut.tables[f"shop.{name}"].table_version
 
 
 COLUMNS = [column("id", Kind.INT32), column("region", Kind.TEXT), column("v", Kind.INT64)]
 NAMES = ("part", "clus", "old_mapped", "side_mapped", "rescue", "constrained")
 
 
+@pytest.mark.whole
 def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], spark: Any) -> None:
     lakes = Lakes(open_sink)
     schemas = {name: table_schema(f"shop.{name}", COLUMNS, "id") for name in NAMES}
@@ -72,7 +73,7 @@ def test_k3_every_layout_is_taken_over(open_sink: Callable[[str], DeltaSink], sp
     finish(lakes.side, batch)
 
     cut = lakes.main.finish(recorded_swap(lakes, *loading.values()))
-    lakes.main.check_targets(cut)
+    check_targets(lakes.main, cut)
     for name in NAMES:
         assert differences(lakes, schemas[name], rescued=name == "rescue") == [], name
         adopted = {add["path"] for add in lakes.actions(schemas[name], version_of(cut, name))["add"]}

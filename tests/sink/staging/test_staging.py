@@ -23,6 +23,7 @@ from cdc_pipeline.sink.modes.expand import ARRIVE, DELETE, INSERT, LEAVE, UPDATE
 from tests.support.seqs import seq_array
 from tests.support.sink_values import (
     Change,
+    check_targets,
     column,
     cursor_at,
     decoded,
@@ -254,7 +255,7 @@ def test_a_batch_without_targets_needs_no_jvm(dry_sink: DeltaSink) -> None:
         assert cut == dry_sink.last_cut()
         assert dry_sink.finish(record) == cut
         assert dry_sink.pending_record() is None
-        dry_sink.check_targets(cut)
+        check_targets(dry_sink, cut)
         dry_sink.cleanup(cut)
         assert not dry_sink.paths.staging(1).exists()
         assert dry_sink.cuts() == [1]

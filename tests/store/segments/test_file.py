@@ -243,7 +243,7 @@ def test_k14_a_directory_with_files_of_others_is_left_alone(directory: Path) -> 
     directory.mkdir(mode=0o755)
     (directory / "mine.txt").write_text("mine")
     (directory / "segment-00000001.events").write_text("x")
-    with pytest.raises(StoreError, match="files of others") as caught:
+    with pytest.raises(StoreError, match="files that are not the store's") as caught:
         FileEventStore(directory).start()
     assert "mine.txt" in str(caught.value)
     assert sorted(os.listdir(directory)) == ["mine.txt", "segment-00000001.events"]

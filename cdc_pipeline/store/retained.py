@@ -1,11 +1,12 @@
-"""What a ring holds: sequences, entries in their slots, and the places of events (SPEC S1, S2, S9, S11, K9).
+"""The state of a ring: sequences, entries in slots, positions of events (SPEC S1, S2, S9, S11).
 
 Rules:
-- Four sequences, all -1 at the start: ack <= released <= get <= put. An entry stands in the slot of its first held
-  event, ``sequence & (size - 1)``, and occupies as many sequences as it has events.
-- All figures are Python integers: no overflow.
-- Nothing changes before everything that can fail has succeeded: loading an entry from a file may.
-- Where entries are kept is the keeper's business. Nothing here locks or waits: the ring does.
+- Four sequences, all -1 at the start: ack <= released <= get <= put. An entry is in the slot of its
+  first retained event, ``sequence & (size - 1)``, and occupies one sequence per event.
+- All numbers are Python integers and cannot overflow.
+- Nothing changes before everything that can fail has succeeded, such as loading an entry from a
+  file.
+- The keeper decides where entries are kept. The ring locks and waits; this class does neither.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from cdc_pipeline.store.ranges import BatchRange
 STATEMENT = SliceKind.STATEMENT
 
 
-class HeldEvents:
-    """The events between ack and put, of a ring of `size` sequences; without a keeper slices stay where they are."""
+class RetainedEvents:
+    """The events between ack and put of a ring of `size` sequences; without a keeper they stay in
+    memory.
+    """
 
     def __init__(self, keeper: Keeper | None, size: int) -> None:
         self._keeper = keeper
@@ -33,21 +36,21 @@ class HeldEvents:
         self._reset()
 
     def _reset(self) -> None:
-        self._slots: dict[int, Entry] = {}  # by slot, of the entries held
+        self._slots: dict[int, Entry] = {}  # retained entries by slot
         self._put_sequence = self._get_sequence = self._released_sequence = self._ack_sequence = -1
         self._put_bytes = self._get_bytes = self._released_bytes = 0
-        self._oldest = 0  # sequence of the oldest event still held
-        self._get_entry = 0  # slot sequence of the entry that holds the next event to get
-        self._retained: deque[BatchRange] = deque()  # of the batches that were got and not acked, oldest first
+        self._oldest = 0  # sequence of the oldest event still retained
+        self._get_entry = 0  # slot sequence of the entry with the next event to get
+        self._retained: deque[BatchRange] = deque()  # of batches got and not acked, oldest first
         self._last_isolated = -1  # last sequence of the newest isolated entry
         self._newest: Entry | None = None
         self._last_freed: Position | None = None
         self._open_gtid = ""
 
-    # -- entries ------------------------------------------------------------------------------------------------------
+    # -- entries -----------------------------------------------------------------------------------
 
     def _insert(self, entries: Sequence[Entry]) -> None:
-        """Make kept entries, one or more, the newest."""
+        """Append kept entries, one or more."""
         slots, mask = self._slots, self._mask
         for entry in entries:
             slots[entry.first & mask] = entry
@@ -58,22 +61,24 @@ class HeldEvents:
         self._put_bytes = entry.bytes_before + entry.event_bytes
 
     def _entry(self, sequence: int) -> Entry:
-        """The entry whose first event still held has this sequence."""
+        """Return the entry whose first retained event has this sequence."""
         entry = self._slots[sequence & self._mask]
         assert entry.first <= sequence <= entry.last
         return entry
 
     def _entry_of(self, sequence: int) -> int:
-        """Sequence of the first event still held of the entry that holds `sequence`."""
+        """Return the sequence of the first retained event of the entry that contains `sequence`."""
         first = self._oldest
         while self._entry(first).last < sequence:
             first = self._entry(first).last + 1
         return first
 
-    # -- places -------------------------------------------------------------------------------------------------------
+    # -- positions ----------------------------------------------------------------------------------------------------
 
-    def _place_of(self, position: Position) -> tuple[int, Position]:
-        """Sequence of the event at `position` among those got and not acked, and its own position (S9)."""
+    def _find(self, position: Position) -> tuple[int, Position]:
+        """Return sequence and position of the event at `position`, among those got and not acked
+        (S9).
+        """
         for span in self._retained:
             sequence = span.sequence_of(position)
             if self._ack_sequence < sequence <= self._get_sequence:
@@ -81,7 +86,7 @@ class HeldEvents:
         sequence = self._search(position)
         if sequence < 0:
             raise AckPositionError(
-                "no event that was got and not acked is at this position",
+                "no event that was got and is not yet acked is at this position",
                 journal=position.journal,
                 offset=position.offset,
                 expected="the position of an event of a batch that was got and not acked",
@@ -91,15 +96,17 @@ class HeldEvents:
         return sequence, self._position_at(sequence)
 
     def _search(self, position: Position) -> int:
-        """As `_place_of`, by comparing; -1 for none."""
-        found = -1
+        """Find the sequence of the event at `position` by comparing positions; -1 if
+        there is none.
+        """
+        newest = -1
         for span in self._retained:
             if not span.is_settled:
-                continue  # all of its events are held
-            for candidate, sequence in span.places:
+                continue  # all of its events are retained
+            for candidate, sequence in span.known_positions:
                 is_open = self._ack_sequence < sequence <= self._get_sequence
                 if candidate is not None and is_open and is_at(candidate, position):
-                    found = max(found, sequence)
+                    newest = max(newest, sequence)
         sequence = self._oldest
         while sequence <= self._get_sequence:
             entry = self._entry(sequence)
@@ -107,25 +114,27 @@ class HeldEvents:
             if entry.may_hold(position):
                 row = row_at(entry.load(), position, self._get_sequence - entry.first + 1)
             if row >= 0 and entry.first + row > self._ack_sequence:
-                found = max(found, entry.first + row)
+                newest = max(newest, entry.first + row)
             sequence = entry.last + 1
-        return found
+        return newest
 
     def _position_at(self, sequence: int) -> Position:
-        """Position of the event with this sequence, which is held or in the range of a batch that was not acked."""
+        """Return the position of an event that is retained or in the range of a batch not yet
+        acked.
+        """
         for span in reversed(self._retained):
-            for position, place in span.places:
-                if place == sequence and position is not None:
+            for position, read_sequence in span.known_positions:
+                if read_sequence == sequence and position is not None:
                     return position
         newest = self._newest
         is_newest = newest is not None and newest.first <= sequence
         entry = newest if newest is not None and is_newest else self._entry(self._entry_of(sequence))
         return positions.event_position(entry.load(), sequence - entry.first, open_gtid=entry.open_gtid)
 
-    # -- freeing ------------------------------------------------------------------------------------------------------
+    # -- freeing -----------------------------------------------------------------------------------
 
     def _free_until(self, sequence: int, freed: Position) -> None:
-        """Move `released` to `sequence`, whose event is at `freed`; drop the entries that end there or before."""
+        """Move `released` to `sequence`, whose event is at `freed`; drop the entries up to it."""
         if sequence <= self._released_sequence:
             return
         while self._oldest <= sequence:
@@ -134,7 +143,8 @@ class HeldEvents:
             self._released_bytes = entry.bytes_until(stop)
             del self._slots[self._oldest & self._mask]
             if entry.last > sequence:
-                # The slots before are free for new entries: what is left stands in that of its own first event.
+                # The slots before are free for new entries: the rest moves to the slot of its first
+                # event.
                 self._slots[(sequence + 1) & self._mask] = entry
                 if self._get_entry == self._oldest:
                     self._get_entry = sequence + 1
@@ -151,7 +161,7 @@ class HeldEvents:
             self._keeper.released(sequence)
 
     def _settle_until(self, sequence: int) -> None:
-        """Settle the ranges of events that are about to be released."""
+        """Settle the ranges whose events are about to be released."""
         for span in reversed(self._retained):
             if span.last <= self._released_sequence:
                 break

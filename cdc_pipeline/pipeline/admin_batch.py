@@ -1,0 +1,200 @@
+"""An admin batch: a recorded batch that moves no cursor (K2, K3, K4, K17, K18).
+
+    lock -> discard what is not recorded -> reconcile -> stage -> record -> merge -> cut -> cursor
+
+Rules:
+- Suspensions, loads, repairs, replays and restores are such batches. They have the numbers of the
+  source's one counter and are finished by the next run where they were killed.
+- It begins only if no other batch waits to be finished. A person who moves the cursor (kind
+  ``cursor_set``) makes one as well: its cursor is the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+
+from cdc_pipeline.errors import LakeStateError
+from cdc_pipeline.lake.records import BatchKind, BatchRecord, Cut, Note, QuarantineMark
+from cdc_pipeline.lake.suspensions import note_of
+from cdc_pipeline.pipeline.lock_wait import wait_for_lock
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.plan.reconcile import reconcile
+from cdc_pipeline.pipeline.publish import empty_interval, publish
+from cdc_pipeline.position.cursor import CursorState, CursorStore, Suspension, TargetState
+from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.staging.staging import StagedBatch
+
+
+class UnfinishedBatchError(LakeStateError):
+    """A recorded batch has to be finished first: the next capture does that."""
+
+
+class AdminBatch:
+    """A batch of a locked source, before it is recorded.
+
+    Attributes:
+        sink: locked.
+        cut: the last one; None before the first.
+        cursor: where the source stands; it may be later in the log than the cut.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        *,
+        cursors: CursorStore,
+        cut: Cut | None,
+        cursor: CursorState,
+        observer: RunObserver | None = None,
+        run_id: str = "",
+    ) -> None:
+        self.sink = sink
+        self.cut = cut
+        self.cursor = cursor
+        self.run_id = run_id
+        self._cursors = cursors
+        self._observer = observer or RunObserver()
+
+    @property
+    def number(self) -> int:
+        """The batch's number: the one behind the last cut."""
+        return (0 if self.cut is None else self.cut.batch_number) + 1
+
+    @cached_property
+    def rows(self) -> StagedBatch:
+        """What the batch does to targets; begun when it is first asked for."""
+        return self.sink.begin(self.number)
+
+    def last_cut(self) -> Cut:
+        """Return the last cut.
+
+        Raises:
+            LakeStateError: there is none yet.
+        """
+        if self.cut is None:
+            raise _nothing_captured(self.sink)
+        return self.cut
+
+    def publish(
+        self,
+        *,
+        kind: BatchKind,
+        targets: Mapping[str, TargetState] | None = None,
+        notes: Sequence[Note] = (),
+        dropped: Sequence[str] = (),
+        marks: Sequence[QuarantineMark] = (),
+        source_time_us: int | None = None,
+    ) -> Cut:
+        """Record the batch, finish it, and return its cut.
+
+        Args:
+            targets: states that the cursor has then; by default those that it has.
+            dropped: targets that leave the cursor.
+            source_time_us: of the cut; that of the last cut by default.
+
+        Raises:
+            CdcError: as `StagedBatch.record` and `Sink.finish`; the next run finishes what was
+                recorded.
+        """
+        if source_time_us is None:
+            source_time_us = -1 if self.cut is None else self.cut.source_time_us
+        states = self.cursor.targets if targets is None else dict(sorted(targets.items()))
+        record = self.rows.record(
+            interval=empty_interval(self.cursor),
+            cursor_after=self.cursor.model_copy(update={"batch_number": self.number, "targets": states}),
+            source_time_us=source_time_us,
+            notes=tuple(notes),
+            run_id=self.run_id,
+            kind=kind,
+            dropped=tuple(dropped),
+            marks=tuple(marks),
+            start=self.cursor.position,
+        )
+        return self.finish(record)
+
+    def suspend(
+        self,
+        suspended: Mapping[str, Suspension | None],
+        *,
+        dropped: Sequence[str] = (),
+        notes: Sequence[Note] = (),
+    ) -> Cut:
+        """Publish a batch without rows in which some targets change their state, and return its cut.
+
+        Args:
+            suspended: new suspensions by target; None ends one.
+            dropped: targets that leave the cursor.
+        """
+        states = {
+            name: state.model_copy(update={"suspended": suspended.get(name, state.suspended)})
+            for name, state in self.last_cut().cursor.targets.items()
+            if name not in dropped
+        }
+        new = [note_of(name, held) for name, held in suspended.items() if held is not None]
+        return self.publish(kind="catch_up", targets=states, notes=(*notes, *new), dropped=dropped)
+
+    def finish(self, record: BatchRecord) -> Cut:
+        """Merge and publish the batch, which is recorded, and return its cut."""
+        cut = self.sink.finish(record)
+        return publish(cut, sink=self.sink, cursors=self._cursors, observer=self._observer)
+
+
+@contextmanager
+def admin_batch(
+    sink: Sink,
+    *,
+    cursors: CursorStore,
+    doing: str,
+    observer: RunObserver | None = None,
+    run_id: str = "",
+    wait_s: float = 0.0,
+    on_waiting: Callable[[str], None] = lambda _holder: None,
+) -> Iterator[AdminBatch]:
+    """Lock the source, and begin a batch of it; nothing stays of a batch that is not published.
+
+    Args:
+        doing: what can be done when an unfinished batch is finished, in words.
+        wait_s: how long another run may hold the lock; `on_waiting` is told once which one it is.
+
+    Raises:
+        LockError: a run is writing.
+        UnfinishedBatchError: a batch is recorded and not finished.
+        LakeStateError: nothing was captured yet, or cursor and lake contradict each other.
+    """
+    with ExitStack() as stack:
+        wait_for_lock(lambda: stack.enter_context(sink.lock()), wait_s=wait_s, on_waiting=on_waiting)
+        cursor, cut = finished_state(sink, cursors, doing=doing)
+        sink.discard_unrecorded()
+        if cursor is None:
+            raise _nothing_captured(sink)
+        yield AdminBatch(sink, cursors=cursors, cut=cut, cursor=cursor, observer=observer, run_id=run_id)
+
+
+def finished_state(
+    sink: Sink, cursors: CursorStore, *, doing: str, expected: str = "no unfinished batch"
+) -> tuple[CursorState | None, Cut | None]:
+    """Return the cursor that a run would go on from, and the last cut.
+
+    Args:
+        doing: what can be done when an unfinished batch is finished, in words.
+
+    Raises:
+        UnfinishedBatchError: a batch is recorded and not finished.
+        LakeStateError: cursor and lake contradict each other.
+    """
+    pending = sink.pending_record()
+    if pending is not None:
+        raise UnfinishedBatchError(
+            f"batch {pending.batch_number} is recorded and not finished",
+            expected=expected,
+            next_step=f"run `cdc-pipeline run {sink.paths.source}` first: it finishes the batch; then {doing}",
+        )
+    cursor = cursors.read()  # before the cut: a run that is under way writes it after
+    cut = sink.last_cut()
+    return reconcile(cursor, cut).cursor, cut
+
+
+def _nothing_captured(sink: Sink) -> LakeStateError:
+    return LakeStateError("there is no cut yet", next_step=f"run `cdc-pipeline run {sink.paths.source}`")

@@ -1,0 +1,89 @@
+"""The overlap with the log of another server after a switch without GTIDs (K7).
+
+Rules:
+- Until a transaction comes that was committed later than what was applied before the switch, no cut
+  is published and no cursor moved: a cut there would go back in time.
+- What keeps every change must not get a change twice there, unless a person accepts that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from cdc_pipeline.config.modes import keeps_every_change
+from cdc_pipeline.errors import OverlapUndecidedError, PositionError
+from cdc_pipeline.pipeline.capture.progress import Place
+from cdc_pipeline.pipeline.targets.targets import Target
+
+
+class Overlap:
+    """Whether a stretch of the log is still in the overlap.
+
+    Args:
+        until_us: commit time of what was applied last; None where there is no overlap.
+        accepted: targets that may keep changes of the overlap twice.
+    """
+
+    def __init__(self, place: Place, *, until_us: int | None, accepted: Collection[str]) -> None:
+        self._place = place
+        self._until_us = until_us
+        self._accepted = frozenset(accepted)
+
+    def is_held(self) -> bool:
+        """Return whether the place is still in the overlap."""
+        self.coming(self._place.source_time_us)
+        return self._until_us is not None
+
+    def coming(self, commit_us: int) -> None:
+        """Leave the overlap if the next transaction, of this commit time, is later."""
+        if self._until_us is not None and commit_us > self._until_us:
+            self._until_us = None
+
+    def check_changes(self, targets: Sequence[Target], source: str, *, first_us: int = -1) -> None:
+        """Refuse changes that a target which keeps every change would perhaps get twice.
+
+        Args:
+            source: the source table whose changes come.
+            first_us: commit time of the first of them; -1 not known.
+
+        Raises:
+            OverlapUndecidedError: they lie in the overlap.
+        """
+        if not self.is_held() or self._until_us is None or first_us > self._until_us:
+            return
+        undecided = [
+            target.name
+            for target in targets
+            if keeps_every_change(target.mode, target.key) and target.name not in self._accepted
+        ]
+        if undecided:
+            names = ", ".join(undecided)
+            raise OverlapUndecidedError(
+                "changes that may have been applied before the switch to this server would be kept twice",
+                targets=tuple(undecided),
+                table=source,
+                setting="accept.overlap",
+                expected="a log that agrees with what was applied, up to the switch, or a decision",
+                got=f"an overlap without GTIDs, into {names}",
+                next_step=f"list {names} in accept.overlap to keep these changes, perhaps twice; or begin anew",
+            )
+
+    def check_passed(self) -> None:
+        """Raise if the run would publish inside the overlap.
+
+        Raises:
+            PositionError: the log has no transaction yet that is later than what was applied before the switch.
+        """
+        if not self.is_held():
+            return
+        at = self._place.position
+        raise PositionError(
+            "the log of the server that was switched to holds nothing later than what was applied before the switch: a "
+            "cut here would go back in time",
+            journal=at.journal,
+            offset=at.offset,
+            expected=f"a transaction committed after {self._until_us} (microseconds since 1970)",
+            got=f"the last one was committed at {self._place.source_time_us}",
+            next_step="run again when the server has written later transactions; if it is a replica, wait until it has "
+            "caught up. Nothing was published",
+        )

@@ -1,0 +1,200 @@
+"""Collect what a batch does, from its first staged row to its record (K2).
+
+Rules:
+- After a step that failed halfway the batch is in doubt: nothing of it may be recorded in this run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.config.modes import MODES
+from cdc_pipeline.lake.records import Cut, DdlDecision, Note
+from cdc_pipeline.pipeline.capture.transaction_names import TransactionNames
+from cdc_pipeline.pipeline.targets.quarantine import BadRows
+from cdc_pipeline.pipeline.targets.target import plan_of
+from cdc_pipeline.pipeline.targets.targets import Target, Targets
+from cdc_pipeline.schema.evolution.changes import TableChange
+from cdc_pipeline.sink.protocol import Sink
+from cdc_pipeline.sink.replace.content import carried_content
+from cdc_pipeline.sink.staging.raw_files import RawRows
+from cdc_pipeline.sink.staging.staging import StagedBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A batch that is ready to be recorded.
+
+    Attributes:
+        staged: None where no target is touched.
+        created: targets that it makes.
+    """
+
+    staged: StagedBatch | None
+    created: frozenset[str]
+    ddl: tuple[DdlDecision, ...]
+    notes: tuple[Note, ...]
+
+
+class Stager:
+    """Stages the rows, statements and notes of one batch after the other.
+
+    Args:
+        number: of the first batch.
+        begin: begins a batch of a number.
+
+    Attributes:
+        number: of the batch at work.
+        names: of the transactions that are staged.
+    """
+
+    def __init__(
+        self,
+        *,
+        number: int,
+        sink: Sink,
+        targets: Targets,
+        begin: Callable[[int], StagedBatch] | None = None,
+    ) -> None:
+        self.number = number
+        self.names = TransactionNames()
+        self._sink = sink
+        self._targets = targets
+        self._begin = begin or sink.begin
+        self._staged: StagedBatch | None = None
+        self._created: set[str] = set()
+        self._ddl: list[DdlDecision] = []
+        self._notes: list[Note] = []
+        self._is_in_doubt = False
+
+    # -- the batch at work ----------------------------------------------------------------------------
+
+    def batch(self) -> StagedBatch:
+        """Return the batch at work, which is begun where there is none."""
+        if self._staged is None:
+            self._staged = self._begin(self.number)
+        return self._staged
+
+    @property
+    def staged(self) -> StagedBatch | None:
+        """The batch at work; None where nothing is staged."""
+        return self._staged
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether a step failed halfway."""
+        return self._is_in_doubt
+
+    @property
+    def has_work(self) -> bool:
+        """Whether the batch changes any target."""
+        return self._staged is not None and self._staged.has_work
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Take steps that count together: if one fails, nothing more is recorded in this run."""
+        before, self._is_in_doubt = self._is_in_doubt, True
+        yield
+        self._is_in_doubt = before
+
+    def collect(self) -> Collected:
+        """Return what was collected, and collect anew."""
+        collected = Collected(self._staged, frozenset(self._created), tuple(self._ddl), tuple(self._notes))
+        self._staged, self._created, self._ddl, self._notes = None, set(), [], []
+        return collected
+
+    def published(self, cut: Cut) -> None:
+        """Go on with the batch behind a published one."""
+        self.number = cut.batch_number + 1
+
+    # -- rows -------------------------------------------------------------------------------------------
+
+    def stage(self, targets: Sequence[Target], rows: DecodedRows, *, open_transaction: bool) -> None:
+        """Add changes of one table to each of its targets.
+
+        Args:
+            open_transaction: the end of their transaction is not known yet.
+        """
+        with self.together():
+            for target in targets:
+                self._create_new(target)
+                named = self.names.of(rows.seq) if MODES[target.mode].rows_are_changes else None
+                shaped = self._targets.shaped(rows, target)
+                self.batch().add(shaped, plan_of(target), open_transaction=open_transaction, transactions=named)
+
+    def stage_raw(self, targets: Sequence[Target], rows: RawRows) -> None:
+        """Add whole transactions of one table to each of its targets, for executors to decode."""
+        with self.together():
+            for target in targets:
+                self._create_new(target)
+                self.batch().add_raw(rows, plan_of(target))
+
+    def quarantine(self, bad: Sequence[BadRows], *, open_transaction: bool) -> None:
+        """Keep rows aside that cannot be applied."""
+        with self.together():
+            self._targets.lose_exactness([rows.table for rows in bad])
+            for rows in bad:
+                self.batch().quarantine(rows.table, rows.entries, open_transaction=open_transaction)
+
+    # -- an open transaction ------------------------------------------------------------------------------
+
+    def undo_open(self, undone: NDArray[np.int64]) -> None:
+        """Leave out events of the open transaction that ROLLBACK TO undid (see `Savepoints.undone`)."""
+        if self._staged is not None:
+            self._staged.undo_open(undone)
+
+    def close_open(self) -> None:
+        """Count the rows of the open transaction: it was committed at the source."""
+        if self._staged is not None:
+            self._staged.close_open()
+
+    def drop_open(self, target: str | None = None) -> None:
+        """Drop the rows of the open transaction: it never counts; or those of one target alone."""
+        if self._staged is not None:
+            self._staged.drop_open(target)
+
+    # -- statements and decisions -------------------------------------------------------------------------
+
+    def create(self, target: Target) -> None:
+        """Create the target's table."""
+        self._created.add(target.name)
+        self.batch().create(plan_of(target))
+
+    def change(self, target: Target, change: TableChange) -> None:
+        """Do to the target what a DDL means for it."""
+        before = change.before or change.known
+        self.batch().change(plan_of(target), before.target_columns, change.steps)
+
+    def carry(self, target: Target) -> None:
+        """Put the rows of another target in the place of this one's (K28)."""
+        carried = target.carried
+        assert carried is not None
+        with self.together():
+            content = carried_content(
+                self._sink.paths,
+                carried.origin,
+                self._sink.last_cut(),
+                app_id=carried.app_id,
+                version=carried.version,
+                keeps_rows=carried.keeps_rows,
+            )
+            self._created.add(target.name)
+            self.batch().replace(plan_of(target), content, before=carried.columns, steps=carried.steps)
+
+    def decided(self, decision: DdlDecision) -> None:
+        """Keep a decision for the record."""
+        self._ddl.append(decision)
+
+    def note(self, note: Note) -> None:
+        """Keep a decision that is no DDL for the record."""
+        self._notes.append(note)
+
+    def _create_new(self, target: Target) -> None:
+        if target.is_new and target.name not in self._created:
+            self.create(target)

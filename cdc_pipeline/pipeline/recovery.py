@@ -1,0 +1,75 @@
+"""Bring lake and cursor to one state: finish what is recorded, remove what is not (K2, K3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from cdc_pipeline.errors import CdcError
+from cdc_pipeline.lake.records import Cut
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.plan.reconcile import Reconciled, reconcile
+from cdc_pipeline.pipeline.publish import move_to_cut, publish
+from cdc_pipeline.position.cursor import CursorStore
+from cdc_pipeline.sink.protocol import Sink
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a run goes on from.
+
+    Attributes:
+        reconciled: the cursor.
+        cut: the last one; None before the first.
+        finished: the cut of a batch that was recorded and is finished now.
+        failing: targets whose tables are not as the last cut says, and that no batch has left
+            behind yet, with the cause.
+        suspended_before: targets that stood still before that batch was finished, or by its record.
+    """
+
+    reconciled: Reconciled
+    cut: Cut | None
+    finished: Cut | None
+    failing: Mapping[str, CdcError]
+    suspended_before: frozenset[str]
+
+
+def recover(
+    sink: Sink,
+    *,
+    cursors: CursorStore,
+    observer: RunObserver,
+    failing_of: Callable[[Cut], Mapping[str, CdcError]] = lambda _cut: {},
+) -> Recovered:
+    """Finish what is recorded, remove what is not, and move the cursor to the last cut.
+
+    Args:
+        sink: locked.
+        failing_of: tells which targets cannot take a batch any more: they are left behind by it.
+
+    Raises:
+        LakeStateError: cursor and lake contradict each other.
+        SinkError: a merge failed; the record stays and the next run finishes it.
+    """
+    cut, pending = sink.last_cut(), sink.pending_record()
+    sink.discard_unrecorded()
+    reconciled = reconcile(cursors.read(), cut)
+    failing = {} if cut is None else dict(failing_of(cut))
+    suspended = set() if cut is None else set(cut.cursor.suspended)
+    finished = None
+    if pending is not None:
+        suspended.update(pending.cursor_after.suspended)
+        tables = {target.table for target in pending.targets}
+        given_up = {name: error for name, error in failing.items() if name in tables}
+        failing = {name: error for name, error in failing.items() if name not in tables}
+        cut = finished = sink.finish(pending, recovered=True, given_up=given_up)
+        reason = f"batch {cut.batch_number} was recorded and not finished: finished from its own files"
+        reconciled = Reconciled(cut.cursor, reason, True)
+    metadata = {"cursor_reason": reconciled.reason}
+    if finished is not None:
+        publish(finished, sink=sink, cursors=cursors, observer=observer, metadata=metadata)
+    elif cut is not None and reconciled.emit:
+        move_to_cut(cut, sink=sink, cursors=cursors, observer=observer, metadata=metadata)
+    elif cut is not None:
+        sink.cleanup(cut)
+    return Recovered(reconciled, cut, finished, failing, frozenset(suspended))

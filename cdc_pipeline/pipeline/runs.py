@@ -1,0 +1,47 @@
+"""How captures and changes of a source's lake are run: in this process, or as an orchestrator's runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from cdc_pipeline.config.pipeline_config import Bound, PipelineConfig
+from cdc_pipeline.pipeline.capture.capture import capture
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.position.cursor import CursorState, CursorStore
+
+T = TypeVar("T")
+
+
+class Runs(Protocol):
+    """Starts runs of one source."""
+
+    def capture(self, bound: Bound, observer: RunObserver) -> None:
+        """Capture to a bound. Raises what `capture.capture` does."""
+
+    def change(self, work: Callable[[CursorStore, str], T]) -> T:
+        """Do `work` with a cursor store that can be written to, and the id of the run."""
+
+    def cursor(self) -> CursorState | None:
+        """Return the cursor now."""
+
+
+class DirectRuns:
+    """Runs in this process, with one cursor store."""
+
+    def __init__(self, config: PipelineConfig, cursors: CursorStore, run_id: str = "") -> None:
+        self._config = config
+        self._cursors = cursors
+        self._run_id = run_id
+
+    def capture(self, bound: Bound, observer: RunObserver) -> None:
+        """See `Runs`."""
+        capture(self._config, cursors=self._cursors, bound=bound, observer=observer, run_id=self._run_id)
+
+    def change(self, work: Callable[[CursorStore, str], T]) -> T:
+        """See `Runs`."""
+        return work(self._cursors, self._run_id)
+
+    def cursor(self) -> CursorState | None:
+        """See `Runs`."""
+        return self._cursors.read()

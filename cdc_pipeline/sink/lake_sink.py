@@ -1,0 +1,315 @@
+"""A sink whose memory is the lake's own records and cuts, whatever its tables are made of (K2, K3,
+K4, K16, K22).
+
+The promises are those of `protocol.Sink`; how a table is changed is the business of the `Tables`
+that it is given.
+
+Rules:
+- Whatever fails in the work of one target, at any step, suspends that target: the cut of the batch
+  is published without it (K4, K22). A failure that can be gone at the next try fails the batch
+  before its cut, and suspends when the recorded batch is taken up again: so every recorded batch
+  can be finished. It must be the target that fails and not the machine: nothing is suspended while
+  lake, tables or catalog do not pass a probe.
+- Only the holder of the lock writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from cdc_pipeline.errors import CdcError, LakeStateError, LockError
+from cdc_pipeline.lake import state
+from cdc_pipeline.lake.cut_retention import prune_cuts
+from cdc_pipeline.lake.paths import TEMPORARY_PREFIX, LakePaths, list_numbers, remove_tree
+from cdc_pipeline.lake.prepared import XaParking, remove_unreferenced
+from cdc_pipeline.lake.quarantine import damaged_files, lost_note, publish_quarantine
+from cdc_pipeline.lake.records import BatchRecord, Cut, Note, QuarantineFile, RecordedContent
+from cdc_pipeline.lake.storage.lock import writer_lock
+from cdc_pipeline.lake.storage.storage import check_reachable, refused
+from cdc_pipeline.lake.suspensions import UNREGISTERED_NOTE, cause_of
+from cdc_pipeline.lake.table_facts import put_cut
+from cdc_pipeline.position.cursor import CursorState, OpenXa
+from cdc_pipeline.sink.apply.failures import is_of_the_machine
+from cdc_pipeline.sink.next_cut import next_cut
+from cdc_pipeline.sink.protocol import RowsWithin, Tables
+from cdc_pipeline.sink.staging.staging import StagedBatch
+
+_RECORDS_KEPT: Final = 1000
+
+
+class LakeSink:
+    """The batches of one source, into tables of some kind.
+
+    Args:
+        paths: of the source in its lake.
+        tables: the tables.
+        cut_retention: how long a cut stays readable.
+        on_joint: is told "staging", "parking", "before_record", "after_record", "between_merges" (after each target)
+            and "before_cut", in the calling thread; and "before_replaced" (a loaded table's files are there, its commit
+            comes next), in a merging thread.
+    """
+
+    def __init__(
+        self,
+        paths: LakePaths,
+        *,
+        tables: Tables,
+        cut_retention: timedelta,
+        on_joint: Callable[[str], None] | None = None,
+    ) -> None:
+        self._paths = paths
+        self._tables = tables
+        self._cut_retention = cut_retention
+        self._told = on_joint
+        self._lock_check: Callable[[], None] | None = None
+
+    @property
+    def paths(self) -> LakePaths:
+        """Where the source's state and tables lie."""
+        return self._paths
+
+    @property
+    def spark_started(self) -> bool:
+        """Whether this sink's Spark session runs."""
+        return self._tables.spark_started
+
+    def lack_of_executors(self) -> str:
+        """Why executors cannot run this package's code; empty where they can. Starts Spark, where there is one."""
+        return self._tables.lack_of_executors()
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only writer of the source.
+
+        Raises:
+            LockError: another process is.
+            SinkError: the lake's disk refuses a file, while the context lasts.
+        """
+        check_reachable(self.paths.lake)
+        with writer_lock(self.paths.lock, on_lost=self._tables.cancel) as check:
+            self._lock_check = check
+            try:
+                self._tables.recover()
+                yield
+            except OSError as error:
+                if not str(error.filename or "").startswith(str(self.paths.lake)):
+                    raise
+                raise refused(error, Path(error.filename)) from error
+            finally:
+                self._lock_check = None
+
+    def check_reachable(self) -> None:
+        """See that the lake can be read, before its emptiness is taken for a new lake. Raises CdcError."""
+        check_reachable(self.paths.lake)
+
+    # -- state -------------------------------------------------------------------------------------------------------
+
+    def last_cut(self) -> Cut | None:
+        """The newest cut; None in a new lake. Raises LakeStateError where it is damaged."""
+        return state.last_cut(self.paths)
+
+    def cuts(self) -> list[int]:
+        """Numbers of the cuts that are kept, ascending."""
+        return list_numbers(self.paths.cuts)
+
+    def read_cut(self, number: int) -> Cut:
+        """One cut. Raises LakeStateError where it is absent or damaged."""
+        return state.read_cut(self.paths, number)
+
+    def pending_record(self) -> BatchRecord | None:
+        """The batch that was recorded and has no cut. Raises LakeStateError where records and cuts do not join."""
+        return state.pending_record(self.paths)
+
+    def check_target(self, cut: Cut, table: str) -> None:
+        """Compare one table with a cut (K3). Raises LakeStateError."""
+        self._tables.check(cut, table, self.pending_record())
+
+    def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
+        """Tables that are not as a cut says, the pending batch considered (K3), each with its error."""
+        return self._tables.failing(cut, self.pending_record())
+
+    def discard_unrecorded(self) -> int:
+        """Remove staged files that no pending record needs, and what interrupted writes left; the number of files.
+
+        Raises:
+            LockError: the sink is not locked.
+        """
+        self._check_locked()
+        pending = self.pending_record()
+        keep = None if pending is None else self.paths.staging(pending.batch_number)
+        removed = 0
+        if self.paths.staging_root.is_dir():
+            for folder in self.paths.staging_root.iterdir():
+                if folder != keep:
+                    removed += remove_tree(folder, check=self._check_locked)
+        for folder in (self.paths.batches, self.paths.cuts):
+            if folder.is_dir():
+                for left in folder.glob(f"{TEMPORARY_PREFIX}*"):
+                    left.unlink()
+                    removed += 1
+        return removed
+
+    def discard_parked(self, *cursors: CursorState | None) -> int:
+        """Remove parked rows of XA transactions that none of these cursors refers to (K8); the number of files."""
+        self._check_locked()
+        return remove_unreferenced(self.paths, cursors, check=self._check_locked)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
+        """The prepared transactions of the source, from those that the cursor holds."""
+        self._check_locked()
+        return XaParking(self.paths, epoch=epoch, open_xa=open_xa, on_joint=self._on_joint)
+
+    def begin(self, number: int) -> StagedBatch:
+        """Start staging batch `number`.
+
+        Raises:
+            LockError: the sink is not locked.
+            LakeStateError: it is not the batch after the last cut, or it is recorded already.
+        """
+        self._check_locked()
+        cuts = self.cuts()
+        following = (cuts[-1] if cuts else 0) + 1
+        if number != following or self.pending_record() is not None:
+            raise LakeStateError(
+                f"batch {number} cannot begin",
+                expected=f"batch {following}, not recorded yet",
+                got=f"batch {number}" if number != following else "a record of it",
+                next_step="start the run again: it takes up the lake's own state first",
+            )
+        return StagedBatch(number, paths=self.paths, on_joint=self._on_joint)
+
+    def finish(
+        self, record: BatchRecord, *, recovered: bool = False, given_up: Mapping[str, CdcError] | None = None
+    ) -> Cut:
+        """Merge the targets of a recorded batch and publish its cut; what is done already is not done again. A target
+        that fails is suspended in the cut (K4).
+
+        Args:
+            record: the batch.
+            recovered: the batch is taken up again: a failure that could have been gone by now suspends too.
+            given_up: targets that are suspended without a try, each with its cause.
+
+        Raises:
+            LockError: the sink is not locked.
+            SinkError: of a target that failed and is not suspended, after all others ended: it can be gone at the next
+                try, or it is the machine that fails.
+            RuntimeSetupError: Spark cannot start.
+        """
+        self._check_locked()
+        number = record.batch_number
+        if self.paths.cut(number).exists():
+            return self.read_cut(number)
+        previous = self.read_cut(number - 1) if number > 1 else None
+        failing = dict(given_up or {})
+        applied = self._tables.apply(record, without=failing, on_joint=self._on_joint)
+        failures = applied.failures | self._tables.make_durable(record, previous, applied.there)
+        self._on_joint("before_cut")
+        unregistered = self._tables.register(record, applied.there)
+        damaged = damaged_files(self.paths, record)
+        failures |= unregistered | _fed_by(damaged, record, previous)
+        if failures:
+            again = recovered or record.kind == "catch_up"  # who is caught up is suspended already
+            self._check_suspendable(failures, is_proved=applied.is_proved, recovered=again)
+        notes = [lost_note(file, error) for file, error in damaged if file.table not in _sources_of(record, previous)]
+        for name, error in failures.items():
+            if name in unregistered and _is_loaded(record, name):
+                # What a load has put in place cannot be given up any more.
+                notes.append(Note(kind=UNREGISTERED_NOTE, text=cause_of(error), table=name))
+            else:
+                failing[name] = error
+        waiting = publish_quarantine(
+            self.paths, record, previous, failing=failing, without={file.path for file, _ in damaged}
+        )
+        made = next_cut(record, previous, applied.there, failing)
+        made = made.model_copy(update={"quarantine": waiting, "notes": (*made.notes, *notes)})
+        cut = put_cut(self.paths, self._tables.over_maintenance(made), previous)
+        if cut is None:
+            return self.read_cut(number)
+        self._tables.published(previous, applied.there)
+        for target in record.targets:
+            if target.is_of_load and target.table in failing:
+                with suppress(CdcError, OSError):  # a vacuum takes what is left
+                    self._tables.forget(target)
+        return cut
+
+    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+        """What a batch in another lake records to get a table of this one (K17)."""
+        return self._tables.content_of(cut, table, lake=lake, seq=seq, ts_us=ts_us)
+
+    def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
+        """Rows of a target whose seq (K1) is within [low, high]."""
+        return self._tables.rows_within(table, low=low, high=high)
+
+    def cleanup(self, cut: Cut) -> None:
+        """Remove staged files of batches up to a cut, records that are older than the newest 1000, and cuts whose time
+        to be readable is over (K15).
+
+        Raises:
+            LockError: the sink is not locked.
+        """
+        self._check_locked()
+        if self.paths.staging_root.is_dir():
+            for folder in self.paths.staging_root.iterdir():
+                if folder.name.isdecimal() and int(folder.name) <= cut.batch_number:
+                    remove_tree(folder)
+        for number in list_numbers(self.paths.batches):
+            if number <= cut.batch_number - _RECORDS_KEPT:
+                self.paths.batch(number).unlink()
+        prune_cuts(self.paths, retention=self._cut_retention)
+
+    def _check_suspendable(self, failures: Mapping[str, CdcError], *, is_proved: bool, recovered: bool) -> None:
+        """See that the targets failed by themselves, and would fail again.
+
+        Raises:
+            CdcError: one of the failures: it can be gone at the next try, or it is the machine that fails.
+        """
+        found = list(failures.values())
+        for failure in found:
+            if is_of_the_machine(failure) or (failure.retryable and not recovered):
+                raise failure
+        try:
+            self._tables.check_machine(found, is_proved=is_proved)
+        except Exception as broken:
+            raise found[0] from (broken if isinstance(broken, CdcError) else None)
+
+    def _check_locked(self) -> None:
+        if self._lock_check is None:
+            raise LockError("the sink writes without its lock", expected="within `with sink.lock()`")
+        self._lock_check()
+
+    def _on_joint(self, name: str) -> None:
+        """Each joint lies before a step that acts: the lock is looked at again (K16)."""
+        if self._told is not None:
+            self._told(name)
+        if self._lock_check is not None:
+            self._lock_check()
+
+
+def _is_loaded(record: BatchRecord, name: str) -> bool:
+    return any(target.table == name and target.content is not None for target in record.targets)
+
+
+def _sources_of(record: BatchRecord, previous: Cut | None) -> dict[str, set[str]]:
+    """The targets of each source table, of the batch and of the cut before."""
+    found: dict[str, set[str]] = {}
+    for target in record.targets:
+        for source in target.sources or (target.table,):
+            found.setdefault(source, set()).add(target.table)
+    for name, before in (previous.cursor.targets if previous is not None else {}).items():
+        for source in before.source_names:
+            found.setdefault(source, set()).add(name)
+    return found
+
+
+def _fed_by(
+    damaged: Sequence[tuple[QuarantineFile, CdcError]], record: BatchRecord, previous: Cut | None
+) -> dict[str, CdcError]:
+    """The targets whose rows for the quarantine cannot be read any more: they read the log again."""
+    sources = _sources_of(record, previous)
+    return {name: error for file, error in damaged for name in sorted(sources.get(file.table, ()))}

@@ -1,0 +1,140 @@
+"""The two tables of a load that keeps rows or values of the old one, as views (K17, K18).
+
+*Loaded* is the side table, *there* the target's old one: the views ``loaded`` and ``there`` have
+all columns of the target. The load's place is the `seq` that rows which were read carry, but for
+their row ordinals: `[place, next)`. In the modes that keep every change they were read in one view
+at exactly that place, and what the side table tells from `next` on is the log.
+
+A value that was there and that its column's new type cannot hold is NULL, and its text in
+``_cdc_rescued``.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cdc_pipeline.binlog.selected import LOAD_EVENTS
+from cdc_pipeline.binlog.seq import ROW_BITS
+from cdc_pipeline.lake.records import BatchRecord, RecordedTarget
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.modes.mode_columns import BEFORE_COLUMN
+from cdc_pipeline.sink.modes.rescue import RESCUED, RESCUED_COLUMN
+from cdc_pipeline.sink.spark.sql import quoted, seq_literal, text_literal
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LOAD_SEQS: Final = LOAD_EVENTS << (ROW_BITS + 1)  # of a load's rows
+
+
+class ReplacedRows:
+    """The views of a load's two tables, and the SQL that several modes make of them.
+
+    Attributes:
+        names: of all columns of the target's table, in its order.
+        types: Delta types by these names.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        record: BatchRecord,
+        target: RecordedTarget,
+        loaded: DataFrame,
+        there: DataFrame,
+        *,
+        own_columns: tuple[TargetColumn, ...],
+    ) -> None:
+        assert target.content is not None
+        self.session, self.record, self.target, self.content = session, record, target, target.content
+        self.names = [column.name for column in (*target.columns, *own_columns)]
+        self.types = {column.name: column.delta_type for column in (*target.columns, *own_columns)}
+        self._view("loaded", loaded, carried=set(self.content.carried))
+        self._view("there", there, carried=set())
+
+    def loaded_sql(self) -> str:
+        """The loaded rows, with the columns that only the rows have that were there."""
+        return f"SELECT {self._loaded_columns()} FROM loaded AS s{self._with_carried('there')}"
+
+    # -- the two tables with the target's columns ---------------------------------------------------------------------
+
+    def _view(self, name: str, frame: DataFrame, *, carried: set[str]) -> None:
+        """Make the view of a table with the target's columns and types; what it has not is NULL."""
+        fields = {field.name.lower(): field for field in frame.schema.fields}
+        values: dict[str, str] = {}
+        rescued: list[str] = []
+        for column, kind in self.types.items():
+            field = fields.get(column.lower())
+            if field is None or column in carried:
+                values[column] = f"CAST(NULL AS {kind})"
+            elif column == BEFORE_COLUMN:
+                values[column] = self._before(field.dataType, quoted(field.name), rescued)
+            else:
+                values[column] = self._as(quoted(field.name), field.dataType.simpleString(), kind, column, rescued)
+        if rescued:
+            told = values[RESCUED_COLUMN]
+            more = f"map_from_entries(filter(array({', '.join(rescued)}), e -> e.value IS NOT NULL))"
+            both = f"map_concat(coalesce({told}, CAST(map() AS {RESCUED.delta_type})), {more})"
+            values[RESCUED_COLUMN] = f"IF(cardinality({more}) = 0, {told}, {both})"
+        frame.createOrReplaceTempView(f"{name}_as_it_is")
+        listed = ", ".join(f"{value} AS {quoted(column)}" for column, value in values.items())
+        self.session.sql(f"SELECT {listed} FROM {name}_as_it_is").createOrReplaceTempView(name)
+
+    def _as(self, value: str, found: str, wanted: str, name: str, rescued: list[str]) -> str:
+        """A value as another type; what it cannot hold is added to `rescued`."""
+        if found == wanted.replace(", ", ",").replace("`", ""):
+            return value
+        cast = f"try_cast({value} AS {wanted})"
+        try:
+            self.session.sql(f"SELECT try_cast(CAST(NULL AS {found}) AS {wanted})").collect()
+        except Exception:  # no such cast
+            cast = f"CAST(NULL AS {wanted})"
+        lost = f"IF({cast} IS NULL, CAST({value} AS string), NULL)"
+        if RESCUED_COLUMN in self.types and name != RESCUED_COLUMN:
+            rescued.append(f"struct({text_literal(name)} AS key, {lost} AS value)")
+        return cast
+
+    def _before(self, found: object, value: str, rescued: list[str]) -> str:
+        """The image before a change, field by field."""
+        fields = {field.name.lower(): field for field in found.fields}  # type: ignore[attr-defined]
+        made = []
+        for column in self.target.columns:
+            field = fields.get(column.name.lower())
+            inner = f"CAST(NULL AS {column.delta_type})"
+            if field is not None:
+                at, name = f"{value}.{quoted(field.name)}", f"{BEFORE_COLUMN}.{column.name}"
+                inner = self._as(at, field.dataType.simpleString(), column.delta_type, name, rescued)
+            made.append(f"{text_literal(column.name)}, {inner}")
+        return f"IF({value} IS NULL, NULL, named_struct({', '.join(made)}))"
+
+    def _loaded_columns(self) -> str:
+        return ", ".join(self.loaded_column(name) for name in self.names)
+
+    def loaded_column(self, name: str) -> str:
+        """A column of the rows ``s``, or of ``t`` if the side table does not have it."""
+        return f"{'t' if name in self.content.carried else 's'}.{quoted(name)}"
+
+    def _with_carried(self, view: str) -> str:
+        return f" LEFT JOIN {view} AS t ON {self.same_key('t')}" if self.content.carried else ""
+
+    def all_columns(self, alias: str) -> str:
+        """All columns of the table, in its order."""
+        return ", ".join(f"{alias}.{quoted(name)}" for name in self.names)
+
+    def same_key(self, alias: str) -> str:
+        """Whether a row has the key of the row ``s``."""
+        return " AND ".join(f"{alias}.{quoted(name)} <=> s.{quoted(name)}" for name in self.target.key)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The load's place and the one behind its rows, as literals."""
+        place = int(self.content.seq)
+        return seq_literal(place), seq_literal(place + _LOAD_SEQS)
+
+
+def moment(*candidates_us: int) -> str:
+    """The first time that is known."""
+    known = [at_us for at_us in candidates_us if at_us >= 0]
+    return f"timestamp_micros({known[0]})" if known else "CAST(NULL AS timestamp)"

@@ -1,0 +1,132 @@
+"""What the sink does with the targets of one mode: the class that each mode's own file fills in.
+
+A method makes SQL text or staged rows and commits nothing; who calls it commits each statement
+once, under the batch's id (K2). `sink/modes/registry.py` has one object per mode.
+"""
+
+# ruff: noqa: S608 - names and literals in the SQL are quoted by `sql`; there is no other way to build statements
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from cdc_pipeline.binlog.decoded import DecodedRows
+from cdc_pipeline.lake.records import RecordedTarget
+from cdc_pipeline.schema.evolution.steps import FillColumns
+from cdc_pipeline.schema.types import TargetColumn
+from cdc_pipeline.sink.modes.expand import StagedRows, expand
+from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
+from cdc_pipeline.sink.modes.reduce import Layout
+from cdc_pipeline.sink.modes.shape import shaped_sql, shaped_view
+from cdc_pipeline.sink.spark.sql import quoted, table_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from cdc_pipeline.sink.modes.key_facts import KeyFacts
+    from cdc_pipeline.sink.modes.replaced import ReplacedRows
+    from cdc_pipeline.sink.modes.target_plan import TargetPlan
+
+
+class SinkMode(ABC):
+    """One mode in the sink. What is not abstract holds for a mode whose rows are found by a key.
+
+    Attributes:
+        live_rows: SQL predicate of the rows that stand for a row that the source has now; "" for
+            all of them, None if rows are changes.
+        seq_columns: the columns that hold places in the order of all changes (K1).
+        staged_images: first letters of the staged columns that hold images, one for each image.
+        is_last_image: a row is the last image of its key and nothing else, so that a batch may be
+            applied without `apply_sql` (`sink/apply/append.py`, `sink/apply/upsert.py`).
+    """
+
+    live_rows: str | None
+    seq_columns: tuple[str, ...] = (SEQ_COLUMN,)
+    staged_images: str = "c"
+    is_last_image: bool = False
+
+    @abstractmethod
+    def own_columns(self, columns: tuple[TargetColumn, ...], key: tuple[str, ...]) -> tuple[TargetColumn, ...]:
+        """Return the columns that stand behind the source's own `columns`."""
+
+    def stage(self, rows: DecodedRows, plan: TargetPlan, transactions: pa.Array | None) -> StagedRows:
+        """Make staged rows of n changes of one table.
+
+        Args:
+            transactions: strings (n,), the transaction of each change; None if the mode does not
+            name them.
+
+        Raises:
+            StagingError: the rows do not fit the target.
+        """
+        return expand(rows, columns=tuple(column.name for column in plan.columns), key=plan.key)
+
+    def staged_schema(self, target: RecordedTarget) -> str:
+        """Return the schema of the staged files as DDL text."""
+        return Layout(target).read_schema()
+
+    def shaped_sql(self, target: RecordedTarget, view: str, staged_columns: list[str]) -> str:
+        """Return a query for the staged rows of a view, shaped (`sink/modes/shape.py`)."""
+        return shaped_sql(target, view, staged_columns)
+
+    def apply_sql(
+        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+    ) -> str:
+        """Return the statement that applies staged files to the target; makes views in `session`.
+
+        Args:
+            key_facts: of these files; None if the target has no key.
+        """
+        frame = session.read.schema(self.staged_schema(target)).parquet(*[str(file) for file in files])
+        shaped_view(session, target, frame, "staged", shape=self.shaped_sql)
+        return self.batch_sql(session, path, target, files, key_facts)
+
+    @abstractmethod
+    def batch_sql(
+        self, session: SparkSession, path: Path, target: RecordedTarget, files: list[Path], key_facts: KeyFacts | None
+    ) -> str:
+        """Return the statement that applies the view ``staged``; as `apply_sql` besides."""
+
+    def fill_sql(self, path: Path, target: RecordedTarget, step: FillColumns) -> str:
+        """Return the UPDATE of a DDL that gives columns new values.
+
+        A default is what the rows have that the source has now; rows that tell of the past keep
+        what they have. What is made of other columns holds for all rows.
+        """
+        live = self.live_rows
+        settings = filled_columns(step, live=live)
+        where = f" WHERE {live}" if live and {name for name, _, _ in step.values} <= set(step.defaults) else ""
+        return f"UPDATE {table_at(path)} SET {', '.join(settings)}{where}"
+
+    @abstractmethod
+    def truncate_sql(self, path: Path, target: RecordedTarget, *, seq: int, ts_us: int, transaction: str) -> str:
+        """Return the statement for a TRUNCATE, or a DROP whose target stays.
+
+        Args:
+            seq: place of the statement in the order of all changes.
+            ts_us: its time at the source.
+            transaction: its GTID, or ``journal:offset``.
+        """
+
+    @abstractmethod
+    def replaced_sql(self, rows: ReplacedRows) -> str:
+        """Return the query for all rows of the target after a load.
+
+        It is asked for if rows or values of the old table stay.
+        """
+
+
+def filled_columns(step: FillColumns, *, live: str | None) -> Sequence[str]:
+    """Return the assignments of a fill; defaults go to the rows that `live` picks, if it is given."""
+    settings = []
+    for name, kind, value in step.values:
+        made = f"CAST({value} AS {kind})"
+        if live and name in step.defaults:
+            made = f"CASE WHEN {live} THEN {made} ELSE {quoted(name)} END"
+        settings.append(f"{quoted(name)} = {made}")
+    return settings

@@ -1,0 +1,235 @@
+"""What a run asks of the place that tables are kept in: the contracts of a sink, and of the tables
+behind it.
+
+Theory of operation. A batch goes through a sink in four steps, each of which leaves something that
+the next run finds if this one is killed:
+
+    begin   files without a record are garbage: nothing has happened
+    record  `StagedBatch.record` puts the record of batch n, once: now batch n will be finished
+    finish  every target gets what the record says; then the cut of batch n is put, once
+    cleanup what the batch has no more use for is removed
+
+Between `finish` and `cleanup` the caller writes its cursor: a cursor never names a batch without a
+cut.
+
+What each call promises:
+- *Order.* `lock` -> `last_cut`, `pending_record`, `discard_unrecorded`, `failing_targets` ->
+  `finish` what is pending -> `begin`, stage, `record`, `finish` -> (cursor, ack) -> `cleanup`.
+  Whatever writes raises LockError outside of `lock`.
+- *Repeats.* `finish` may be called again with the same record, in the same process or another,
+  after it returned or was killed at any point: what a target has already is not done again, and the
+  cut that exists is returned. `discard_...`, `cleanup` and the reading calls may be repeated at
+  will. `begin` of a number that is recorded or not the next one is refused.
+- *Cuts.* Cut n names for each target a version of its table. Versions of one table never decrease,
+  and one changes only with what its batches do or with maintenance. A cut and a record are never
+  changed once they are put.
+- *Failures.* What fails for one target, in whatever step, suspends that target in the cut, and the
+  others go on. An error that can be gone at the next try is raised before the cut, and suspends
+  when the batch is taken up again (`recovered`). An error of the machine (a full disk, a lost lock)
+  is always raised; the record waits.
+- *Errors* are `CdcError`s: LockError (not locked, or lost), LakeStateError (state that contradicts
+  itself or the tables), StagingError (rows that do not fit), SinkError and its kinds (a target or
+  the lake refuses), RuntimeSetupError (what the sink runs on cannot start).
+
+`LakeSink` keeps these promises for any `Tables`: Delta's (`delta_sink.py`), or tables in memory for
+tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from cdc_pipeline.errors import CdcError, LakeStateError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.prepared import XaParking
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
+from cdc_pipeline.position.cursor import CursorState, OpenXa
+from cdc_pipeline.sink.staging.staging import StagedBatch
+
+
+class RowsWithin(NamedTuple):
+    """Rows of a table within a range of the order of all changes.
+
+    Attributes:
+        rows: how many.
+        highest: their highest seq; None if there are none.
+    """
+
+    rows: int
+    highest: int | None
+
+
+class Sink(Protocol):
+    """Batches of one source into its targets, each exactly once; see the theory of operation."""
+
+    @property
+    def paths(self) -> LakePaths:
+        """Where the source's state and tables lie."""
+
+    @property
+    def spark_started(self) -> bool:
+        """Whether this sink's Spark session runs; never where it has none."""
+
+    def lack_of_executors(self) -> str:
+        """Why rows must be decoded in this process; empty where executors can do it."""
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Be the only writer of the source.
+
+        Raises:
+            LockError: another process is.
+            SinkError: the lake's disk refuses a file, while the context lasts.
+        """
+
+    def last_cut(self) -> Cut | None:
+        """The newest cut; None in a new lake. Raises LakeStateError where it is damaged."""
+
+    def cuts(self) -> list[int]:
+        """Numbers of the cuts that are kept, ascending."""
+
+    def read_cut(self, number: int) -> Cut:
+        """One cut. Raises LakeStateError where it is absent or damaged."""
+
+    def pending_record(self) -> BatchRecord | None:
+        """The batch that was recorded and has no cut.
+
+        Raises:
+            LakeStateError: records and cuts do not join.
+        """
+
+    def check_target(self, cut: Cut, table: str) -> None:
+        """Compare one table with a cut (K3). Raises LakeStateError."""
+
+    def failing_targets(self, cut: Cut) -> dict[str, LakeStateError]:
+        """Tables that are not as a cut and the pending batch say (K3), each with its error."""
+
+    def discard_unrecorded(self) -> int:
+        """Remove files that no pending record needs, and what interrupted writes left; how many."""
+
+    def discard_parked(self, *cursors: CursorState | None) -> int:
+        """Remove parked rows of XA transactions that no such cursor refers to (K8); how many files."""
+
+    def parking(self, *, epoch: int, open_xa: Sequence[OpenXa] = ()) -> XaParking:
+        """The prepared transactions of the source, from those that the cursor holds."""
+
+    def begin(self, number: int) -> StagedBatch:
+        """Start staging batch `number`.
+
+        Raises:
+            LakeStateError: it is not the next one, or recorded already.
+        """
+
+    def finish(
+        self, record: BatchRecord, *, recovered: bool = False, given_up: Mapping[str, CdcError] | None = None
+    ) -> Cut:
+        """Apply a recorded batch and publish its cut.
+
+        Args:
+            record: the batch.
+            recovered: the batch is taken up again: a failure that could be gone suspends too.
+            given_up: targets that are suspended without a try, each with its cause.
+        """
+
+    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+        """What a batch of another source's state records to get a table of this one (K17).
+
+        Args:
+            cut, table: the table at a cut.
+            lake: that gets it; this sink's own lies in it.
+            seq: the place that rows which were read stand for (K1); `ts_us` its time at the
+                source, -1 unknown.
+
+        Raises:
+            LakeStateError: the table cannot be read.
+        """
+
+    def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
+        """Rows of a target whose seq (K1) is within [low, high]."""
+
+    def cleanup(self, cut: Cut) -> None:
+        """Remove what batches up to a cut have left, and cuts that need not be readable now (K15)."""
+
+
+class TableVersion(Protocol):
+    """What a table is at: its version, and the transaction id of its last batch (-1: none)."""
+
+    @property
+    def version(self) -> int: ...
+
+    @property
+    def transaction_version(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What applying a batch came to.
+
+    Attributes:
+        there: the targets that have the batch.
+        failures: the targets that do not, each with its cause.
+        is_proved: a target got the batch just now, so that what applies batches works.
+    """
+
+    there: Mapping[str, TableVersion]
+    failures: dict[str, CdcError] = field(default_factory=dict)
+    is_proved: bool = False
+
+
+class Tables(Protocol):
+    """The tables of one source, as `LakeSink` has them changed.
+
+    Called by the holder of the source's lock alone, but for what only looks: `check`, `failing`,
+    `content_of`, `rows_within`, `lack_of_executors`.
+    """
+
+    @property
+    def spark_started(self) -> bool: ...
+
+    def lack_of_executors(self) -> str: ...
+
+    def recover(self) -> None:
+        """Undo what a power cut may have torn (K21); called as soon as the lock is held."""
+
+    def cancel(self) -> None:
+        """Stop what runs: the lock is lost. Called in another thread."""
+
+    def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
+        """Compare one table with a cut. Raises LakeStateError."""
+
+    def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
+        """Tables that are not as a cut says."""
+
+    def apply(
+        self, record: BatchRecord, *, without: Mapping[str, CdcError], on_joint: Callable[[str], None]
+    ) -> Applied:
+        """Bring the targets of a batch, but for some, to the state after it; never a step twice."""
+
+    def make_durable(
+        self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]
+    ) -> dict[str, CdcError]:
+        """Wait until what the batch's cut will name outlasts a power cut; what failed, by target."""
+
+    def register(self, record: BatchRecord, there: Mapping[str, TableVersion]) -> dict[str, CdcError]:
+        """Make new tables known to a catalog, where there is one; what it refused, by target."""
+
+    def check_machine(self, failures: Sequence[CdcError], *, is_proved: bool) -> None:
+        """See that the targets fail, and not what they stand on. Raises what is wrong with that."""
+
+    def over_maintenance(self, cut: Cut) -> Cut:
+        """The cut, with tables named as maintenance alone has left them since."""
+
+    def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
+        """A cut names what is there: what only earlier states need may go."""
+
+    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+        """What a batch records to get a table's content; see `Sink.content_of`."""
+
+    def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
+        """Rows of a table whose seq (K1) is within [low, high]."""
+
+    def forget(self, target: RecordedTarget) -> None:
+        """Remove what a replacement that is given up left in the target's place."""

@@ -1,0 +1,426 @@
+"""A sink whose tables are rows in memory: the whole way of the changes in milliseconds, without a JVM.
+
+Records, cuts, staged files, parked transactions and suspensions are the product's own, on a lake's disk; only what
+Delta and Spark do is done here. `MemoryLake` is what outlives a run: give it to every sink of the same lake.
+
+A table is a list of commits, each of which happens at once: to make it, a step of a DDL, its rows, a replaced content.
+A batch that was killed between two of them goes on behind the last one. `MemoryLake.fault` is called before each.
+What needs Spark's own judgement (expressions beyond `spark_expressions`, loads into a history or changelog that keep
+rows) raises NotInMemoryError.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from cdc_pipeline.binlog.seq import journal_number, pack_seq
+from cdc_pipeline.config.pipeline_config import SinkConfig
+from cdc_pipeline.errors import CdcError, LakeStateError, StagingError, UnsupportedDdlError
+from cdc_pipeline.lake.paths import LakePaths
+from cdc_pipeline.lake.records import BatchRecord, Cut, RecordedContent, RecordedTarget
+from cdc_pipeline.lake.staged_file import verify
+from cdc_pipeline.schema.evolution.steps import (
+    AddColumn,
+    CheckRows,
+    DropColumn,
+    FillColumns,
+    RemoveRows,
+    RenameColumn,
+    Step,
+    WidenColumn,
+)
+from cdc_pipeline.sink.apply.failures import failure_of
+from cdc_pipeline.sink.lake_sink import LakeSink
+from cdc_pipeline.sink.modes.mode_columns import (
+    ABSENT_COLUMN,
+    BEFORE_ABSENT_COLUMN,
+    BEFORE_COLUMN,
+    DELETED_COLUMN,
+    END_COLUMN,
+    END_TS_COLUMN,
+    OP_COLUMN,
+    ORDINAL_COLUMN,
+    SEQ_COLUMN,
+    TRANSACTION_COLUMN,
+    TS_COLUMN,
+)
+from cdc_pipeline.sink.modes.rescue import with_rescued_column
+from cdc_pipeline.sink.protocol import Applied, RowsWithin, TableVersion
+from tests.support.memory_modes import Row, applied
+from tests.support.spark_expressions import NotInMemoryError, as_type, evaluated
+
+STEPS_PER_BATCH = 16
+STEPS = ("log", "create", "schema", "rows", "log_after", "register")
+"""Where one target can fail, in the order of a batch; ``content`` stands in the place of create and rows."""
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A version of a table."""
+
+    app_id: str
+    batch: int | None  # None: made by somebody else
+    name: str
+    rows: tuple[Row, ...]
+
+
+@dataclass
+class MemoryTable:
+    """A table: all of its versions."""
+
+    app_id: str
+    commits: list[Commit] = field(default_factory=list)
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.commits[-1].rows if self.commits else ()
+
+    @property
+    def version(self) -> int:
+        return len(self.commits) - 1
+
+    @property
+    def transaction_version(self) -> int:
+        """Of the newest commit of this program, as Delta's tables have it."""
+        own = [commit.batch for commit in self.commits if commit.app_id == self.app_id and commit.batch is not None]
+        return STEPS_PER_BATCH * own[-1] if own else -1
+
+    def has(self, app_id: str, batch: int, name: str) -> bool:
+        return any((commit.app_id, commit.batch, commit.name) == (app_id, batch, name) for commit in self.commits)
+
+
+@dataclass(frozen=True)
+class At:
+    """A version of a table, as it was when it was asked for."""
+
+    version: int
+    transaction_version: int
+
+
+@dataclass
+class MemoryLake:
+    """The tables of a lake, and what happens to them.
+
+    Attributes:
+        tables: by folder.
+        fault: called with a table and the step that begins; raises what the step fails with.
+        machine_fails: raised by a probe of what all tables stand on; None where it is sound.
+        registered: tables that a catalog knows.
+    """
+
+    tables: dict[Path, MemoryTable] = field(default_factory=dict)
+    fault: Callable[[str, str], None] = lambda _table, _step: None
+    machine_fails: Exception | None = None
+    registered: list[str] = field(default_factory=list)
+
+    def rows(self, folder: Path, version: int | None = None) -> list[Row]:
+        """Rows of a table, at a version or now."""
+        table = self.tables[folder]
+        return list(table.rows if version is None else table.commits[version].rows)
+
+    def write(self, folder: Path, *, rows: Sequence[Row] | None = None) -> None:
+        """Let somebody else write to a table: all that it holds then, or what it held."""
+        table = self.tables[folder]
+        table.commits.append(Commit(table.app_id, None, "write", table.rows if rows is None else tuple(rows)))
+
+    def undo(self, folder: Path) -> None:
+        """Take the newest version of a table away."""
+        self.tables[folder].commits.pop()
+
+
+class MemoryTables:
+    """The tables of one source in a `MemoryLake`; see `protocol.Tables`."""
+
+    spark_started = False
+
+    def __init__(self, paths: LakePaths, lake: MemoryLake, *, has_catalog: bool) -> None:
+        self._paths = paths
+        self._lake = lake
+        self._has_catalog = has_catalog
+
+    def lack_of_executors(self) -> str:
+        return "tables in memory have none"
+
+    def recover(self) -> None:
+        """Nothing here outlasts a power cut."""
+
+    def cancel(self) -> None:
+        """Nothing runs beside the caller."""
+
+    def check(self, cut: Cut, table: str, pending: BatchRecord | None) -> None:
+        replaced = pending is not None and any(
+            target.table == table and (target.content is not None or target.replaces) for target in pending.targets
+        )
+        there, state = self._table(table), cut.cursor.targets[table]
+        if replaced or (table not in cut.tables and there is None):
+            return
+        if there is None:
+            raise _changed(table, self._paths, "a table of the last cut is gone")
+        if there.app_id != state.app_id:
+            raise _changed(table, self._paths, "another table lies in the target's place")
+        if table not in cut.tables:
+            return
+        named = cut.tables[table].table_version
+        if there.version < named:
+            raise _changed(table, self._paths, "a table is older than the last cut")
+        own = {pending.batch_number} if pending is not None else set()
+        if state.suspended is not None:
+            own.update(range(state.suspended.batch_number, cut.batch_number + 1))
+        if any(commit.batch not in own for commit in there.commits[named + 1 :]):
+            raise _changed(table, self._paths, "a table was changed by something else than this pipeline")
+
+    def failing(self, cut: Cut, pending: BatchRecord | None) -> dict[str, LakeStateError]:
+        found = {}
+        for name in sorted(cut.tables):
+            try:
+                self.check(cut, name, pending)
+            except LakeStateError as error:
+                found[name] = error
+        return found
+
+    def apply(
+        self, record: BatchRecord, *, without: Mapping[str, CdcError], on_joint: Callable[[str], None]
+    ) -> Applied:
+        there: dict[str, TableVersion] = {}
+        failures: dict[str, CdcError] = {}
+        is_proved = False
+        for target in record.targets:
+            if target.table in without:
+                continue
+            try:
+                self._lake.fault(target.table, "log")
+                is_new = self._apply(record, with_rescued_column(target))
+                if is_new:
+                    self._lake.fault(target.table, "log_after")
+            except Exception as error:
+                number = record.batch_number
+                failures[target.table] = failure_of(error, table=target.table, batch_number=number)
+                continue
+            table = self._lake.tables[self._paths.table(target.table)]
+            there[target.table] = At(table.version, table.transaction_version)
+            is_proved |= is_new
+            if is_new:
+                on_joint("between_merges")
+        return Applied(there, failures, is_proved=is_proved)
+
+    def make_durable(
+        self, record: BatchRecord, previous: Cut | None, there: Mapping[str, TableVersion]
+    ) -> dict[str, CdcError]:
+        return {}
+
+    def register(self, record: BatchRecord, there: Mapping[str, TableVersion]) -> dict[str, CdcError]:
+        refused: dict[str, CdcError] = {}
+        for target in record.targets if self._has_catalog else ():
+            if target.table not in there or not (target.create or target.content is not None):
+                continue
+            try:
+                self._lake.fault(target.table, "register")
+                self._lake.registered.append(target.table)
+            except Exception as error:
+                number = record.batch_number
+                refused[target.table] = failure_of(error, table=target.table, batch_number=number)
+        return refused
+
+    def check_machine(self, failures: Sequence[CdcError], *, is_proved: bool) -> None:
+        if self._lake.machine_fails is not None:
+            raise self._lake.machine_fails
+
+    def over_maintenance(self, cut: Cut) -> Cut:
+        return cut
+
+    def published(self, previous: Cut | None, there: Mapping[str, TableVersion]) -> None:
+        """Every version is kept."""
+
+    def content_of(self, cut: Cut, table: str, *, lake: Path, seq: int, ts_us: int) -> RecordedContent:
+        there, state = cut.tables[table], cut.cursor.targets[table]
+        folder = self._paths.table(table)
+        return RecordedContent(
+            path=folder.relative_to(lake).as_posix(),
+            version=there.table_version,
+            app_id=state.app_id,
+            rows=len(self._lake.rows(folder, there.table_version)),
+            seq=str(seq),
+            ts_us=ts_us,
+            rescued_ever=there.rescued_ever,
+            given=there.given,
+        )
+
+    def rows_within(self, table: str, *, low: int, high: int) -> RowsWithin:
+        there = self._table(table)
+        seqs = [row[SEQ_COLUMN] for row in there.rows] if there is not None else []
+        found = [int(seq) for seq in seqs if low <= seq <= high]
+        return RowsWithin(len(found), max(found, default=None))
+
+    def forget(self, target: RecordedTarget) -> None:
+        """A replacement leaves nothing before its commit."""
+
+    # -- one target ---------------------------------------------------------------------------------------------------
+
+    def _table(self, name: str) -> MemoryTable | None:
+        return self._lake.tables.get(self._paths.table(name))
+
+    def _apply(self, record: BatchRecord, target: RecordedTarget) -> bool:
+        """Make the commits that the target lacks; whether it lacked any."""
+        there = self._table(target.table)
+        is_other = there is not None and there.app_id not in (target.app_id, target.replaces)
+        if is_other and target.content is None:
+            raise LakeStateError("another table lies in the target's place", table=target.table)
+        is_new = False
+        for name, step, change in self._changes(record, target):
+            if there is not None and there.has(target.app_id, record.batch_number, name):
+                continue
+            self._lake.fault(target.table, step)
+            rows = change(list(there.rows) if there is not None else [])
+            if there is None:
+                there = self._lake.tables[self._paths.table(target.table)] = MemoryTable(target.app_id)
+            there.app_id = target.app_id
+            there.commits.append(Commit(target.app_id, record.batch_number, name, tuple(rows)))
+            is_new = True
+        if there is None:
+            raise LakeStateError("the target's table is gone", table=target.table)
+        return is_new
+
+    def _changes(
+        self, record: BatchRecord, target: RecordedTarget
+    ) -> Iterator[tuple[str, str, Callable[[list[Row]], list[Row]]]]:
+        """The commits of a batch on a target: name, kind of step, and the rows afterwards from those before."""
+        there = self._table(target.table)
+        if target.content is not None:
+            yield "content", "content", lambda rows: self._replaced(record, target, rows)
+        elif target.replaces and not (there is not None and there.app_id == target.app_id):
+            yield "replace", "create", lambda _rows: []
+        elif target.create and (there is None or there.has(target.app_id, record.batch_number, "create")):
+            yield "create", "create", lambda _rows: []
+        if target.restores >= 0:
+            assert there is not None
+            yield "restore", "rows", lambda _rows: list(there.commits[target.restores].rows)
+        for at, step in enumerate(target.schema_steps):
+            yield f"step {at}", "schema", lambda rows, step=step: _after_step(record, target, step, rows)
+        if target.raw_files:
+            raise NotInMemoryError("rows that executors decode")
+        if target.files:
+            yield "rows", "rows", lambda rows: applied(target, rows, self._staged(target))
+
+    def _staged(self, target: RecordedTarget) -> list[Row]:
+        found: list[Row] = []
+        for file in target.files:
+            found += pq.read_table(verify(file, lake=self._paths.lake, table=target.table)).to_pylist(
+                maps_as_pydicts="strict"
+            )
+        if target.schema_steps:
+            raise StagingError("a batch both changes a target and has rows of it", table=target.table)
+        return found
+
+    def _replaced(self, record: BatchRecord, target: RecordedTarget, there: list[Row]) -> list[Row]:
+        content = target.content
+        assert content is not None
+        side = self._lake.tables[self._paths.lake / content.path]
+        loaded = list(side.commits[content.version].rows)
+        by_key = {tuple(row[name] for name in target.key): row for row in there}
+        if content.carried:
+            loaded = [
+                {**row, **{name: by_key.get(_key(target, row), {}).get(name) for name in content.carried}}
+                for row in loaded
+            ]
+        if not content.keeps_rows:
+            return loaded
+        if target.mode != "soft_delete":
+            raise NotInMemoryError(f"a load into a {target.mode} that keeps rows")
+        cursor = record.cursor_after
+        place = pack_seq(cursor.epoch, journal_number(cursor.journal), cursor.offset)
+        moment = max(record.source_time_us, content.ts_us)
+        marked = {OP_COLUMN: "delete", SEQ_COLUMN: place, TS_COLUMN: _instant(moment), DELETED_COLUMN: True}
+        known = {_key(target, row) for row in loaded}
+        gone = [row for row in there if _key(target, row) not in known]
+        return [*loaded, *(row if row[DELETED_COLUMN] else {**row, **marked} for row in gone)]
+
+
+def memory_sink(
+    lake: MemoryLake, *, source: str, config: SinkConfig, on_joint: Callable[[str], None] | None = None
+) -> LakeSink:
+    """A sink over tables in memory, made as a `DeltaSink` is."""
+    paths = LakePaths(config.lake_path.absolute(), source)
+    tables = MemoryTables(paths, lake, has_catalog=config.catalog is not None)
+    return LakeSink(paths, tables=tables, cut_retention=config.cut_retention, on_joint=on_joint)
+
+
+def _changed(table: str, paths: LakePaths, what: str) -> LakeStateError:
+    return LakeStateError(what, table=table, next_step=f"`cdc-pipeline verify {paths.source} --table {table}`")
+
+
+def _key(target: RecordedTarget, row: Row) -> Any:
+    return tuple(row[name] for name in target.key)
+
+
+def _instant(us: int) -> Any:
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=us)
+
+
+# -- steps of a DDL ---------------------------------------------------------------------------------------------------
+
+
+def _after_step(record: BatchRecord, target: RecordedTarget, step: Step, rows: list[Row]) -> list[Row]:
+    if isinstance(step, RemoveRows):
+        return _removed(record, target, step, rows)
+    if isinstance(step, CheckRows):
+        if target.mode != "changelog" and any(evaluated(step.condition, row) is False for row in rows):
+            raise UnsupportedDdlError(
+                f"the source may have rewritten values without row events: {step.reason}", table=target.table
+            )
+        return rows
+    changed = [_changed_row(target, step, row) for row in rows]
+    if target.mode != "changelog":
+        return changed
+    return [
+        row if row[BEFORE_COLUMN] is None else {**row, BEFORE_COLUMN: _changed_row(target, step, row[BEFORE_COLUMN])}
+        for row in changed
+    ]
+
+
+def _changed_row(target: RecordedTarget, step: Step, row: Row) -> Row:
+    if isinstance(step, AddColumn):
+        return {**row, step.name: None}
+    if isinstance(step, DropColumn):
+        return {name: value for name, value in row.items() if name != step.name}
+    if isinstance(step, RenameColumn):
+        return {step.new_name if name == step.name else name: value for name, value in row.items()}
+    if isinstance(step, WidenColumn):
+        return {**row, step.name: as_type(row[step.name], step.delta_type)}
+    assert isinstance(step, FillColumns)
+    is_live = row.get(END_COLUMN) is None and not row.get(DELETED_COLUMN)
+    made = {
+        name: as_type(evaluated(text, row), kind)
+        for name, kind, text in step.values
+        if name not in step.defaults or (is_live and target.mode != "changelog")
+    }
+    return {**row, **made}
+
+
+def _removed(record: BatchRecord, target: RecordedTarget, step: RemoveRows, rows: list[Row]) -> list[Row]:
+    seq, moment = int(step.seq), _instant(step.ts_us)
+    if target.mode == "mirror":
+        return []
+    if target.mode == "soft_delete":
+        told = {DELETED_COLUMN: True, OP_COLUMN: "delete", SEQ_COLUMN: seq, TS_COLUMN: moment}
+        return [row if row[DELETED_COLUMN] else {**row, **told} for row in rows]
+    if target.mode == "history":
+        told = {END_COLUMN: seq, END_TS_COLUMN: moment}
+        return [row if row[END_COLUMN] is not None else {**row, **told} for row in rows]
+    begin = f"{record.interval.start_journal}:{record.interval.start_offset}"
+    own = {
+        OP_COLUMN: "truncate",
+        SEQ_COLUMN: seq,
+        TS_COLUMN: moment,
+        TRANSACTION_COLUMN: step.transaction or begin,
+        ORDINAL_COLUMN: 0,
+        BEFORE_COLUMN: None,
+        ABSENT_COLUMN: None,
+        BEFORE_ABSENT_COLUMN: None,
+    }
+    return [*rows, {**{column.name: None for column in target.columns}, **own}]
