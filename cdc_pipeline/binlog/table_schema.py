@@ -1,93 +1,20 @@
-"""What the row decoder must know of a table: names, wire types, signs, charsets, labels and key.
+"""The row decoder's view of a table: names, wire types, signs, charsets, labels and key.
 
 Rules:
-- A `TableSchema` is plain values, equal by content. It is made from a table map with full metadata, or (later) from the
+- A `TableSchema` has plain values and is compared by content. It is made from a table map or the
   schema history; the decoder never sees the table map itself.
-- This page says what the wire holds; the Arrow types are in `binlog/arrow_types.py`, Delta's in `schema/types.py`.
+- What a column's type means is a row of `column_types.TYPES`.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from enum import StrEnum
 from functools import cached_property
 
+from cdc_pipeline.binlog.column_types import Column as Column
+from cdc_pipeline.binlog.column_types import Kind as Kind
 from cdc_pipeline.text.table_names import table_name
-
-
-class Kind(StrEnum):
-    """Logical kind of a column, decided from the wire type, its metadata and the optional metadata."""
-
-    INT8 = "tinyint"
-    INT16 = "smallint"
-    INT24 = "mediumint"
-    INT32 = "int"
-    INT64 = "bigint"
-    BIT = "bit"
-    DECIMAL = "decimal"
-    FLOAT = "float"
-    DOUBLE = "double"
-    YEAR = "year"
-    DATE = "date"
-    DATETIME = "datetime"
-    TIMESTAMP = "timestamp"
-    TIME = "time"
-    TEXT = "text"  # CHAR, VARCHAR, TINYTEXT ... LONGTEXT: text in `charset`
-    BINARY = "binary"  # BINARY, VARBINARY, BLOBs: bytes; `pad_bytes` for BINARY(n)
-    ENUM = "enum"
-    SET = "set"
-    JSON = "json"
-    GEOMETRY = "geometry"
-    VECTOR = "vector"
-    UUID = "uuid"  # MariaDB's; on the wire BINARY(16), which a table map cannot tell from these three
-    INET4 = "inet4"  # BINARY(4)
-    INET6 = "inet6"  # BINARY(16)
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column as the binlog carries it.
-
-    Attributes:
-        name: column name.
-        kind: logical kind.
-        wire_type: type code in the table map after ENUM, SET and long CHAR were unwrapped from STRING (MYSQL_TYPE_*).
-        wire_meta: the type's metadata word as the row decoder needs it (for VARCHAR the maximal bytes; for BLOB, JSON
-            and GEOMETRY the count of length bytes, for the "2" temporal types the fraction digits, for BIT the bits,
-            for STRING the maximal bytes, for ENUM and SET the count of pack bytes, for NEWDECIMAL
-            precision << 8 | scale).
-        nullable: from the null bits of the table map.
-        unsigned: from SIGNEDNESS; False for types without a sign.
-        charset: server charset name for TEXT, ENUM and SET (``utf8mb4``, ``latin1`` ...), "" for others.
-        labels: of ENUM and SET, already decoded to text; index 0 is the first label.
-        precision, scale: of DECIMAL.
-        fraction_digits: of DATETIME, TIMESTAMP and TIME, 0 to 6; -1 where only the catalog knows them (a table map of
-            MariaDB's old temporal format).
-        bits: of BIT, 1 to 64.
-        pad_bytes: n of BINARY(n), to which values are padded with zero bytes; 0 for others.
-        char_length_max: declared length in characters or bytes where the wire tells it, else 0.
-        visible: False for invisible columns (generated invisible primary keys included).
-        masked: what stands in the place of the values, as `pipeline/targets/masks.py` writes it; "" for the values
-            themselves. All else is still as the source has it.
-    """
-
-    name: str
-    kind: Kind
-    wire_type: int
-    wire_meta: int
-    nullable: bool
-    unsigned: bool = False
-    charset: str = ""
-    labels: tuple[str, ...] = ()
-    precision: int = 0
-    scale: int = 0
-    fraction_digits: int = 0
-    bits: int = 0
-    pad_bytes: int = 0
-    char_length_max: int = 0
-    visible: bool = True
-    masked: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,7 +24,7 @@ class TableSchema:
     Attributes:
         database, table: names at the source.
         columns: in the order of the row images.
-        primary_key: indexes into `columns`, in key order; () where the table has no primary key.
+        primary_key: indexes into `columns`, in key order; () if the table has no primary key.
     """
 
     database: str
@@ -119,12 +46,14 @@ class TableSchema:
         return tuple(self.columns[index].name for index in self.primary_key)
 
     def to_json(self) -> str:
-        """The schema as JSON text; `from_json` is its inverse."""
+        """Return the schema as JSON text; `from_json` is its inverse."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TableSchema:
-        """A schema from the text that `to_json` gave. Raises KeyError, TypeError or ValueError on any other."""
+        """Parse the text of `to_json`. Raises KeyError,
+        TypeError or ValueError for any other text.
+        """
         plain = json.loads(text)
         columns = tuple(
             Column(**{**column, "kind": Kind(column["kind"]), "labels": tuple(column["labels"])})

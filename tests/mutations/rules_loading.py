@@ -104,9 +104,9 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _READER + "test_k17_places_go_on_from_batch_to_batch_and_end_before_the_first_change",
     ),
     Mutation(
-        "K17", "they never run into the first change's places", "binlog/selected.py",
-        "places = np.minimum(np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_PLACES - 1))",
-        "places = np.arange(start, start + count, dtype=np.uint64)",
+        "K17", "they never reach the first change", "binlog/selected.py",
+        "row_numbers = np.minimum(np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_SEQS - 1))",
+        "row_numbers = np.arange(start, start + count, dtype=np.uint64)",
         _READER + "test_k17_places_go_on_from_batch_to_batch_and_end_before_the_first_change",
     ),
     Mutation(
@@ -168,7 +168,7 @@ LOADING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K17", "an ENUM is compared by its number", "source/rows/key_ranges.py",
-        "    if kind in _NUMBERED:\n", "    if kind is Kind.BIT:\n",
+        '    if form in ("bits", "labels"):\n', '    if form == "bits":\n',
         _RANGES + "test_each_row_is_in_exactly_one_range",
     ),
     Mutation(

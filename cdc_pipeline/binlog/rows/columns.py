@@ -1,7 +1,7 @@
-"""One column of the walked rows to one Arrow array.
+"""Build one Arrow array from one column of the walked rows.
 
 Rules:
-- The builder is chosen by `Column.kind`; the bytes it reads by `Column.wire_type`.
+- The builder is the decoder that the column's type names; the bytes it reads are those of `Column.wire_type`.
 - State per row: NULL, VALID or INVALID. An INVALID value is null in the array and listed, with the server's own text of
   it or the hex of its bytes.
 """
@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.arrow_types import DECIMAL_DIGITS_MAX, arrow_type, check_column_bytes, label_array
+from cdc_pipeline.binlog.arrow_types import arrow_type, check_column_bytes, label_array
+from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.decoded import InvalidValue
 from cdc_pipeline.binlog.kernels import addresses, numbers, old_temporal, temporal
 from cdc_pipeline.binlog.kernels.numbers import INVALID, VALID
@@ -26,9 +28,10 @@ from cdc_pipeline.binlog.rows.columns_invalid import temporal_text
 from cdc_pipeline.binlog.rows.columns_json import json_column, json_invalid
 from cdc_pipeline.binlog.rows.columns_tiled import gather_tiled
 from cdc_pipeline.binlog.rows.partial_rows import PartialRows
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.binlog.tables import columns_wire as wire
 from cdc_pipeline.binlog.tables.charsets import find_charset
+from cdc_pipeline.binlog.wire_types import COMPRESSED, OLD_TEMPORAL
 from cdc_pipeline.errors import BinlogError
 
 _TIME_TEXT_BYTES_MAX: Final = 20
@@ -37,17 +40,17 @@ _TRANSCODE_FACTOR: Final = 3  # one byte of text becomes at most three of UTF-8
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows whose values the walk has placed.
+    """Rows whose values the walk has located.
 
     Attributes:
         data: the chunk's bytes.
         base: int64 (rows,): index into `data` of each row.
         events: int64 (rows,): index of the row's event in its selection.
-        ordinals: int64 (rows,): place of the row in its event.
+        ordinals: int64 (rows,): ordinal of the row in its event.
         before, after: int32 (columns, >= rows): offset of each value from `base`; -1 for none.
-        first_row: row of the result that the block's first row is.
+        first_row: row number in the result of the block's first row.
         rows: count of rows.
-        partial: which JSON values of the after images are differences; None where none is.
+        partial: which JSON values of the after images are differences; None if there are none.
     """
 
     data: NDArray[np.uint8]
@@ -63,7 +66,7 @@ class Block:
 
 @dataclass(slots=True)
 class _Cells:
-    """All values of one column in one image, and what is found out about them."""
+    """All values of one column in one image, and their state."""
 
     column: Column
     index: int
@@ -78,7 +81,9 @@ class _Cells:
     unpacked: list[tuple[Block, NDArray[np.int32], slice]] | None = None
 
     def parts(self) -> list[tuple[Block, NDArray[np.int32], slice]]:
-        """Per block: the block, its offsets of this column, and its rows in the result."""
+        """Return for each block: the block, its offsets of this column,
+        and its rows in the result.
+        """
         if self.unpacked is not None:
             return self.unpacked
         found = []
@@ -89,7 +94,7 @@ class _Cells:
         return found
 
     def raw(self, row: int) -> bytes:
-        """Bytes of one value without its length bytes."""
+        """Return the bytes of one value without its length bytes."""
         for block, relative, rows in self.parts():
             if rows.start <= row < rows.stop:
                 at = int(block.base[row - rows.start]) + int(relative[row - rows.start])
@@ -100,7 +105,7 @@ class _Cells:
         raise AssertionError(f"row {row} is in no block")
 
     def integers(self, *, signed: bool) -> NDArray[np.int64]:
-        """All values as int64 bit patterns, kept for the texts of invalid ones."""
+        """Return all values as int64 bit patterns, kept for the texts of invalid ones."""
         out = np.empty(self.rows, np.int64)
         big_endian = wire.is_big_endian(self.column)
         for block, relative, rows in self.parts():
@@ -111,7 +116,7 @@ class _Cells:
         return out
 
     def array(self, kind: pa.DataType, buffers: list[pa.Buffer], children: list[pa.Array] | None = None) -> pa.Array:
-        """The Arrow array with the validity that `state` tells."""
+        """Return an Arrow array with the validity of `state`."""
         valid = self.state == VALID
         nulls = self.rows - int(np.count_nonzero(valid))
         validity = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
@@ -131,16 +136,16 @@ def build_columns(
     is_mariadb: bool,
     invalid: list[InvalidValue],
 ) -> list[pa.Array]:
-    """Arrow arrays of all columns of one image.
+    """Build the Arrow arrays of all columns of one image.
 
     Args:
         image: "before" or "after".
-        present: False where no row has this image: all null.
-        value_bytes, nulls: int64 (columns,): sums that the walk gave.
-        invalid: values that cannot be held are appended.
+        present: False if no row has this image: all null.
+        value_bytes, nulls: int64 (columns,): sums from the walk.
+        invalid: values that Arrow cannot hold are appended.
 
     Raises:
-        BinlogError: a column holds more bytes than Arrow's offsets can tell.
+        BinlogError: a column has more bytes than Arrow's offsets can address.
     """
     tiled = {}
     if present:
@@ -161,9 +166,9 @@ def build_columns(
             rule=int(rules[index]), is_mariadb=is_mariadb, state=np.empty(rows, np.uint8),
         )  # fmt: skip
         try:
-            if column.wire_type in wire.COMPRESSED:
+            if column.wire_type in COMPRESSED:
                 invalid.extend(_unpack(cells))
-            arrays.append(_BUILDERS[column.kind](cells, kind))
+            arrays.append(DECODERS[column.type.decoder](cells, kind))
         except BinlogError as error:
             error.table = schema.full_name
             raise
@@ -178,14 +183,16 @@ def _fits(cells: _Cells, total_bytes: int) -> int:
 
 
 def _unpack(cells: _Cells) -> list[InvalidValue]:
-    """Let `cells` hold the plain values of a COMPRESSED column; those that cannot be unpacked are null and listed."""
-    column, rule, places = cells.column, cells.rule, cells.parts()
-    inputs = [(block.data, block.base, relative) for block, relative, _ in places]
+    """Unpack the values of a COMPRESSED column in `cells`;
+    return those that cannot be unpacked, now null.
+    """
+    column, rule, parts = cells.column, cells.rule, cells.parts()
+    inputs = [(block.data, block.base, relative) for block, relative, _ in parts]
     total_bytes = sum(compressed.unpacked_bytes(column, *values, rule=rule) for values in inputs)
     cells.value_bytes = _fits(cells, total_bytes)
     damaged = np.zeros(cells.rows, np.uint8)
     unpacked = []
-    for values, (block, _, rows) in zip(inputs, places, strict=True):
+    for values, (block, _, rows) in zip(inputs, parts, strict=True):
         data, base, relative, damaged[rows] = compressed.unpack(column, *values, rule=rule)
         unpacked.append((replace(block, data=data, base=base), relative, rows))
     reported = [
@@ -242,7 +249,7 @@ def _date(cells: _Cells, kind: pa.DataType) -> pa.Array:
 def _datetime(cells: _Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
-    if cells.column.wire_type not in wire.OLD_TEMPORAL:
+    if cells.column.wire_type not in OLD_TEMPORAL:
         temporal.datetimes(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
     elif digits:
         old_temporal.fractional_datetimes(cells.integers(signed=False), digits, out, cells.state)
@@ -254,7 +261,7 @@ def _datetime(cells: _Cells, kind: pa.DataType) -> pa.Array:
 def _timestamp(cells: _Cells, kind: pa.DataType) -> pa.Array:
     out = np.empty(cells.rows, np.int64)
     digits = cells.column.fraction_digits
-    if digits and cells.column.wire_type in wire.OLD_TEMPORAL:
+    if digits and cells.column.wire_type in OLD_TEMPORAL:
         old_temporal.fractional_timestamps(cells.integers(signed=False), digits, out, cells.state)
     else:
         temporal.timestamps(cells.integers(signed=False), wire.fraction_bytes(digits), out, cells.state)
@@ -262,7 +269,7 @@ def _timestamp(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def _time(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    old = cells.column.wire_type in wire.OLD_TEMPORAL
+    old = cells.column.wire_type in OLD_TEMPORAL
     digits = cells.column.fraction_digits
     out = np.empty(_fits(cells, cells.rows * _TIME_TEXT_BYTES_MAX), np.uint8)
     offsets = np.empty(cells.rows + 1, np.int32)
@@ -293,7 +300,7 @@ def _decimal(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def _gathered(cells: _Cells, *, mode: int, skip: int = 0) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Offsets and data of a variable-width column, copied as they are."""
+    """Copy a variable-width column unchanged; return its offsets and data."""
     pad_to = cells.column.pad_bytes
     out = np.empty(_fits(cells, cells.value_bytes + cells.rows * pad_to), np.uint8)
     offsets = np.zeros(cells.rows + 1, np.int32)
@@ -311,11 +318,7 @@ def _binary(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-_ADDRESS_FORMS: Final = {Kind.UUID: addresses.UUID, Kind.INET4: addresses.INET4, Kind.INET6: addresses.INET6}
-
-
-def _address(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    form = _ADDRESS_FORMS[cells.column.kind]
+def _address(cells: _Cells, kind: pa.DataType, *, form: int) -> pa.Array:
     out = np.empty(_fits(cells, cells.rows * addresses.TEXT_BYTES_MAX), np.uint8)
     offsets = np.zeros(cells.rows + 1, np.int32)
     end = 0
@@ -330,7 +333,7 @@ def _address(cells: _Cells, kind: pa.DataType) -> pa.Array:
 def _text(cells: _Cells, kind: pa.DataType) -> pa.Array:
     charset = find_charset(cells.column.charset, is_mariadb=cells.is_mariadb)
     if charset.is_utf8 or charset.mode == text.BYTES:
-        # Text without a charset can only be taken where it is ASCII.
+        # Text without a charset is accepted only if it is ASCII.
         mode = text.ASCII if charset.mode == text.BYTES else charset.mode
         offsets, data = _gathered(cells, mode=mode)
         return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
@@ -372,7 +375,7 @@ def _geometry(cells: _Cells, kind: pa.DataType) -> pa.Array:
     srids = np.zeros(cells.rows, np.int64)
     valid = cells.state == VALID
     for block, relative, rows in cells.parts():
-        # Behind the length bytes stands the SRID; a value too short for one is skipped here as it was above.
+        # The SRID follows the length bytes; a value too short for one is skipped here as above.
         at = np.where(valid[rows], relative - np.int32(cells.rule), np.int32(-1))
         numbers.gather_integers(
             block.data, block.base, at, srid_bytes, False, True, srids[rows], np.empty(block.rows, np.uint8)
@@ -386,7 +389,7 @@ def _vector(cells: _Cells, kind: pa.DataType) -> pa.Array:
     lengths = np.diff(offsets)
     odd = (lengths % 4 != 0) & (cells.state == VALID)
     if odd.any():
-        # Their bytes stay out of the elements, so that all others begin at a whole element.
+        # Their bytes are left out, so that all others begin at a whole element.
         keep = np.repeat(~odd, lengths)
         data = data[keep]
         offsets = np.concatenate([[0], np.cumsum(np.where(odd, 0, lengths))]).astype(np.int32)
@@ -397,57 +400,35 @@ def _vector(cells: _Cells, kind: pa.DataType) -> pa.Array:
     return cells.array(kind, [pa.py_buffer((offsets // 4).astype(np.int32))], [elements])
 
 
-_BUILDERS: Final[dict[Kind, Callable[[_Cells, pa.DataType], pa.Array]]] = {
-    Kind.INT8: _integer,
-    Kind.INT16: _integer,
-    Kind.INT24: _integer,
-    Kind.INT32: _integer,
-    Kind.INT64: _integer,
-    Kind.BIT: _bit,
-    Kind.DECIMAL: _decimal,
-    Kind.FLOAT: _real,
-    Kind.DOUBLE: _real,
-    Kind.YEAR: _year,
-    Kind.DATE: _date,
-    Kind.DATETIME: _datetime,
-    Kind.TIMESTAMP: _timestamp,
-    Kind.TIME: _time,
-    Kind.TEXT: _text,
-    Kind.BINARY: _binary,
-    Kind.ENUM: _enum,
-    Kind.SET: _set,
-    Kind.JSON: json_column,
-    Kind.GEOMETRY: _geometry,
-    Kind.VECTOR: _vector,
-    Kind.UUID: _address,
-    Kind.INET4: _address,
-    Kind.INET6: _address,
-}
-
-_REASONS: Final = {
-    Kind.DATE: "zero or partial date",
-    Kind.DATETIME: "zero or partial date",
-    Kind.TIMESTAMP: "zero timestamp",
-    Kind.TIME: "not a time",
-    Kind.DECIMAL: "digits that are not decimal",
-    Kind.FLOAT: "no finite number",
-    Kind.DOUBLE: "no finite number",
-    Kind.ENUM: "number above the column's labels",
-    Kind.SET: "bit above the column's labels",
-    Kind.JSON: "not a JSON document in the server's binary form",
-    Kind.GEOMETRY: "shorter than its SRID",
-    Kind.VECTOR: "not a whole number of elements, or one that is not finite",
-    Kind.UUID: "longer than 16 bytes",
-    Kind.INET4: "longer than 4 bytes",
-    Kind.INET6: "longer than 16 bytes",
+# By `TypeSpec.decoder`.
+DECODERS: Final[dict[str, Callable[[_Cells, pa.DataType], pa.Array]]] = {
+    "integer": _integer,
+    "bit": _bit,
+    "decimal": _decimal,
+    "real": _real,
+    "year": _year,
+    "date": _date,
+    "datetime": _datetime,
+    "timestamp": _timestamp,
+    "time": _time,
+    "text": _text,
+    "binary": _binary,
+    "enum": _enum,
+    "set": _set,
+    "json": json_column,
+    "geometry": _geometry,
+    "vector": _vector,
+    "uuid": partial(_address, form=addresses.UUID),
+    "inet4": partial(_address, form=addresses.INET4),
+    "inet6": partial(_address, form=addresses.INET6),
 }
 
 
 def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
-    """Reason and text of invalid values; the only place that meets single values, and only those."""
+    """Return reason and text of invalid values, the only values that are handled one by one."""
     column = cells.column
-    reason = _REASONS.get(column.kind, f"bytes are not valid {column.charset}")
-    if column.kind in (Kind.DATE, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME):
+    reason = column.type.not_held.format(charset=column.charset)
+    if column.type.not_held_text == "moment":
         assert cells.packed is not None
         values, inverse = np.unique(cells.packed[bad], return_inverse=True)
         known = [temporal_text(column, int(value)) for value in values]
@@ -455,6 +436,6 @@ def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
             InvalidValue(int(row), cells.image, cells.index, reason, known[which])
             for row, which in zip(bad, inverse, strict=True)
         ]
-    if column.kind is Kind.JSON:
+    if column.type.not_held_text == "document":
         return json_invalid(cells, bad, reason)
     return [InvalidValue(int(row), cells.image, cells.index, reason, cells.raw(int(row)).hex()) for row in bad]

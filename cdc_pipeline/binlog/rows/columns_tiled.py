@@ -1,9 +1,9 @@
-"""The frequent kinds of columns, gathered together by `kernels.tiles` into Arrow arrays.
+"""Gather the frequent kinds of columns together into Arrow arrays, by `kernels.tiles`.
 
 Rules:
-- What a column needs is fixed by its schema alone (`_plan`), and kept.
-- A column is given only where every value of it can be held. All others, and the kinds that are not here, are left to
-  `columns`, which tells what is wrong with which value.
+- The plan of a table depends only on its schema (`_plan`) and is cached.
+- A column is returned only if Arrow can hold every value of it. All others, and other kinds, are
+  left to `columns`, which lists invalid values.
 """
 
 from __future__ import annotations
@@ -17,29 +17,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.arrow_types import COLUMN_BYTES_MAX, DECIMAL_DIGITS_MAX, arrow_type, label_array
+from cdc_pipeline.binlog.arrow_types import COLUMN_BYTES_MAX, arrow_type, label_array
+from cdc_pipeline.binlog.column_types import DECIMAL_DIGITS_MAX
 from cdc_pipeline.binlog.kernels import tiles
 from cdc_pipeline.binlog.kernels.text import text
-from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
+from cdc_pipeline.binlog.table_schema import Column, TableSchema
 from cdc_pipeline.binlog.tables import columns_wire as wire
 from cdc_pipeline.binlog.tables.charsets import find_charset
+from cdc_pipeline.binlog.wire_types import WIRE_TYPES
 
 if TYPE_CHECKING:
     from cdc_pipeline.binlog.rows.columns import Block
 
 _ALIGN: Final = 64
-_W = wire.WireType
-_PLAIN_BYTES: Final = frozenset(
-    {_W.VARCHAR, _W.VAR_STRING, _W.STRING, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB}
-)
-_INTEGERS: Final = {
-    _W.TINY: Kind.INT8, _W.SHORT: Kind.INT16, _W.INT24: Kind.INT24, _W.LONG: Kind.INT32, _W.LONGLONG: Kind.INT64,
-}  # fmt: skip
+_DATE_BYTES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """How one column is gathered: fields of `kernels.tiles`, and what is made of its buffers."""
+    """How one column is gathered: fields of `kernels.tiles`, and the form of its buffers."""
 
     column: int
     op: int
@@ -53,7 +49,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """All lines of one table, and as arrays what depends on the count of rows."""
+    """All lines of one table, with the sizes that depend on the count of rows as arrays."""
 
     lines: tuple[_Line, ...]
     program: NDArray[np.int64]
@@ -81,32 +77,35 @@ def _plan(schema: TableSchema, is_mariadb: bool) -> _Plan:
 
 def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
     """How a column is gathered; None where it is not done here."""
-    kind, wire_type = column.kind, column.wire_type
     rule = wire.width_rule(column)
     arrow = arrow_type(column)
     digits = wire.fraction_bytes(column.fraction_digits)
-    if _INTEGERS.get(_W(wire_type)) is kind:
+    code, spec = column.wire_type, column.type
+    decoder = spec.decoder if not spec.wire or code == spec.wire[0] else ""  # older codes have another form
+    if decoder == "integer":
         size = arrow.bit_width // 8
         return _Line(index, tiles.INTEGER, rule, int(not column.unsigned), size, size, arrow)
-    if (kind, wire_type) in ((Kind.FLOAT, _W.FLOAT), (Kind.DOUBLE, _W.DOUBLE)):
+    if decoder == "real":
         return _Line(index, tiles.REAL, rule, 0, 0, rule, arrow)
-    if kind is Kind.DATE and rule == wire.DATE_BYTES:
+    if spec.decoder == "date" and rule == _DATE_BYTES:
         return _Line(index, tiles.DATE, rule, 0, 0, 4, arrow)
-    if (kind, wire_type) == (Kind.DATETIME, _W.DATETIME2):
+    if decoder == "datetime":
         return _Line(index, tiles.DATETIME, rule, digits, 0, 8, arrow)
-    if (kind, wire_type) == (Kind.TIMESTAMP, _W.TIMESTAMP2):
+    if decoder == "timestamp":
         return _Line(index, tiles.TIMESTAMP, rule, digits, 0, 8, arrow)
-    if (kind, wire_type) == (Kind.DECIMAL, _W.NEWDECIMAL) and column.precision <= DECIMAL_DIGITS_MAX:
+    if decoder == "decimal" and column.precision <= DECIMAL_DIGITS_MAX:
         return _Line(index, tiles.DECIMAL, rule, column.precision, column.scale, 16, arrow)
-    if (kind, wire_type) == (Kind.ENUM, _W.ENUM) and rule <= 2:
+    if decoder == "enum" and rule <= 2:
         labels = label_array(column.labels)
         return _Line(index, tiles.NUMBER, rule, len(column.labels), 0, 4, pa.int32(), labels)
-    if wire_type in _PLAIN_BYTES and kind is Kind.BINARY:
+    if not WIRE_TYPES[code].is_text or WIRE_TYPES[code].is_compressed:
+        return None
+    if decoder == "binary":
         return _Line(index, tiles.TEXT, -rule, text.BYTES, column.pad_bytes, 4, arrow)
-    if wire_type in _PLAIN_BYTES and kind is Kind.TEXT:
+    if decoder == "text":
         charset = find_charset(column.charset, is_mariadb=is_mariadb)
         if charset.is_utf8 or charset.mode == text.BYTES:
-            # Text without a charset can only be taken where it is ASCII.
+            # Text without a charset is accepted only if it is ASCII.
             mode = text.ASCII if charset.mode == text.BYTES else charset.mode
             return _Line(index, tiles.TEXT, -rule, mode, column.pad_bytes, 4, arrow)
     return None
@@ -122,7 +121,9 @@ def gather_tiled(
     nulls: NDArray[np.int64],
     is_mariadb: bool,
 ) -> dict[int, pa.Array]:
-    """Arrow arrays by column index, for the columns that can be gathered here; the arguments are `build_columns`'s."""
+    """Return Arrow arrays by column index, for the columns handled here;
+    arguments as for `build_columns`.
+    """
     plan = _plan(schema, is_mariadb)
     columns = plan.program[:, tiles.COLUMN]
     data_bytes = np.where(plan.is_text, value_bytes[columns] + rows * plan.program[:, tiles.SECOND], 0)
@@ -132,12 +133,12 @@ def gather_tiled(
     program = plan.program[chosen]
     sizes = plan.value_bytes[chosen]
     is_text = plan.is_text[chosen]
-    # The arena: all bitmaps, all values (of text: offsets), all data.
+    # The arena: all bitmaps, all values (offsets for text), all data.
     count = len(chosen)
     lengths = np.concatenate([np.full(count, (rows + 7) // 8), rows * sizes + 4 * is_text, data_bytes[chosen]])
     starts = np.zeros(3 * count + 1, np.int64)
     np.cumsum((lengths + _ALIGN - 1) // _ALIGN * _ALIGN, out=starts[1:])
-    buffer = pa.allocate_buffer(int(starts[-1]))  # Arrow's pool has pages that were used before
+    buffer = pa.allocate_buffer(int(starts[-1]))  # Arrow's pool reuses pages
     arena = np.frombuffer(buffer, np.uint8)
     arena[: starts[count]] = 0xFF
     words32 = arena.view(np.int32)

@@ -1,19 +1,23 @@
-"""How each column of a table is selected, what the server then sends, and as what it is rewritten for the decoder.
+"""How each column of a table is selected, announced by the server, and rewritten for the decoder.
 
 Rules:
-- A column list is always explicit: invisible, generated and generated-key columns are in the log, and so in the result.
-- ENUM and SET are asked for by number (a label says neither which index it has nor that it is the empty error value).
-  What the protocol sends as text in the decoder's own form (JSON, UUID, INET4, INET6) is read as text in UTF-8. All
-  other columns are asked for as they are; with ``character_set_results = NULL`` their text comes in its own charset.
-- What the server announces must be what the schema says, or nothing is read: the table was altered.
+- A column list is always explicit: invisible, generated and generated-key columns are in the log,
+  so they must be in the result.
+- ENUM and SET are selected by number (a label reveals neither its index nor that it is the empty
+  error value). Types that the protocol sends as text in the decoder's form (JSON, UUID, INET4,
+  INET6) are read as UTF-8 text. All other columns are selected unchanged; with
+  ``character_set_results = NULL`` their text comes in the column's charset.
+- If the columns that the server announces differ from the schema, the table was altered and nothing
+  is read.
 
 Source: MySQL client/server protocol, "Column Definition", "COM_STMT_EXECUTE Response".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 import numpy as np
@@ -22,7 +26,8 @@ from numpy.typing import NDArray
 from cdc_pipeline.binlog.kernels import result_rows as rows
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.binlog.tables.collations import CHARSET_BY_COLLATION
-from cdc_pipeline.binlog.tables.columns_wire import WireType, fraction_bytes, type_name, width_rule, width_rules
+from cdc_pipeline.binlog.tables.columns_wire import fraction_bytes, width_rule, width_rules
+from cdc_pipeline.binlog.wire_types import WireType, type_name
 from cdc_pipeline.errors import BinlogError, TableChangedError
 
 _W = WireType
@@ -31,40 +36,22 @@ _UNSIGNED_FLAG: Final = 0x20
 _PROTOCOL_BYTES: Final = {
     _W.TINY: 1, _W.SHORT: 2, _W.INT24: 4, _W.LONG: 4, _W.LONGLONG: 8, _W.FLOAT: 4, _W.DOUBLE: 8,
 }  # fmt: skip
-_INTEGERS: Final = {
-    Kind.INT8: _W.TINY, Kind.INT16: _W.SHORT, Kind.INT24: _W.INT24, Kind.INT32: _W.LONG, Kind.INT64: _W.LONGLONG,
-}  # fmt: skip
-_TEMPORAL: Final = {
-    Kind.DATE: (_W.DATE, _W.NEWDATE),
-    Kind.DATETIME: (_W.DATETIME,),
-    Kind.TIMESTAMP: (_W.TIMESTAMP, _W.DATETIME),
-    Kind.TIME: (_W.TIME,),
-}
-_REALS: Final = {Kind.FLOAT: _W.FLOAT, Kind.DOUBLE: _W.DOUBLE}
-_MOMENTS: Final = {
-    Kind.DATETIME: (rows.DATETIME, _W.DATETIME2),
-    Kind.TIMESTAMP: (rows.TIMESTAMP, _W.TIMESTAMP2),
-    Kind.TIME: (rows.TIME, _W.TIME2),
-}
-_BYTES: Final = (
-    _W.VARCHAR, _W.TINY_BLOB, _W.MEDIUM_BLOB, _W.LONG_BLOB, _W.BLOB, _W.VAR_STRING, _W.STRING,
-)  # fmt: skip
-# Sent as text that is the decoder's own: JSON in UTF-8, the others in ASCII.
-_PRINTED: Final = frozenset({Kind.JSON, Kind.UUID, Kind.INET4, Kind.INET6})
-_NUMBERED: Final = {Kind.ENUM: _W.ENUM, Kind.SET: _W.SET}
 _LENGTH_BYTES: Final = 4
+_NUMBER: Final = "number"  # the form of ENUM and SET
+
+_Line = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """What a server announces of one column of a result.
+    """A server's announcement of one column of a result.
 
     Attributes:
-        name: as it was asked for, or the expression's text.
+        name: the selected name, or the expression's text.
         collation: id of the collation; 63 for bytes and numbers.
         wire_type: MYSQL_TYPE_*.
         unsigned: the unsigned flag.
-        decimals: digits behind the point.
+        decimals: digits after the point.
     """
 
     name: str
@@ -79,11 +66,11 @@ class ResultPlan:
     """A table's columns as a result of the binary protocol.
 
     Attributes:
-        schema: the table as it is.
-        rewritten: the same table as the rewritten rows hold it: other wire types, same Arrow types and values.
+        schema: the table's schema.
+        rewritten: the schema of the rewritten rows: other wire types, same Arrow types and values.
         rules: width rules of `rewritten`.
         program: int64 (columns, FIELDS) of `kernels.result_rows`, for `checked`.
-        expressions: what to select, one a column.
+        expressions: the select list, one expression per column.
     """
 
     schema: TableSchema
@@ -93,18 +80,18 @@ class ResultPlan:
     expressions: tuple[str, ...]
 
     def checked(self, definitions: list[ColumnDefinition]) -> NDArray[np.int64]:
-        """The program for the columns as the server announces them: MariaDB's numbers of ENUM and SET are of 4 or 8
-        bytes.
+        """Check the announced columns and return the program for them: MariaDB sends ENUM and SET
+        numbers with 4 or 8 bytes.
 
         Raises:
-            TableChangedError: the server announces other columns than the schema has.
+            TableChangedError: the announced columns differ from the schema.
         """
         if len(definitions) != len(self.schema.columns):
             raise _changed(self.schema, "count of columns", len(self.schema.columns), len(definitions))
         program = self.program.copy()
         for column, found, line in zip(self.schema.columns, definitions, program, strict=True):
             _check_column(self.schema, column, found)
-            if column.kind in _NUMBERED:
+            if column.type.result == _NUMBER:
                 line[rows.WIDTH] = width_bytes = _PROTOCOL_BYTES[_W(found.wire_type)]
                 if width_bytes < line[rows.SIZE]:
                     raise _changed(self.schema, f"column {column.name!r}", f"{line[rows.SIZE]} bytes", width_bytes)
@@ -112,63 +99,96 @@ class ResultPlan:
 
 
 def quoted(name: str) -> str:
-    """A name of SQL in backticks."""
+    """Return an SQL name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 @lru_cache(maxsize=256)
 def result_plan(schema: TableSchema) -> ResultPlan:
-    """How a table is selected and rewritten.
+    """Return how to select and rewrite a table.
 
     Raises:
-        UnknownColumnTypeError: a column that the decoder does not know, or whose fraction digits are not known.
+        UnknownColumnTypeError: a column's type or fraction digits are unknown.
     """
     lines, columns, expressions = [], [], []
     for column in schema.columns:
-        made, line = _rewritten(column)
+        made, line = FORMS[column.type.result](column)
         columns.append(made)
         lines.append(line)
         name = quoted(column.name)
-        expressions.append(f"CAST({name} AS UNSIGNED)" if column.kind in _NUMBERED else name)
+        expressions.append(f"CAST({name} AS UNSIGNED)" if column.type.result == _NUMBER else name)
     rewritten = replace(schema, columns=tuple(columns))
     program = np.array(lines, np.int64).reshape(-1, rows.FIELDS)
     return ResultPlan(schema, rewritten, width_rules(rewritten), program, tuple(expressions))
 
 
-def _rewritten(column: Column) -> tuple[Column, tuple[int, int, int]]:
-    """The column as it is rewritten, and its line of the program. Its own wire type does not count: a schema that was
-    read from DDL or the catalog has none."""
-    kind = column.kind
-    if kind in _INTEGERS:
-        column = replace(column, wire_type=int(_INTEGERS[kind]), wire_meta=0)
-        return column, (rows.FIXED, _PROTOCOL_BYTES[_INTEGERS[kind]], width_rule(column))
-    if kind in _REALS:
-        column = replace(column, wire_type=int(_REALS[kind]), wire_meta=0)
-        return column, (rows.FIXED, width_rule(column), width_rule(column))
-    if kind in _NUMBERED:
-        size_bytes = _number_bytes(column)
-        return replace(column, wire_type=int(_NUMBERED[kind]), wire_meta=size_bytes), (rows.FIXED, 8, size_bytes)
-    if kind is Kind.YEAR:
-        return replace(column, wire_type=int(_W.YEAR), wire_meta=0), (rows.YEAR, 0, 0)
-    if kind is Kind.BIT:
-        column = replace(column, wire_type=int(_W.BIT), wire_meta=0)
-        return column, (rows.BITS, 0, width_rule(column))
-    if kind is Kind.DECIMAL:
-        column = replace(column, wire_type=int(_W.NEWDECIMAL), wire_meta=column.precision << 8 | column.scale)
-        return column, (rows.DECIMAL, column.precision, column.scale)
-    if kind is Kind.DATE:
-        return replace(column, wire_type=int(_W.DATE), wire_meta=0), (rows.DATE, 0, 0)
-    if kind in _MOMENTS:
-        op, wire_type = _MOMENTS[kind]
-        column = replace(column, wire_type=int(wire_type), wire_meta=column.fraction_digits)
-        return column, (op, fraction_bytes(column.fraction_digits), 0)
-    if kind in _PRINTED:
-        column = replace(column, kind=Kind.TEXT, charset="utf8mb4", pad_bytes=0)
+def _as_sent(column: Column) -> tuple[Column, _Line]:
+    column = _of_code(column)
+    return column, (rows.FIXED, _PROTOCOL_BYTES[_W(column.wire_type)], width_rule(column))
+
+
+def _labels(column: Column) -> tuple[Column, _Line]:
+    size_bytes = _number_bytes(column)
+    return _of_code(column, size_bytes), (rows.FIXED, 8, size_bytes)
+
+
+def _year(column: Column) -> tuple[Column, _Line]:
+    return _of_code(column), (rows.YEAR, 0, 0)
+
+
+def _bits(column: Column) -> tuple[Column, _Line]:
+    column = _of_code(column)
+    return column, (rows.BITS, 0, width_rule(column))
+
+
+def _decimal(column: Column) -> tuple[Column, _Line]:
+    precision, scale = column.precision, column.scale
+    return _of_code(column, precision << 8 | scale), (rows.DECIMAL, precision, scale)
+
+
+def _date(column: Column) -> tuple[Column, _Line]:
+    return _of_code(column), (rows.DATE, 0, 0)
+
+
+def _moment(column: Column, *, op: int) -> tuple[Column, _Line]:
+    digits = column.fraction_digits
+    return _of_code(column, digits), (op, fraction_bytes(digits), 0)
+
+
+def _counted(column: Column) -> tuple[Column, _Line]:
     return replace(column, wire_type=int(_W.LONG_BLOB), wire_meta=_LENGTH_BYTES), (rows.COUNTED, _LENGTH_BYTES, 0)
 
 
+def _printed(column: Column) -> tuple[Column, _Line]:
+    """A value that is sent as the decoder's own text: JSON in UTF-8, addresses in ASCII."""
+    return _counted(replace(column, kind=Kind.TEXT, charset="utf8mb4", pad_bytes=0))
+
+
+def _of_code(column: Column, wire_meta: int = 0) -> Column:
+    """The column as a table map has it today. Its own code does not count: a schema that was read from DDL or the
+    catalog has none."""
+    return replace(column, wire_type=int(column.type.wire[0]), wire_meta=wire_meta)
+
+
+# By `TypeSpec.result`: the column as it is rewritten, and its line of the program.
+FORMS: Final[dict[str, Callable[[Column], tuple[Column, _Line]]]] = {
+    "integer": _as_sent,
+    "real": _as_sent,
+    _NUMBER: _labels,
+    "year": _year,
+    "bits": _bits,
+    "decimal": _decimal,
+    "date": _date,
+    "datetime": partial(_moment, op=rows.DATETIME),
+    "timestamp": partial(_moment, op=rows.TIMESTAMP),
+    "time": partial(_moment, op=rows.TIME),
+    "bytes": _counted,
+    "text": _printed,
+}
+
+
 def _number_bytes(column: Column) -> int:
-    """Bytes that the log has for an ENUM or SET."""
+    """Return the size of an ENUM or SET in the log."""
     if column.kind is Kind.ENUM:
         return 1 if len(column.labels) < 256 else 2
     size_bytes = (len(column.labels) + 7) // 8
@@ -176,67 +196,47 @@ def _number_bytes(column: Column) -> int:
 
 
 def _check_column(schema: TableSchema, column: Column, found: ColumnDefinition) -> None:
-    kind = column.kind
-    where = f"column {column.name!r}"
-    wanted: tuple[int, ...]
-    if kind in _INTEGERS:
-        wanted = (_INTEGERS[kind],)
-    elif kind in _NUMBERED:
-        wanted = (_W.LONGLONG, _W.LONG)
-    elif kind in _TEMPORAL:
-        wanted = _TEMPORAL[kind]
-    elif kind is Kind.JSON:
-        wanted = (_W.JSON, *_BYTES)
-    elif kind is Kind.VECTOR:
-        wanted = (_W.VECTOR, *_BYTES)
-    else:
-        wanted = {
-            Kind.FLOAT: (_W.FLOAT,),
-            Kind.DOUBLE: (_W.DOUBLE,),
-            Kind.YEAR: (_W.YEAR,),
-            Kind.BIT: (_W.BIT,),
-            Kind.DECIMAL: (_W.NEWDECIMAL,),
-            Kind.GEOMETRY: (_W.GEOMETRY,),
-        }.get(kind, _BYTES)
+    spec = column.type
+    where, wanted = f"column {column.name!r}", spec.announced
     if found.wire_type not in wanted:
         raise _changed(schema, where, " or ".join(type_name(one) for one in wanted), type_name(found.wire_type))
-    if kind in _INTEGERS and found.unsigned != column.unsigned:
+    if spec.integer_bits and found.unsigned != column.unsigned:
         raise _changed(schema, where, *("unsigned" if one else "signed" for one in (column.unsigned, found.unsigned)))
-    if kind is Kind.DECIMAL and found.decimals != column.scale:
+    if spec.result == "decimal" and found.decimals != column.scale:
         raise _changed(schema, where, f"{column.scale} decimals", f"{found.decimals} decimals")
-    if kind in (Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME) and found.decimals != column.fraction_digits:
+    if spec.has_fraction and found.decimals != column.fraction_digits:
         raise _changed(schema, where, f"{column.fraction_digits} fraction digits", f"{found.decimals}")
     charset = CHARSET_BY_COLLATION.get(found.collation, "")
-    wanted_charset = {Kind.TEXT: column.charset, Kind.BINARY: "binary"}.get(kind, "")
+    wanted_charset = {Kind.TEXT: column.charset, Kind.BINARY: "binary"}.get(column.kind, "")
     if wanted_charset and charset and charset != wanted_charset:
         raise _changed(schema, where, f"text in {wanted_charset}", f"text in {charset}")
 
 
 def _changed(schema: TableSchema, where: str, expected: object, got: object) -> TableChangedError:
     return TableChangedError(
-        f"the table is not what its schema says: {where}",
+        f"the table differs from its schema: {where}",
         table=schema.full_name,
         expected=expected,
         got=got,
-        next_step="capture the source past the DDL, then read the table by its new columns",
+        next_step="capture the source past the DDL, then read the table with its new columns",
     )
 
 
 def column_count(payload: bytes) -> int:
-    """Count of columns in the first packet of a result."""
+    """Return the count of columns in the first packet of a result."""
     return _length_at(payload, 0)[0]
 
 
 def column_definition(payload: bytes) -> ColumnDefinition:
-    """The column that a "Column Definition" packet announces.
+    """Parse a "Column Definition" packet.
 
     Raises:
-        BinlogError: the packet is cut.
+        BinlogError: the packet is truncated.
     """
     try:
         at = 0
         texts = []
-        for _ in range(6):  # catalog, schema, table, table's own name, name, own name
+        for _ in range(6):  # catalog, schema, table, original table, name, original name
             length, at = _length_at(payload, at)
             texts.append(payload[at : at + length])
             at += length
@@ -246,7 +246,7 @@ def column_definition(payload: bytes) -> ColumnDefinition:
             raise IndexError
     except IndexError:
         raise BinlogError(
-            "a packet of the server is no column definition",
+            "a packet of the server is not a column definition",
             expected="six names and ten bytes",
             got=f"{len(payload)} bytes",
             next_step="start the run again",
@@ -262,7 +262,7 @@ def column_definition(payload: bytes) -> ColumnDefinition:
 
 
 def _length_at(payload: bytes, at: int) -> tuple[int, int]:
-    """A packed length, and the index after it."""
+    """Return a packed length and the index after it."""
     width = {252: 2, 253: 3, 254: 8}.get(payload[at], 0)
     if not width:
         return payload[at], at + 1

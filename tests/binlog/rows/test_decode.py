@@ -199,7 +199,7 @@ def test_damaged_bytes_end_in_an_error_or_in_rows(data: st.DataObject) -> None:
 
 
 def test_other_events_are_refused_by_name() -> None:
-    with pytest.raises(UnsupportedEventError, match="no rows event") as caught:
+    with pytest.raises(UnsupportedEventError, match="not a rows event") as caught:
         everything(chunk_of([(29, rows_body(UPDATE, [row(1, ""), row(1, "")]))]))
     assert "ROWS_QUERY" in str(caught.value)
 
@@ -216,7 +216,7 @@ def test_rows_outside_a_transaction_are_refused() -> None:
     [
         (Column("c", Kind.TIME, 11, 0, True, fraction_digits=7), "old format"),
         (Column("c", Kind.DATETIME, 12, 0, True, fraction_digits=-1), "old format"),
-        (Column("c", Kind.INT32, 77, 0, True), "not known"),
+        (Column("c", Kind.INT32, 77, 0, True), "unknown type"),
     ],
 )
 def test_columns_that_cannot_be_decoded_are_named(column: Column, words: str) -> None:
