@@ -58,8 +58,8 @@ class CdcError(Exception):
         self.next_step = next_step
 
     def as_dict(self) -> dict[str, object]:
-        """Return the error as plain values, for ``--json`` and run metadata, without
-        absent parts.
+        """Return the error as plain values, for ``--json`` and run metadata,
+        without absent parts.
         """
         parts: dict[str, object | None] = {
             "error": type(self).__name__,
@@ -149,8 +149,8 @@ class TableChangedError(TableReadError):
 
 
 class ServerSettingError(SourceError):
-    """A server variable has a value that capture cannot work with; the next step contains the SQL
-    statement that fixes it.
+    """A server variable has a value that capture cannot work with;
+    the next step contains the SQL statement that fixes it.
     """
 
 
@@ -167,8 +167,8 @@ class PositionError(SourceError):
 
 
 class ReplicaIdError(SourceError):
-    """Another reader of the server uses this pipeline's replica server id; the server would
-    disconnect one of the two.
+    """Another reader of the server uses this pipeline's replica server id;
+    the server would disconnect one of the two.
     """
 
 
@@ -177,8 +177,8 @@ class SourceIdentityError(SourceError):
 
 
 class ServerChangedError(SourceIdentityError):
-    """Another server answers at the cursor's address; after enough such errors the address counts
-    as moved (SPEC P5).
+    """Another server answers at the cursor's address;
+    after enough such errors the address counts as moved (SPEC P5).
     """
 
     retryable = True
@@ -200,8 +200,8 @@ class TruncatedJournalError(DamagedJournalError):
 
 
 class SizeLimitError(BinlogError):
-    """A server or a journal announces a size above the limit of a setting, which the error names
-    (K25).
+    """A server or a journal announces a size above the limit of a setting,
+    which the error names (K25).
     """
 
 
@@ -218,8 +218,8 @@ class UnsupportedEventError(BinlogError):
 
 
 class IncompleteRowsError(UnsupportedEventError):
-    """Rows of a table lack values that are needed to apply them, such as an insert without the
-    columns that took their default.
+    """Rows of a table lack values that are needed to apply them,
+    such as an insert without the columns that took their default.
     """
 
 
@@ -228,8 +228,8 @@ class TableIdNotFoundError(BinlogError):
 
 
 class UnrepresentableValueError(BinlogError):
-    """A column value that its Delta type cannot hold (a zero date, bytes that are not text in the
-    column's charset).
+    """A column value that its Delta type cannot hold (a zero date,
+    bytes that are not text in the column's charset).
     """
 
 
@@ -268,8 +268,8 @@ class TransactionError(CdcError):
 
 
 class UnknownXaError(TransactionError):
-    """XA COMMIT of a transaction whose rows were not read: it was prepared before the
-    start (K8).
+    """XA COMMIT of a transaction whose rows were not read:
+    it was prepared before the start (K8).
     """
 
 
@@ -365,8 +365,8 @@ class ConcurrentWriterError(MergeError):
 
 
 class LakeStateError(SinkError):
-    """The lake's recorded state contradicts its tables, which were restored, replaced or written by
-    others (K3).
+    """The lake's recorded state contradicts its tables, which were restored,
+    replaced or written by others (K3).
     """
 
 
@@ -387,8 +387,8 @@ class CutNotFoundError(SinkError):
 
 
 class TableNotInCutError(SinkError):
-    """A table cannot be read as of a cut: it is not in the cut, is suspended in it (K4), or its
-    version was removed (K15).
+    """A table cannot be read as of a cut:
+    it is not in the cut, is suspended in it (K4), or its version was removed (K15).
     """
 
 

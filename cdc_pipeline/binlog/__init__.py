@@ -1,1 +1,3 @@
-"""Bytes in, values out: framing of binlog events and columnar decoding of rows. No I/O, but in `receiving`."""
+"""Bytes in, values out: frame binlog events and decode rows by column.
+Only `receiving` does I/O.
+"""

@@ -34,7 +34,7 @@ _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def arrow_type(column: Column) -> pa.DataType:
-    """Arrow type of a column's values; of a masked one, of what stands in their place."""
+    """Return the Arrow type of a column's values, or of its masks if it is masked."""
     if column.masked.startswith("hash"):
         return pa.string()
     return arrow_of_delta(column.type.delta(column))
@@ -49,13 +49,16 @@ def arrow_of_delta(delta_type: str) -> pa.DataType | None:
 
 @lru_cache(maxsize=1024)
 def arrow_schema(schema: TableSchema) -> pa.Schema:
-    """Arrow schema of a table's rows; every field is nullable, for images may leave columns out."""
+    """Return the Arrow schema of a table's rows;
+    all fields are nullable, because images may lack columns.
+    """
     return pa.schema([pa.field(column.name, arrow_type(column)) for column in schema.columns])
 
 
 def label_array(labels: tuple[str, ...]) -> pa.StringArray:
-    """Labels of an ENUM by number: '' for 0, then each. Made of buffers: `pa.array` of a list would import pandas, half
-    a second that nobody else here needs."""
+    """Return the labels of an ENUM by number: '' for 0, then each label. Built from buffers,
+    because `pa.array` of a list imports pandas, which takes half a second.
+    """
     texts = [b"", *(label.encode("utf-8") for label in labels)]
     offsets = np.zeros(len(texts) + 1, np.int32)
     np.cumsum([len(text) for text in texts], out=offsets[1:])
@@ -63,14 +66,14 @@ def label_array(labels: tuple[str, ...]) -> pa.StringArray:
 
 
 def check_column_bytes(column: Column, rows: int, total_bytes: int) -> int:
-    """`total_bytes`, where the offsets of one array can tell so many.
+    """Return `total_bytes` if the offsets of one array can address them.
 
     Raises:
-        BinlogError: they cannot.
+        BinlogError: the array would be too large.
     """
     if total_bytes > COLUMN_BYTES_MAX:
         raise BinlogError(
-            f"column {column.name!r} holds too many bytes for one batch",
+            f"column {column.name!r} has too many bytes for one batch",
             expected=f"at most {COLUMN_BYTES_MAX} bytes",
             got=f"{total_bytes} bytes in {rows} rows",
             next_step="decode fewer events at a time",

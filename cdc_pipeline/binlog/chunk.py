@@ -1,18 +1,22 @@
-"""The unit that flows through the pipeline: raw bytes and one row of plain numbers per event.
+"""The unit of data flow: raw bytes, and one row of plain numbers per event.
 
 Rules:
-- A chunk belongs to one journal. Its events are in journal order, whole, and checksum-verified. Artificial events of a
-  dump (rotate and format description with position 0, heartbeats) are not in it: live and archived reading of the same
-  journal give the same rows.
-- The structured array is filled in two compiled passes: *framing* writes the header fields, the *transaction pass*
-  (`cdc_pipeline.binlog.transactions.grouping`) writes `role`, `tx_offset`, `tx_ordinal` and `commit_ts_us`.
-- Compressed events are unpacked right after framing. The events inside a payload (MySQL) follow their payload event:
-  `parent` is its row; `offset` and `next_offset` are the payload event's, so that both never fall from row to row and a
-  capture never stands inside a payload; they have no checksum, and count in `tx_ordinal` like all others. A payload
-  event keeps its header and fields only. Compressed events of MariaDB are rewritten to plain ones (parent -1).
-- `event_length` is what the event takes in `data`: summed up, it is the memory of a slice, and what rings count. Bytes
-  of the journal are ``next_offset - offset`` of the events without a parent (`EventSlice.journal_bytes`).
-- Nothing downstream makes one Python object per event: slices of the array travel, with a reference to the bytes.
+- A chunk belongs to one journal. Its events are in journal order, whole, and checksum-verified. It
+  has no artificial events of a dump (rotate and format description with position 0, heartbeats):
+  reading the same journal live and from an archive yields the same rows.
+- The structured array is filled in two compiled passes: *framing* writes the header fields, the
+  *transaction pass* (`cdc_pipeline.binlog.transactions.grouping`) writes `role`, `tx_offset`,
+  `tx_ordinal` and `commit_ts_us`.
+- Compressed events are unpacked right after framing. The events inside a payload (MySQL) follow
+  their payload event: `parent` is its row. `offset` and `next_offset` are those of the payload
+  event, so that both never decrease and a capture never stops inside a payload. They have no
+  checksum and count in `tx_ordinal` like all others. A payload event keeps only its header and
+  fields. Compressed events of MariaDB are rewritten to plain ones (parent -1).
+- `event_length` is the event's size in `data`; the sum is the memory of a slice, which rings count.
+  The journal bytes are ``next_offset - offset`` of the events without a parent
+  (`EventSlice.journal_bytes`).
+- Nothing downstream makes one Python object per event: it passes slices of the array on, with a
+  reference to the bytes.
 
 Source: event header of the MySQL binlog format, version 4 (MySQL internals, "Binlog Event Header").
 """
@@ -30,8 +34,10 @@ EVENT_DTYPE: Final = np.dtype(
     [
         ("start", "<i8"),  # index in Chunk.data of the event's first header byte
         ("offset", "<i8"),  # byte offset of the event in its journal
-        ("next_offset", "<i8"),  # offset of the next event of the journal; inside a payload: that of the payload event
-        ("tx_offset", "<i8"),  # offset of the first event (GTID or BEGIN) of the event's transaction; -1 outside one
+        # Offset of the next event of the journal; inside a payload: that of the payload event.
+        ("next_offset", "<i8"),
+        # Offset of the first event (GTID or BEGIN) of the event's transaction; -1 outside one.
+        ("tx_offset", "<i8"),
         (
             "commit_ts_us",
             "<i8",
@@ -54,28 +60,33 @@ class Role(IntEnum):
     """What an event means for transactions (SPEC T1, S7). Written by the transaction pass."""
 
     OTHER = 0  # known and harmless: rows query, annotate, previous GTIDs ...
-    TRANSACTIONBEGIN = 1  # the GTID event, or BEGIN where there is no GTID event
+    TRANSACTIONBEGIN = 1  # the GTID event, or BEGIN if there is none
     ROWDATA = 2  # table maps and rows events
-    TRANSACTIONEND = 3  # XID, the query COMMIT; MariaDB's START ALTER and ROLLBACK ALTER, which change nothing
+    # XID, the query COMMIT; MariaDB's START ALTER and ROLLBACK ALTER, which change nothing.
+    TRANSACTIONEND = 3
     ROLLBACK = 4  # the query ROLLBACK that ends a group: its rows never count
-    STATEMENT = 5  # any other query: DDL, statement-format DML (LOAD too), SAVEPOINT, XA COMMIT ... told by its text
+    # Any other query, classified by its text: DDL, statement-format DML (LOAD too), SAVEPOINT, XA
+    # COMMIT ...
+    STATEMENT = 5
     HEARTBEAT = 6
-    JOURNAL = 7  # format description, rotate, stop, lists of GTIDs: marks of the journal itself
-    XA_PREPARE = 8  # ends a group without committing it: its rows wait for XA COMMIT (K8)
+    JOURNAL = 7  # events about the journal itself: format description, rotate, stop, lists of GTIDs
+    XA_PREPARE = 8  # ends a group without committing it: its rows are parked until XA COMMIT (K8)
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFormat:
-    """What a journal's format description event says about its other events.
+    """The content of a journal's format description event.
 
     Attributes:
         binlog_version: 4 for every server since MySQL 5.0.
         server_version: version text, such as ``9.7.4`` or ``10.11.19-MariaDB-log``.
         is_mariadb: decides the meaning of event types above 42 and the transaction rules.
-        created_s: header timestamp of the format description event: tells a renumbered journal from its namesake.
+        created_s: header timestamp of the format description event; distinguishes a renumbered
+            journal from its namesake.
         server_id: server id in the header of the format description event.
-        checksum_bytes: 4 where each event ends with a CRC32, else 0.
-        post_header_lengths: uint8 array; entry ``t - 1`` is the post-header length of event type ``t``.
+        checksum_bytes: 4 if each event ends with a CRC32, else 0.
+        post_header_lengths: uint8 array; entry ``t - 1`` is the post-header length of event type
+            ``t``.
         in_use: flag 0x1 of the event: the journal is being written, or its server was killed.
     """
 
@@ -96,10 +107,10 @@ class Chunk:
     Attributes:
         journal: journal name, such as ``binlog.000003``.
         journal_format: format of the journal.
-        data: uint8 array that holds the events' bytes; each event is contiguous in it.
+        data: uint8 array with the events' bytes; each event is contiguous in it.
         events: array of EVENT_DTYPE, one row per event.
-        end_offset: journal offset up to which the source has been read after this chunk (events that a server skips in
-            GTID mode count as read).
+        end_offset: journal offset up to which the source has been read after this chunk (events
+            that a server skips in GTID mode count as read).
     """
 
     journal: str
@@ -109,37 +120,40 @@ class Chunk:
     end_offset: int
 
     def body(self, row: int) -> memoryview:
-        """Bytes of event `row` between its 19-byte header and its checksum."""
+        """Return the bytes of event `row` between its 19-byte header and its checksum."""
         event = self.events[row]
         first = int(event["start"]) + 19
-        # Events inside a payload carry no checksum of their own.
+        # Events inside a payload have no checksum.
         tail = self.journal_format.checksum_bytes if event["parent"] < 0 else 0
         last = int(event["start"]) + int(event["event_length"]) - tail
         return memoryview(self.data)[first:last]  # type: ignore[arg-type]
 
 
 class SliceKind(IntEnum):
-    """What a slice that leaves the transaction buffer holds."""
+    """The content of a slice that leaves the transaction buffer."""
 
-    TRANSACTIONS = 0  # one or more whole transactions, or marks between them
-    STATEMENT = 1  # one transaction that is a captured-relevant statement (DDL): GTID event and query
+    TRANSACTIONS = 0  # one or more whole transactions, or journal events between them
+    # One transaction that is a captured-relevant statement (DDL): GTID event and query.
+    STATEMENT = 1
     OPEN_PIECE = 2  # a piece of a transaction that continues in a later slice
     LAST_PIECE = 3  # the last piece of a transaction that began in an earlier slice
     ABANDONED = (
-        4  # one mark of a journal: the transaction whose open pieces came before it never ended and never counts
+        # One event of the journal: the transaction of the open pieces before it never ended and is
+        # dropped.
+        4
     )
 
 
 @dataclass(frozen=True, slots=True)
 class EventSlice:
-    """Consecutive events of one chunk: the entry of the ring store, which occupies as many sequences as it has events.
+    """Consecutive events of one chunk: the entry of the ring store, with one sequence per event.
 
     Attributes:
         chunk: the chunk whose bytes the events refer to.
         first: first row in `chunk.events`.
         stop: row after the last.
         kind: see SliceKind.
-        sql: text of the statement where `kind` is STATEMENT, else "".
+        sql: text of the statement if `kind` is STATEMENT, else "".
         database: default database of that statement, else "".
         source: identity of the source (SPEC S14), such as ``mysql:3f0c...`` ; constant for one run.
         event_bytes: memory of the events: the sum of their lengths.
@@ -170,18 +184,22 @@ class EventSlice:
 
     @property
     def journal_bytes(self) -> int:
-        """Bytes of the journal that the slice's events take; those inside a payload count with the payload event."""
+        """The size of the slice's events in the journal;
+        those inside a payload count with the payload event.
+        """
         events = self.events
         own = events["next_offset"] - events["offset"]
         return int(own[events["parent"] < 0].sum())
 
     @property
     def is_isolated(self) -> bool:
-        """True for a statement that must be alone in its batch (SPEC S7)."""
+        """Whether this is a statement that must be alone in its batch (SPEC S7)."""
         return self.kind is SliceKind.STATEMENT
 
     def part(self, first: int, stop: int) -> EventSlice:
-        """Rows [first, stop) of this slice, counted from its own first row. A split statement stays a statement."""
+        """Return rows [first, stop) of this slice, counted from its first row.
+        A split statement stays one.
+        """
         return EventSlice(
             chunk=self.chunk,
             first=self.first + first,

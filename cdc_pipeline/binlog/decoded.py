@@ -1,11 +1,12 @@
-"""What the row decoder gives: the changes of one table at one schema version, column by column.
+"""The result of the row decoder: changes of one table at one schema version, column by column.
 
 Rules:
-- Row i of every member is the same change. `before` is all null for inserts, `after` for deletes.
-- A column that the row image does not hold is null in the batch and has no bit in the presence bitmap: absent is not
-  NULL.
-- A value that its Delta type cannot hold is null in the batch and listed in `invalid`, with its text. Nobody may drop
-  that list: the caller stops, or rescues and counts.
+- Row i of every member belongs to the same change. `before` is all null for inserts, `after` for
+  deletes.
+- A column that the row image lacks is null in the batch and has no bit in the presence bitmap:
+  absent is not NULL.
+- A value that its Delta type cannot hold is null in the batch and listed in `invalid`, with its
+  text. The caller must not drop that list: it stops, or rescues and counts the values.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class InvalidValue(NamedTuple):
     image: str  # "before" or "after"
     column: int
     reason: str  # "zero or partial date", "bytes are not valid latin1" ...
-    text: str  # the server's own text of it, or hex of the bytes
+    text: str  # the server's text of it, or hex of the bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,16 @@ class DecodedRows:
     """n changes of one table.
 
     Attributes:
-        schema: the columns' meaning; `before` and `after` have one field per column of it, same order and names.
+        schema: describes the columns; `before` and `after` have one field per column, in the same
+            order and with the same names.
         op: uint8 (n,): INSERT, UPDATE or DELETE.
         seq: decimal128(38, 0) (n,): seq of the before image; the after image's is one higher (K1).
         commit_ts_us: int64 (n,): commit time at the source, microseconds since 1970 UTC.
-        event_row: int64 (n,): index of the change's rows event among the events that the decoder was given.
+        event_row: int64 (n,): index of the change's rows event among the decoder's input events.
         before, after: record batches of n rows, typed as `schema.types` says.
-        before_present, after_present: uint8 (n, ceil(columns / 8)): bit c % 8 of byte c // 8 is set where column c is
-            in the image; all zero where the op has no such image.
-        all_present: True where every image that an op has holds every column (the FULL row image).
+        before_present, after_present: uint8 (n, ceil(columns / 8)): bit c % 8 of byte c // 8 is set
+            if column c is in the image; all zero if the op has no such image.
+        all_present: True if every image that an op has contains every column (the FULL row image).
     """
 
     schema: TableSchema
@@ -68,7 +70,7 @@ class DecodedRows:
         return len(self.op)
 
     def part(self, first: int, stop: int) -> DecodedRows:
-        """Changes [first, stop), without copying."""
+        """Return the changes [first, stop) without copying."""
         count = stop - first
         return DecodedRows(
             schema=self.schema,
@@ -85,7 +87,7 @@ class DecodedRows:
         )
 
     def where(self, wanted: NDArray[np.bool_]) -> DecodedRows:
-        """The changes i with `wanted[i]`."""
+        """Return the changes i with `wanted[i]`."""
         mask, new_row = pa.array(wanted), np.cumsum(wanted) - 1
         return DecodedRows(
             schema=self.schema,
@@ -103,7 +105,9 @@ class DecodedRows:
 
 
 def joined(parts: Sequence[DecodedRows]) -> DecodedRows:
-    """Changes of one table at one schema version as one, in the order of `parts`; at least one."""
+    """Concatenate changes of one table at one schema version, in the order of `parts`;
+    at least one.
+    """
     if len(parts) == 1:
         return parts[0]
     starts = np.cumsum([0, *(len(part) for part in parts)]).tolist()

@@ -1,12 +1,13 @@
-"""Every event type by number: its name, and what a capture does with it.
+"""All event types by number: their names, and how a capture treats them.
 
-Source: MySQL `mysql::binlog::event::Log_event_type` (9.7 ends at 42), MariaDB `log_event.h` (10.11 ends at 171, 12.3 at
-172). Numbers from 160 are MariaDB's.
+Source: MySQL `mysql::binlog::event::Log_event_type` (9.7 ends at 42), MariaDB `log_event.h` (10.11
+ends at 171, 12.3 at 172). Numbers from 160 are MariaDB's.
 
 Rules:
-- HANDLED types are decoded. HARMLESS types change no row and are passed over by name. STOP types may carry changes that
-  cannot be applied: they stop the run (the way out is in `STOP_REASONS`).
-- A number that is in no table stops too, unless the event's ignorable flag (0x80) is set; then it is counted.
+- HANDLED types are decoded. HARMLESS types change no row and are skipped. STOP types may contain
+  changes that cannot be applied, so they stop the run (`STOP_REASONS` says how to continue).
+- An unknown number stops the run too, unless the event's ignorable flag (0x80) is set; then it is
+  counted.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ FLAG_IN_USE: Final = 0x0001
 FLAG_ARTIFICIAL: Final = 0x0020
 FLAG_IGNORABLE: Final = 0x0080
 HEADER_BYTES: Final = 19
-# Phases of an ALTER of MariaDB: extra flags of its GTID event, and the status variable 130 of its query. All that
-# happens, happens at the commit; the others change nothing.
+# Phases of an ALTER of MariaDB: extra flags of its GTID event, and the status variable 130 of its
+# query. Only the commit changes anything.
 FLAG_START_ALTER: Final = 0x02
 FLAG_COMMIT_ALTER: Final = 0x04
 FLAG_ROLLBACK_ALTER: Final = 0x08
@@ -95,7 +96,8 @@ ROWS_TYPES: Final = frozenset(
     }
 )  # fmt: skip
 
-# Compressed events and the type that they are rewritten to; a payload event stays, and its events follow it.
+# Compressed events and the type that they are rewritten to. A payload event stays, followed by its
+# events.
 PACKED_TYPES: Final[dict[EventType, EventType]] = {
     _T.TRANSACTION_PAYLOAD: _T.TRANSACTION_PAYLOAD,
     _T.MARIADB_QUERY_COMPRESSED: _T.QUERY,
@@ -113,8 +115,9 @@ HANDLED: Final = ROWS_TYPES | PACKED_TYPES.keys() | {
     _T.XA_PREPARE, _T.EXECUTE_LOAD_QUERY,
 }  # fmt: skip
 
-# Change no row of any table: comments, checkpoints, group replication's bookkeeping; variables and file blocks of
-# statements (the statement itself, LOAD DATA's EXECUTE_LOAD_QUERY too, is classified by its text).
+# Change no row of any table: comments, checkpoints, group replication's bookkeeping; variables and
+# file blocks of statements (the statement itself, LOAD DATA's EXECUTE_LOAD_QUERY too, is classified
+# by its text).
 HARMLESS: Final = frozenset(
     {
         _T.IGNORABLE, _T.ROWS_QUERY, _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE, _T.MARIADB_ANNOTATE_ROWS,
@@ -136,15 +139,15 @@ STOP_REASONS: Final[dict[EventType, str]] = {
     _T.PRE_GA_WRITE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.PRE_GA_UPDATE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
     _T.PRE_GA_DELETE_ROWS: "rows events of MySQL 5.1 before its release; the journal cannot be read",
-    _T.INCIDENT: "the server lost events here (see its error log); load the tables anew and start after the incident",
-    _T.MARIADB_START_ENCRYPTION: "an encrypted journal: read it from the running server, which sends it in the clear",
+    _T.INCIDENT: "the server lost events here (see its error log); load the tables again and start after the incident",
+    _T.MARIADB_START_ENCRYPTION: "an encrypted journal: read it from the running server, which sends it unencrypted",
     _T.MARIADB_PARTIAL_ROW_DATA: "a rows event in fragments (MariaDB 12.3 and newer): SET GLOBAL "
     "binlog_row_event_fragment_threshold above the largest row, and start after these events",
 }
 
 
 def event_name(event_type: int) -> str:
-    """Name of a type for people: ``WRITE_ROWS_V2 (30)``, or ``unknown type 99``."""
+    """Return the name of a type for people: ``WRITE_ROWS_V2 (30)``, or ``unknown type 99``."""
     try:
         return f"{EventType(event_type).name} ({event_type})"
     except ValueError:

@@ -1,13 +1,15 @@
-"""Rows of a table as a SELECT gave them, in the decoder's own types; and as inserts, for whoever takes changes.
+"""Rows of a SELECT in the decoder's types, which can be turned into inserts.
 
-The place of a loaded row (K17): a load carries the seq of its low mark L, the place where the transaction after the
-mark begins. The events of that transaction are its GTID event (ordinal 0), then BEGIN or the first table map (1), so
-that its first rows have ordinal 2 at least. So ordinals 0 and 1 are free there, and all rows that are placed in them
-are newer than every change before L and older than every change at or after L.
+The seq of a loaded row (K17: changes after the load must win): a load uses the log position of its
+low mark L, where the next transaction begins. The events of that transaction are its GTID event
+(ordinal 0), then BEGIN or the first table map (1), so that its first rows have at least ordinal 2.
+So ordinals 0 and 1 are free, and rows with these ordinals are newer than every change before L and
+older than every change at or after L.
 
-Rows of a load are counted through these two ordinals, 2 * 2**18 places; all rows behind share the last of them. That
-is harmless for keyed targets: within a load each key comes once, so no two rows of it are ever compared. Targets that
-keep every row (history, changelog, keyless) never order rows of one load by seq either: they are all there from L on.
+Rows of a load are counted through these two ordinals, 2 * 2**18 values; all further rows share the
+last of them. That is harmless for keyed targets: each key comes once within a load, so no two rows
+of it are ever compared. Targets that keep every row (history, changelog, keyless) do not order rows
+of one load by seq either: all of them exist from L on.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from cdc_pipeline.binlog.seq import EVENT_BITS, ROW_BITS, SEQ_TYPE
 from cdc_pipeline.binlog.table_schema import TableSchema
 
 LOAD_EVENTS: Final = 2  # event ordinals below those of any rows event
-LOAD_PLACES: Final = LOAD_EVENTS << ROW_BITS
+LOAD_SEQS: Final = LOAD_EVENTS << ROW_BITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,10 @@ class SelectedRows:
     """n rows of one table.
 
     Attributes:
-        schema: the columns' meaning.
-        rows: one field per column of it, same order, names and types as `DecodedRows.after`.
-        invalid: values that their Arrow types cannot hold, as the decoder lists them (image "after"); null in `rows`.
+        schema: describes the columns.
+        rows: one field per column, with the same order, names and types as `DecodedRows.after`.
+        invalid: values that their Arrow types cannot hold, as listed by the decoder (image
+            "after"); null in `rows`.
     """
 
     schema: TableSchema
@@ -45,23 +48,25 @@ class SelectedRows:
         return int(self.rows.num_rows)
 
     def as_inserts(self, *, seq_first: int, commit_ts_us: int) -> DecodedRows:
-        """The rows as inserts of one place in the log.
+        """Return the rows as inserts at one log position.
 
         Args:
-            seq_first: place of row 0: a packed seq of image 0 with the journal and offset of the low mark, event
-                ordinal 0 and row ordinal 0 for the first rows of a load; `next_seq` tells that of the rows after these.
-            commit_ts_us: when the rows were as they are, microseconds since 1970 UTC.
+            seq_first: seq of row 0, packed for image 0 with the journal and offset of the low mark,
+                with event and row ordinal 0 for the first rows of a load; `next_seq` returns that
+                of later rows.
+            commit_ts_us: time of the rows' state, microseconds since 1970 UTC.
 
         Raises:
-            ValueError: `seq_first` is not a place that is kept for loads.
+            ValueError: `seq_first` is not a seq that is reserved for loads.
         """
         count = len(self)
         columns = len(self.schema.columns)
-        start = _place(seq_first)
-        # Event and row ordinal are neighbours in the seq: counted together, and never into another event's.
-        places = np.minimum(np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_PLACES - 1))
+        start = _row_number(seq_first)
+        # Event and row ordinal are adjacent in the seq: count them as one number, but not into
+        # another event.
+        row_numbers = np.minimum(np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_SEQS - 1))
         words = np.empty((count, 2), np.uint64)
-        words[:, 0] = np.uint64((seq_first - 2 * start) & (1 << 64) - 1) + (places << np.uint64(1))
+        words[:, 0] = np.uint64((seq_first - 2 * start) & (1 << 64) - 1) + (row_numbers << np.uint64(1))
         words[:, 1] = np.uint64(seq_first >> 64)
         nothing = [pa.nulls(count, arrow_type(column)) for column in self.schema.columns]
         full = np.packbits(np.ones(columns, np.uint8), bitorder="little")
@@ -81,18 +86,18 @@ class SelectedRows:
 
 
 def next_seq(seq_first: int, rows: int) -> int:
-    """`seq_first` of the rows that follow `rows` rows of a load.
+    """Return `seq_first` of the rows that follow `rows` rows of a load.
 
     Raises:
-        ValueError: `seq_first` is not a place that is kept for loads.
+        ValueError: `seq_first` is not a seq that is reserved for loads.
     """
-    start = _place(seq_first)
-    return seq_first + 2 * (min(start + rows, LOAD_PLACES - 1) - start)
+    start = _row_number(seq_first)
+    return seq_first + 2 * (min(start + rows, LOAD_SEQS - 1) - start)
 
 
-def _place(seq_first: int) -> int:
-    """The row of a load that the seq counts."""
-    place = seq_first >> 1 & (1 << EVENT_BITS + ROW_BITS) - 1
-    if seq_first & 1 or place >= LOAD_PLACES:
+def _row_number(seq_first: int) -> int:
+    """Return which row of a load the seq means."""
+    number = seq_first >> 1 & (1 << EVENT_BITS + ROW_BITS) - 1
+    if seq_first & 1 or number >= LOAD_SEQS:
         raise ValueError(f"{seq_first} is not the seq of a loaded row: its event ordinal is not below {LOAD_EVENTS}")
-    return place
+    return number

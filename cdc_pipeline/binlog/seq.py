@@ -1,13 +1,17 @@
-"""`seq`: the place of every change in one total order (K1).
+"""`seq`: the rank of every change in one total order (K1: merges compare only seqs).
 
-A seq is one non-negative integer below 2**126, so that it fits DECIMAL(38,0). From the most significant bit:
+A seq is one non-negative integer below 2**126, so that it fits DECIMAL(38,0). From the most
+significant bit:
 
-    epoch 12 | journal number 31 | transaction offset 40 | event ordinal 24 | row ordinal 18 | after image 1
+    epoch 12 | journal number 31 | transaction offset 40 | event ordinal 24 | row ordinal 18 | after
+    image 1
 
-- The transaction offset is that of the GTID or BEGIN event of the transaction that makes the change effective.
-- The event ordinal counts events in the transaction, the row ordinal rows in the event. A payload event counts, and so
-  do the events inside it: the same changes written with and without compression have other seqs, in the same order.
-- It depends on nothing but the journal: not on filters, batches or chunk borders.
+- The transaction offset is that of the GTID or BEGIN event of the transaction that makes the change
+  effective.
+- The event ordinal counts events in the transaction, the row ordinal rows in the event. Payload
+  events count, as do the events inside them: the same changes have different seqs with and without
+  compression, in the same order.
+- It depends only on the journal, not on filters, batches or chunk borders.
 """
 
 from __future__ import annotations
@@ -30,13 +34,14 @@ ROW_BITS: Final = 18
 
 SEQ_TYPE: Final = pa.decimal128(38, 0)
 
-LOW_OFFSET_BITS: Final = 64 - 1 - ROW_BITS - EVENT_BITS  # bits of the offset that share the low word
+# Bits of the offset that share the low word.
+LOW_OFFSET_BITS: Final = 64 - 1 - ROW_BITS - EVENT_BITS
 _JOURNAL_NUMBER = re.compile(r"\.(\d+)$")
 
 
 @lru_cache(maxsize=64)
 def journal_number(journal: str) -> int:
-    """Number at the end of a journal's name: 3 for ``binlog.000003``.
+    """Return the number at the end of a journal's name: 3 for ``binlog.000003``.
 
     Raises:
         BinlogError: the name has no number, or one above 2**31 - 1.
@@ -44,10 +49,10 @@ def journal_number(journal: str) -> int:
     match = _JOURNAL_NUMBER.search(journal)
     if match is None or int(match[1]) >= 1 << JOURNAL_BITS:
         raise BinlogError(
-            "the journal's name carries no usable number",
+            "the journal's name has no usable number",
             journal=journal,
             expected="a name such as binlog.000003",
-            next_step="give the file the name that the server gave it",
+            next_step="rename the file to its name on the server",
         )
     return int(match[1])
 
@@ -55,7 +60,7 @@ def journal_number(journal: str) -> int:
 def pack_seq(
     epoch: int, journal: int, tx_offset: int, event_ordinal: int = 0, row_ordinal: int = 0, image: int = 0
 ) -> int:
-    """One seq as a Python integer. `image` is 0 for before, 1 for after."""
+    """Return one seq as a Python integer. `image` is 0 for before, 1 for after."""
     _check("epoch", epoch, EPOCH_BITS)
     _check("journal number", journal, JOURNAL_BITS)
     _check("transaction offset", tx_offset, OFFSET_BITS)
@@ -74,7 +79,7 @@ def pack_seq(
 
 
 def epoch_and_journal(epoch: int, journal: int) -> int:
-    """The bits of a seq's high word that are the same for all changes of one journal.
+    """Return the bits of a seq's high word that all changes of one journal share.
 
     Raises:
         BinlogError: one of them is too large for its field.
@@ -84,15 +89,17 @@ def epoch_and_journal(epoch: int, journal: int) -> int:
     return (epoch << JOURNAL_BITS | journal) << OFFSET_BITS - LOW_OFFSET_BITS
 
 
-def check_places(tx_offset_max: int, event_ordinal_max: int, row_ordinal_max: int) -> None:
-    """Raise BinlogError where the largest of some places does not fit its field."""
+def check_ranges(tx_offset_max: int, event_ordinal_max: int, row_ordinal_max: int) -> None:
+    """Raise BinlogError if a maximum does not fit its field."""
     _check("transaction offset", tx_offset_max, OFFSET_BITS)
     _check("event ordinal", event_ordinal_max, EVENT_BITS)
     _check("row ordinal", row_ordinal_max, ROW_BITS)
 
 
 def with_transaction(seq: pa.Array, *, epoch: int, journal: int, tx_offset: int) -> pa.Array:
-    """The same seqs under another transaction: event ordinal, row ordinal and image stay (K8: rows of XA COMMIT)."""
+    """Move seqs to another transaction, keeping event ordinal,
+    row ordinal and image (K8: XA COMMIT).
+    """
     base = pack_seq(epoch, journal, tx_offset)
     low = np.uint64((1 << 64 - LOW_OFFSET_BITS) - 1)
     words = _words(seq).copy()
@@ -102,7 +109,7 @@ def with_transaction(seq: pa.Array, *, epoch: int, journal: int, tx_offset: int)
 
 
 def event_ordinals(seq: pa.Array) -> NDArray[np.int64]:
-    """The event ordinal in each seq: int64 (n,)."""
+    """Return the event ordinal of each seq: int64 (n,)."""
     ordinals: NDArray[np.int64] = (
         (_words(seq)[:, 0] >> np.uint64(ROW_BITS + 1)) & np.uint64((1 << EVENT_BITS) - 1)
     ).astype(np.int64)
@@ -110,7 +117,9 @@ def event_ordinals(seq: pa.Array) -> NDArray[np.int64]:
 
 
 def ordinals(seq: pa.Array) -> NDArray[np.int64]:
-    """Event and row ordinal of each seq as one number that grows within a transaction: int64 (n,)."""
+    """Return event and row ordinal of each seq as one number that grows within a transaction: int64
+    (n,).
+    """
     found: NDArray[np.int64] = (
         (_words(seq)[:, 0] >> np.uint64(1)) & np.uint64((1 << EVENT_BITS + ROW_BITS) - 1)
     ).astype(np.int64)
@@ -118,7 +127,7 @@ def ordinals(seq: pa.Array) -> NDArray[np.int64]:
 
 
 def transactions(seq: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Journal number and transaction offset in each seq: int64 (n,) both."""
+    """Return journal number and transaction offset of each seq: int64 (n,) each."""
     words = _words(seq)
     journal = (words[:, 1] >> np.uint64(OFFSET_BITS - LOW_OFFSET_BITS)) & np.uint64((1 << JOURNAL_BITS) - 1)
     high = words[:, 1] & np.uint64((1 << OFFSET_BITS - LOW_OFFSET_BITS) - 1)
@@ -127,7 +136,7 @@ def transactions(seq: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _words(seq: pa.Array) -> NDArray[np.uint64]:
-    """View of n seqs without nulls as (n, 2) words, the low one first."""
+    """Return n seqs without nulls as (n, 2) words, low word first."""
     words: NDArray[np.uint64] = np.frombuffer(seq.buffers()[1], dtype="<u8").reshape(-1, 2)
     return words[seq.offset : seq.offset + len(seq)]
 

@@ -1,7 +1,7 @@
-"""What the row decoder must know of a table: names, wire types, signs, charsets, labels and key.
+"""The row decoder's view of a table: names, wire types, signs, charsets, labels and key.
 
 Rules:
-- A `TableSchema` is plain values, equal by content. It is made from a table map with full metadata, or (later) from the
+- A `TableSchema` has plain values and is compared by content. It is made from a table map or the
   schema history; the decoder never sees the table map itself.
 - What a column's type means is a row of `column_types.TYPES`.
 """
@@ -24,7 +24,7 @@ class TableSchema:
     Attributes:
         database, table: names at the source.
         columns: in the order of the row images.
-        primary_key: indexes into `columns`, in key order; () where the table has no primary key.
+        primary_key: indexes into `columns`, in key order; () if the table has no primary key.
     """
 
     database: str
@@ -46,12 +46,14 @@ class TableSchema:
         return tuple(self.columns[index].name for index in self.primary_key)
 
     def to_json(self) -> str:
-        """The schema as JSON text; `from_json` is its inverse."""
+        """Return the schema as JSON text; `from_json` is its inverse."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> TableSchema:
-        """A schema from the text that `to_json` gave. Raises KeyError, TypeError or ValueError on any other."""
+        """Parse the text of `to_json`. Raises KeyError,
+        TypeError or ValueError for any other text.
+        """
         plain = json.loads(text)
         columns = tuple(
             Column(**{**column, "kind": Kind(column["kind"]), "labels": tuple(column["labels"])})

@@ -1,18 +1,19 @@
-"""The one text of a value: what a hash mask hashes, and what a type override to ``string`` stores.
+"""The text of a value, which hash masks hash and a type override to ``string`` stores.
 
 | values | text |
 |---|---|
 | integers, YEAR, BIT | decimal digits, ``-`` before negative ones; BIT(1) is 0 or 1 |
 | DECIMAL | as the server prints it, all digits of its scale: ``-0.50`` |
-| FLOAT, DOUBLE | the shortest digits that give the value back; 0 for both zeros |
+| FLOAT, DOUBLE | the shortest digits that read back as the value; 0 for both zeros |
 | DATE | ``2026-01-31`` |
 | DATETIME, TIMESTAMP | ``2026-01-31 08:00:00``, with the column's count of fraction digits; TIMESTAMP in UTC |
-| text, ENUM, SET, TIME, JSON, UUID, INET | as it is |
+| text, ENUM, SET, TIME, JSON, UUID, INET | unchanged |
 | BINARY, BLOB | the bytes themselves |
 
-To be hashed, a value is written in *canonical* form: the fraction of DECIMAL, DATETIME and TIMESTAMP without zeros at
-its end. So equal values of two columns hash equally whatever the columns' width, scale and precision: INT and BIGINT,
-an integer and a DECIMAL, DATETIME(0) and DATETIME(6). FLOAT and DOUBLE are equal only where their digits are.
+Hashes use the *canonical* form: the fraction of DECIMAL, DATETIME and TIMESTAMP without trailing
+zeros. So equal values of two columns have equal hashes whatever the columns' width, scale and
+precision: INT and BIGINT, an integer and a DECIMAL, DATETIME(0) and DATETIME(6). FLOAT and DOUBLE
+are equal only if their digits are.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from cdc_pipeline.binlog.native.hmac_kernel import HEX_BYTES, hmac_hex
 
 
 def has_text(type_: pa.DataType) -> bool:
-    """Whether values of an Arrow type have a text, or are bytes."""
+    """Return whether values of an Arrow type have a text or are bytes."""
     return not pa.types.is_nested(type_)
 
 
 def text_of(array: pa.Array, *, fraction_digits: int = 6, canonical: bool = False) -> pa.Array:
-    """The texts of n values, as utf8; binary stays binary. NULL stays NULL.
+    """Return the texts of n values as utf8; binary stays binary. NULL stays NULL.
 
     Args:
-        fraction_digits: of points in time, 0 to 6; -1 counts as 6.
-        canonical: as the module says.
+        fraction_digits: fraction digits of dates and times, 0 to 6; -1 counts as 6.
+        canonical: whether to use the canonical form.
     """
     type_ = array.type
     if pa.types.is_string(type_) or pa.types.is_binary(type_):
@@ -54,17 +55,17 @@ def text_of(array: pa.Array, *, fraction_digits: int = 6, canonical: bool = Fals
 
 
 def hashed(array: pa.Array, states: tuple[NDArray[np.uint64], NDArray[np.uint64]]) -> pa.StringArray:
-    """HMAC-SHA-256 of the canonical texts of n values, as 64 hex digits; NULL stays NULL.
+    """Return the HMAC-SHA-256 of the canonical texts of n values as 64 hex digits; NULL stays NULL.
 
     Args:
-        array: of a type that has a text.
-        states: of the key, from `hmac_kernel.hmac_states`.
+        array: values of a type that has a text.
+        states: states of the key, from `hmac_kernel.hmac_states`.
     """
     if array.null_count:
-        # Whole images are NULL where an operation has none: only values cost anything.
+        # Images that an operation lacks are all NULL, so process only the values.
         valid = array.is_valid().to_numpy(zero_copy_only=False)
-        places = pa.array(np.cumsum(valid) - 1, mask=~valid)
-        return hashed(array.drop_null(), states).take(places)
+        value_rows = pa.array(np.cumsum(valid) - 1, mask=~valid)
+        return hashed(array.drop_null(), states).take(value_rows)
     text: Any = text_of(array, canonical=True).cast(pa.large_binary())
     count = len(text)
     if count * HEX_BYTES > np.iinfo(np.int32).max:
@@ -78,7 +79,7 @@ def hashed(array: pa.Array, states: tuple[NDArray[np.uint64], NDArray[np.uint64]
 
 
 def _decimal_text(array: pa.Array, scale: int, *, canonical: bool) -> pa.Array:
-    # Arrow's own text of a small decimal is 1E-7: so the digits are taken without the point, and it is set here.
+    # Arrow prints a small decimal as 1E-7, so take the digits without the point and insert it here.
     buffers = array.buffers()
     digits = pa.Array.from_buffers(pa.decimal128(38, 0), len(array), buffers, offset=array.offset).cast(pa.string())
     if not scale:
@@ -93,7 +94,8 @@ def _decimal_text(array: pa.Array, scale: int, *, canonical: bool) -> pa.Array:
 
 
 def _time_text(array: pa.Array, fraction_digits: int, *, canonical: bool) -> pa.Array:
-    text = array.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.string())  # always with six digits of a fraction
+    # Always with six fraction digits.
+    text = array.cast(pa.int64()).cast(pa.timestamp("us")).cast(pa.string())
     if canonical:
         return pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), ".")
     return pc.utf8_slice_codeunits(text, 0, 20 + fraction_digits if fraction_digits else 19)

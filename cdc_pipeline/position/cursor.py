@@ -1,5 +1,5 @@
-"""The cursor: what a consumer has acked, in a versioned form for any store (SPEC P10; K3: the lake
-decides).
+"""The cursor: what a consumer has acked, in a versioned form for any store (SPEC P10; K3: cursor
+and cut agree).
 
 Rules:
 - A cursor is written after the cut of its batch, never before.
@@ -79,8 +79,8 @@ class TargetState(_Plain):
         suspended: set while the table does not follow the source (K4).
         sources: names of its source tables; () for one table with the target's name.
         exact: the table has equalled the source, key by key, since its CREATE TABLE, and every
-            change came as a row event that was applied once (K12: only then may a merge trust
-            keys). Once lost, it does not return.
+            change came as a row event that was applied once (K12: only then may a batch append
+            without MERGE). Once lost, it does not return.
         origin: (source table, target) of the configuration that leads to it, if a rename has
             separated the two.
     """
@@ -102,8 +102,8 @@ class TargetState(_Plain):
 
 
 class XaFile(_Plain):
-    """Parked rows of a prepared XA transaction: one table at one schema version
-    (`lake/prepared.py`).
+    """Parked rows of a prepared XA transaction:
+    one table at one schema version (`lake/prepared.py`).
     """
 
     path: str  # relative to the lake
@@ -136,7 +136,7 @@ class OpenXa(_Plain):
 
     @property
     def rows(self) -> int:
-        """Return the number of parked changes of captured tables."""
+        """The number of parked changes of captured tables."""
         return sum(file.rows for file in self.files)
 
 
@@ -196,8 +196,8 @@ class CursorState(_Plain):
 
 
 def cursor_document(cursor: CursorState) -> dict[str, Any]:
-    """Return a cursor as plain JSON values. Entries per table omit their defaults (K25: cursors
-    stay small).
+    """Return a cursor as plain JSON values. Entries per table omit their defaults (K25:
+    cursors stay small).
     """
     document = cursor.model_dump(mode="json", exclude={"targets"})
     document["targets"] = {
@@ -225,8 +225,8 @@ class CursorEntry(_Plain):
 
 
 class CursorStore(Protocol):
-    """Storage of a cursor: memory, a file (`cursor_file`), Dagster (`orchestration/`) or Delta
-    (`sink/`).
+    """Storage of a cursor: memory, a file (`cursor_file`),
+    Dagster (`orchestration/`) or Delta (`sink/`).
     """
 
     def read(self) -> CursorState | None:
@@ -296,7 +296,7 @@ class CursorGuard:
         self.check_source(cursor)
         if self._has_seen and _sort_key(latest) != _sort_key(self._seen):
             raise CursorError(
-                "another process has written the cursor meanwhile",
+                "another writer has changed the cursor meanwhile",
                 expected=_described(self._seen),
                 got=_described(latest),
                 next_step="let only one run of a source write at a time, and run again to read the new cursor",
@@ -312,8 +312,8 @@ class CursorGuard:
 
 
 def _is_earlier(cursor: CursorState, latest: CursorState) -> bool:
-    """Return whether `cursor` is before `latest`; for two servers only by batch and epoch (SPEC
-    P1).
+    """Return whether `cursor` is before `latest`;
+    for two servers only by batch and epoch (SPEC P1).
     """
     if cursor.identity.same_server(latest.identity):
         return cursor.sort_key < latest.sort_key

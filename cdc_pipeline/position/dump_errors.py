@@ -36,8 +36,8 @@ class DumpErrors(BaseModel):
     last: str = ""
 
     def after(self, error: CdcError) -> DumpErrors:
-        """Return the state after a run that failed with `error`; unchanged if that was no dump
-        error.
+        """Return the state after a run that failed with `error`;
+        unchanged if that was no dump error.
         """
         if not _is_dump_error(error):
             return self

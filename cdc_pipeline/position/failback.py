@@ -60,8 +60,8 @@ def consumers_of(cursor: CursorState, *, name: str = MAIN_CONSUMER) -> tuple[Con
 
 
 def oldest(consumers: Iterable[Consumer]) -> Consumer | None:
-    """Return the consumer with the oldest position, before which the log may be purged; None if
-    there is none.
+    """Return the consumer with the oldest position, before which the log may be purged;
+    None if there is none.
     """
     return min(consumers, key=lambda consumer: consumer.order, default=None)
 
@@ -175,8 +175,8 @@ class AckedPositions:
         return None if found is None else found.position
 
     def persist(self, position: Position) -> None:
-        """Note the position that was read. No consumer moves: events that were read are
-        not acked.
+        """Note the position that was read. No consumer moves:
+        events that were read are not acked.
         """
         self.read_up_to = position
 

@@ -1,4 +1,5 @@
-"""Find the transactions of another server's log that were already applied, by content (K7).
+"""Find the transactions of another server's log that were already applied, by content (K7: apply
+none twice).
 
 Rules:
 - Input are two lists of content hashes in log order: the *history* of applied transactions, and the

@@ -34,8 +34,8 @@ class ServerIdentity:
     address: str = ""
 
     def same_server(self, other: ServerIdentity) -> bool:
-        """Return whether both are the same server: by uuid if both have one, else by flavor and
-        server id.
+        """Return whether both are the same server:
+        by uuid if both have one, else by flavor and server id.
         """
         if self.flavor != other.flavor:
             return False

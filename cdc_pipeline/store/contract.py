@@ -111,8 +111,8 @@ class EventStore(Protocol):
         """Return whatever is stored, up to `size`; an empty batch if the store is empty."""
 
     def release(self, sequence: int) -> None:
-        """Free the room of all events up to `sequence`: they were got and are durably
-        staged (K9).
+        """Free the room of all events up to `sequence`:
+        they were got and are durably staged (K9).
         """
 
     def ack(self, position: Position) -> None:
@@ -123,15 +123,17 @@ class EventStore(Protocol):
         """
 
     def rollback(self) -> None:
-        """Move get back to released (without release, to ack): the same events come again (SPEC
-        S10).
+        """Move get back to released (without release, to ack):
+        the same events come again (SPEC S10).
         """
 
     def first_position(self) -> Position | None:
-        """SPEC S11."""
+        """Return the position of the oldest event that is not released;
+        None if there is none (SPEC S11).
+        """
 
     def latest_position(self) -> Position | None:
-        """SPEC S11."""
+        """Return the position of the newest event; None if there is none (SPEC S11)."""
 
     def clean_all(self) -> None:
         """Drop every event and reset every counter; the store stays usable (SPEC S12)."""
@@ -143,8 +145,8 @@ class EventStore(Protocol):
         """Mark the end of the input: gets no longer wait for a full batch."""
 
     def fail(self, error: BaseException) -> None:
-        """Mark the reader as failed: after the last stored event, `get` and `try_get` raise
-        `error`.
+        """Mark the reader as failed: after the last stored event,
+        `get` and `try_get` raise `error`.
         """
 
     @property

@@ -16,8 +16,8 @@ from cdc_pipeline.binlog.chunk import EventSlice, SliceKind
 
 
 def is_inside(events: np.ndarray, row: int) -> bool:
-    """Return whether a transaction that began before `row` (a row of whole transactions) includes
-    `row`.
+    """Return whether a transaction that began before `row`
+    (a row of whole transactions) includes `row`.
     """
     if not 0 < row < len(events):
         return False
@@ -26,8 +26,8 @@ def is_inside(events: np.ndarray, row: int) -> bool:
 
 
 def cut(part: EventSlice, first: int, stop: int) -> list[EventSlice]:
-    """Return rows [first, stop) of `part`, counted from its first row, as slices of the right
-    kinds.
+    """Return rows [first, stop) of `part`, counted from its first row,
+    as slices of the right kinds.
     """
     count = part.event_count
     if (first, stop) == (0, count):

@@ -45,8 +45,8 @@ class Entry(ABC):
         """
 
     def may_hold(self, _wanted: Position) -> bool:
-        """Return False if no event of the entry can be at the position, as far as is known unloaded
-        (S9).
+        """Return False if no event of the entry can be at the position,
+        as far as is known unloaded (S9).
         """
         return True
 
@@ -93,8 +93,8 @@ class Keeper(Protocol):
         """Return whether a list of this size fits now; always True if nothing is stored."""
 
     def keep(self, entries: list[MemoryEntry], /) -> Sequence[Entry]:
-        """Keep all of these entries, or raise and keep none. Return the entries that
-        replace them.
+        """Keep all of these entries, or raise and keep none.
+        Return the entries that replace them.
         """
 
     def forget(self, entry: Entry, /) -> None:

@@ -42,8 +42,8 @@ _SOURCE_ID_AT: Final = 19 + 1  # in a GTID event: after its header and flags; th
 
 
 def gtid_text(chunk: Chunk, row: int) -> str:
-    """Return the GTID of the transaction of event `row`; "" if it has none or it is in another
-    chunk.
+    """Return the GTID of the transaction of event `row`;
+    "" if it has none or it is in another chunk.
     """
     event = chunk.events[row].item()
     tx_offset = event[_TX_OFFSET]
@@ -87,8 +87,8 @@ def event_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Positi
 
 
 def _resume_position(part: EventSlice, row: int, *, open_gtid: str = "") -> Position:
-    """Return where reading continues after the event at `row`; for a transaction's begin, the begin
-    itself.
+    """Return where reading continues after the event at `row`;
+    for a transaction's begin, the begin itself.
     """
     return resume_after(event_position(part, row, open_gtid=open_gtid), part, row)
 
@@ -101,8 +101,8 @@ def resume_after(position: Position, part: EventSlice, row: int) -> Position:
 
 
 def last_ackable_row(part: EventSlice, first: int, stop: int) -> int:
-    """Return the last of the rows [first, stop) that a cursor may point to (SPEC S8); -1 if there
-    is none.
+    """Return the last of the rows [first, stop) that a cursor may point to (SPEC S8);
+    -1 if there is none.
     """
     if part.chunk.events["role"][part.first + stop - 1] in (_END, _ROLLBACK, _PREPARE):
         return stop - 1

@@ -102,12 +102,12 @@ class BatchRange:
 
     @property
     def known_positions(self) -> tuple[tuple[Position | None, int], ...]:
-        """Return the positions read so far, with the sequences of their events."""
+        """The positions read so far, with the sequences of their events."""
         return (self._end, self.last), (self._ack, self._ack_sequence), (self._start, self.first)
 
     def sequence_of(self, position: Position) -> int:
-        """Return the sequence of the event whose position is this very object; -1 if it is not from
-        this range.
+        """Return the sequence of the event whose position is this very object;
+        -1 if it is not from this range.
         """
         if position is self._end:
             return self.last

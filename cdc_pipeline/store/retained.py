@@ -25,8 +25,8 @@ STATEMENT = SliceKind.STATEMENT
 
 
 class RetainedEvents:
-    """The events between ack and put of a ring of `size` sequences; without a keeper they stay in
-    memory.
+    """The events between ack and put of a ring of `size` sequences;
+    without a keeper they stay in memory.
     """
 
     def __init__(self, keeper: Keeper | None, size: int) -> None:
@@ -73,11 +73,11 @@ class RetainedEvents:
             first = self._entry(first).last + 1
         return first
 
-    # -- positions ----------------------------------------------------------------------------------------------------
+    # -- positions ---------------------------------------------------------------------------------
 
     def _find(self, position: Position) -> tuple[int, Position]:
-        """Return sequence and position of the event at `position`, among those got and not acked
-        (S9).
+        """Return sequence and position of the event at `position`,
+        among those got and not acked (S9).
         """
         for span in self._retained:
             sequence = span.sequence_of(position)
@@ -96,8 +96,8 @@ class RetainedEvents:
         return sequence, self._position_at(sequence)
 
     def _search(self, position: Position) -> int:
-        """Find the sequence of the event at `position` by comparing positions; -1 if
-        there is none.
+        """Find the sequence of the event at `position` by comparing positions;
+        -1 if there is none.
         """
         newest = -1
         for span in self._retained:

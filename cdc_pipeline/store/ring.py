@@ -1,9 +1,9 @@
 """The ring: room, waiting and batches (SPEC S1-S14; K9: memory is bounded).
 
 Rules:
-- Room, in events and in bytes, counts from `released`: waiting = put - get, retained = put - released.
-  The ring is full for n events if put + n - released > size. In MEMSIZE a put also waits while the
-  retained bytes reach size * memory unit.
+- Room, in events and in bytes, counts from `released`: waiting = put - get, retained = put -
+  released. The ring is full for n events if put + n - released > size. In MEMSIZE a put also waits
+  while the retained bytes reach size * memory unit.
 - One lock and two conditions, notified only if a thread waits. A get that waits for a full batch
   while a put waits for room returns whatever is stored (S13).
 - A batch next to an isolated slice is full: waiting cannot make it longer.
@@ -384,25 +384,25 @@ class RingStore(RetainedEvents):
 
     @property
     def waiting_events(self) -> int:
-        """Return the number of events put and not yet got (S2)."""
+        """The number of events put and not yet got (S2)."""
         with self._lock:
             return self._put_sequence - self._get_sequence
 
     @property
     def retained_events(self) -> int:
-        """Return the number of events that occupy room, counted from `released` (S2)."""
+        """The number of events that occupy room, counted from `released` (S2)."""
         with self._lock:
             return self._put_sequence - self._released_sequence
 
     @property
     def retained_bytes(self) -> int:
-        """Return the bytes of the events that occupy room."""
+        """The bytes of the events that occupy room."""
         with self._lock:
             return self._put_bytes - self._released_bytes
 
     @property
     def sequences(self) -> tuple[int, int, int, int]:
-        """Return (ack, released, get, put) (S1)."""
+        """(ack, released, get, put) (S1)."""
         with self._lock:
             return self._ack_sequence, self._released_sequence, self._get_sequence, self._put_sequence
 
@@ -415,8 +415,8 @@ class RingStore(RetainedEvents):
             )
 
     def _wait(self, condition: threading.Condition, is_met: Callable[[], bool], timeout_s: float | None) -> bool:
-        """Wait until `is_met`; return False on timeout. Raises StoreClosedError if the store is
-        stopped.
+        """Wait until `is_met`; return False on timeout.
+        Raises StoreClosedError if the store is stopped.
         """
         generation = self._generation
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

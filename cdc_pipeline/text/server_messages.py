@@ -66,8 +66,8 @@ def said_by(error: BaseException) -> str:
 
 
 def _first_line(text: str, *, behind: str) -> str:
-    """Return the first line with text, without values; for py4j the first line of the
-    JVM's error.
+    """Return the first line with text, without values;
+    for py4j the first line of the JVM's error.
     """
     lines = [line.strip() for line in text.partition(behind)[2].splitlines()] if behind else text.strip().splitlines()
     if lines and lines[0].startswith("An error occurred while calling "):

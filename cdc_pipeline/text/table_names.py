@@ -27,8 +27,8 @@ def table_name(schema: str, table: str) -> str:
 
 
 def split_table_name(name: str) -> tuple[str, str]:
-    """Return schema and table of a name; a text without a dot is a schema, and the
-    table is empty.
+    """Return schema and table of a name;
+    a text without a dot is a schema, and the table is empty.
     """
     if name.startswith("`"):
         at = 1

@@ -248,8 +248,8 @@ class TransactionBuffer:
             first = cut
 
     def _abandon(self, chunk: Chunk, start: int, row: int) -> int:
-        """Drop the open transaction that the event at `row` leaves unfinished; return the first row
-        not yet put.
+        """Drop the open transaction that the event at `row` leaves unfinished;
+        return the first row not yet put.
         """
         self._begin_open(chunk, start)
         pending = sum(part.event_count for part in self._pending)
@@ -279,8 +279,8 @@ class TransactionBuffer:
             self._send(part, end_row=-1)
 
     def _send(self, part: EventSlice, *, end_row: int) -> None:
-        """Put one list (T2) and report its position if it was accepted (T3). `end_row` is a row of
-        the slice's chunk.
+        """Put one list (T2) and report its position if it was accepted (T3).
+        `end_row` is a row of the slice's chunk.
         """
         if not self._put([part]):
             event = part.events[0]
@@ -305,16 +305,16 @@ class TransactionBuffer:
 
     @staticmethod
     def _boundary_before(bounds: TransactionBounds, row: int) -> int:
-        """Return the last row up to `row` before which no transaction is open; 0 if the chunk
-        begins inside one.
+        """Return the last row up to `row` before which no transaction is open;
+        0 if the chunk begins inside one.
         """
         at = int(bounds.boundaries.searchsorted(row, side="right")) - 1
         return int(bounds.boundaries[at]) if at >= 0 else 0
 
     @staticmethod
     def _article_cuts(chunk: Chunk, stop: int, bounds: TransactionBounds) -> NDArray[np.int64]:
-        """Return where T1 flushes: before a begin; after an end, a statement, a heartbeat or a
-        journal mark.
+        """Return where T1 flushes: before a begin;
+        after an end, a statement, a heartbeat or a journal mark.
         """
         roles = chunk.events["role"][:stop]
         flushes = (Role.TRANSACTIONEND, Role.ROLLBACK, Role.XA_PREPARE, Role.STATEMENT, Role.HEARTBEAT, Role.JOURNAL)

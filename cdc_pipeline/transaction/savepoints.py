@@ -38,8 +38,8 @@ class Savepoints:
         self._set.append((folded, ordinal))
 
     def rollback_to(self, name: str, ordinal: int) -> bool:
-        """Apply ROLLBACK TO `name` at `ordinal`; return False, unchanged, if there is no such
-        savepoint.
+        """Apply ROLLBACK TO `name` at `ordinal`;
+        return False, unchanged, if there is no such savepoint.
         """
         at = self._find(name)
         if at < 0:
@@ -60,8 +60,8 @@ class Savepoints:
 
     @property
     def undone(self) -> NDArray[np.int64]:
-        """Return the undone ranges of ordinals: int64 (n, 2), [first, stop), ascending and
-        disjoint.
+        """The undone ranges of ordinals: int64 (n, 2), [first, stop),
+        ascending and disjoint.
         """
         return np.array(self._undone, dtype=np.int64).reshape(-1, 2)
 

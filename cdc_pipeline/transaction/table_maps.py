@@ -109,8 +109,8 @@ class TableMaps:
 
     @property
     def safe_offset(self) -> int:
-        """Return the offset of the first table map of the open transaction (C2); -1 if there is
-        none.
+        """The offset of the first table map of the open transaction (C2);
+        -1 if there is none.
         """
         return self._safe_offset
 
@@ -234,8 +234,8 @@ class TableMaps:
         return None if self._schemas is None else self._schemas.known(database, table, journal, offset)
 
     def _carry(self, events: np.ndarray, same_as: NDArray[np.int64], by_first: dict[int, _KnownMap]) -> None:
-        """Keep the maps of the transaction that may continue after this slice; forget
-        all others.
+        """Keep the maps of the transaction that may continue after this slice;
+        forget all others.
         """
         last = events[-1]
         tx_offset = int(last["tx_offset"])

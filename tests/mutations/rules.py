@@ -33,7 +33,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
         _STAGING + "test_k1_the_after_bit_is_set_on_slices_too",
     ),
     Mutation(
-        "K1", "the row ordinal is part of a seq", "binlog/kernels/places.py",
+        "K1", "the row ordinal is part of a seq", "binlog/kernels/row_events.py",
         "            | np.uint64(row_ordinal[row]) << _ONE\n", "",
         "binlog/rows/test_decode.py::test_k1_ops_places_and_seq_of_each_change",
     ),
@@ -96,7 +96,7 @@ _WRITING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K3", "a cursor that somebody else wrote is not written over", "position/cursor.py",
-        "if self._has_seen and _place(latest) != _place(self._seen):", "if False:",
+        "if self._has_seen and _sort_key(latest) != _sort_key(self._seen):", "if False:",
         "position/test_cursor_stores.py::test_k3_compare_and_swap_a_second_writer_is_refused",
     ),
     Mutation(

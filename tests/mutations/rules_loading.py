@@ -104,9 +104,9 @@ LOADING: Final[tuple[Mutation, ...]] = (
         _READER + "test_k17_places_go_on_from_batch_to_batch_and_end_before_the_first_change",
     ),
     Mutation(
-        "K17", "they never run into the first change's places", "binlog/selected.py",
-        "places = np.minimum(np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_PLACES - 1))",
-        "places = np.arange(start, start + count, dtype=np.uint64)",
+        "K17", "they never reach the first change", "binlog/selected.py",
+        "row_numbers = np.minimum(np.arange(start, start + count, dtype=np.uint64), np.uint64(LOAD_SEQS - 1))",
+        "row_numbers = np.arange(start, start + count, dtype=np.uint64)",
         _READER + "test_k17_places_go_on_from_batch_to_batch_and_end_before_the_first_change",
     ),
     Mutation(

@@ -101,7 +101,7 @@ READING: Final[tuple[Mutation, ...]] = (
     # -- K7: overlap without GTIDs -------------------------------------------------------------------------------------
     Mutation(
         "K7", "from the first difference on nothing is skipped", "position/overlap.py",
-        "return int(differs[0]) if len(differs) else len(one)", "return int((one == other).all(axis=1).sum())",
+        "return int(differs[0]) if len(differs) else len(first)", "return int((first == second).all(axis=1).sum())",
         _MATCH + "test_k7_nothing_is_skipped_from_the_first_difference_on",
     ),
     Mutation(
@@ -111,7 +111,7 @@ READING: Final[tuple[Mutation, ...]] = (
     ),
     Mutation(
         "K7", "both hashes must agree", "position/overlap.py",
-        "(one != other).any(axis=1)", "(one != other).all(axis=1)",
+        "(first != second).any(axis=1)", "(first != second).all(axis=1)",
         _MATCH + "test_k7_two_transactions_are_the_same_by_both_halves_of_their_hash",
     ),
     Mutation(

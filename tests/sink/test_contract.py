@@ -16,6 +16,7 @@ from cdc_pipeline.errors import LakeStateError, LockError, MergeError
 from cdc_pipeline.sink.delta_sink import DeltaSink
 from cdc_pipeline.sink.protocol import Sink
 from tests.support.delta_reader import read_delta
+from tests.support.kills import Killed
 from tests.support.memory_sink import MemoryLake, memory_sink
 from tests.support.sink_values import (
     applied,
@@ -38,10 +39,6 @@ SECOND = (ORDERS, [update({"id": 1, "total": 10}, {"id": 1, "total": 11}), delet
 JOINTS = ("before_record", "after_record", "between_merges", "before_cut")
 
 
-class _Killed(BaseException):
-    """Ends the work at a joint as a kill would, inside this process."""
-
-
 @dataclass
 class Lake:
     """A lake and the way to open sinks on it; `killed_at` ends whoever comes to that joint."""
@@ -62,7 +59,7 @@ class Lake:
     def _reached(self, joint: str) -> None:
         if joint == self.killed_at:
             self.killed_at = ""
-            raise _Killed
+            raise Killed
 
     def rows(self, sink: Sink, schema: Any = ORDERS, version: int | None = None) -> list[tuple[Any, ...]]:
         """Rows of a target, by default at the version that the last cut names."""
@@ -159,7 +156,7 @@ def test_k2_a_batch_that_is_killed_is_finished_by_the_next_process(lake: Lake, j
     sink.cleanup(applied(sink, 1, FIRST, OTHER))
     lake.killed_at = joint
     more = (PEOPLE, [insert(id=8, age=80)], 30)
-    with pytest.raises(_Killed):
+    with pytest.raises(Killed):
         applied(sink, 2, SECOND, more)
     sink = lake.open()
     record = sink.pending_record()
@@ -170,7 +167,7 @@ def test_k2_a_batch_that_is_killed_is_finished_by_the_next_process(lake: Lake, j
     else:
         assert sink.discard_unrecorded() == 0
         lake.killed_at = "before_cut"
-        with pytest.raises(_Killed):
+        with pytest.raises(Killed):
             sink.finish(record, recovered=True)
         sink = lake.open()
     cut = sink.finish(record, recovered=True)

@@ -17,26 +17,15 @@ from cdc_pipeline.lake.records import Cut
 from cdc_pipeline.lake.state import last_cut
 from cdc_pipeline.pipeline import wiring
 from cdc_pipeline.pipeline.capture.capture import capture
-from cdc_pipeline.pipeline.report import CaptureReport, SilentObserver
+from cdc_pipeline.pipeline.observer import RunObserver
+from cdc_pipeline.pipeline.report import CaptureReport
 from cdc_pipeline.position.cursor import MemoryCursorStore
 from cdc_pipeline.sink.modes.mode_columns import SEQ_COLUMN
+from tests.support.kills import Killed, KilledAt
 from tests.support.memory_modes import Row
 from tests.support.memory_sink import MemoryLake, memory_sink
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
-
-
-class _Killed(BaseException):
-    """Ends a run as a kill would, inside this process."""
-
-
-class _KilledAt(SilentObserver):
-    def __init__(self, joint: str) -> None:
-        self._joint = joint
-
-    def reached(self, joint: str) -> None:
-        if joint == self._joint:
-            raise _Killed
 
 
 @dataclass
@@ -57,26 +46,26 @@ class MemoryShop:
         return LakePaths(self.config.sink.lake_path, self.config.name)
 
     def run(
-        self, transactions: int | None = None, *, observer: SilentObserver | None = None, **rest: Any
+        self, transactions: int | None = None, *, observer: RunObserver | None = None, **rest: Any
     ) -> CaptureReport:
         """One capture, of so many transactions."""
         document = self.config.model_dump()
         if transactions is not None:
             document["bound"] = {"transactions": transactions}
         config = PipelineConfig.model_validate(document)
-        observer = observer or SilentObserver()
+        observer = observer or RunObserver()
         sink = memory_sink(self.lake, source=config.name, config=config.sink, on_joint=observer.reached)
         return capture(config, cursors=self.cursors, observer=observer, sink=sink, **rest)
 
     def stop_at(self, joint: str) -> None:
         """A run that a kill ends at a joint."""
-        with pytest.raises(_Killed):
-            self.run(observer=_KilledAt(joint))
+        with pytest.raises(Killed):
+            self.run(observer=KilledAt(joint))
 
     def may_stop_at(self, joint: str, transactions: int) -> None:
         """A run of so many transactions that a kill ends at a joint, if it comes to it."""
-        with suppress(_Killed):
-            self.run(transactions, observer=_KilledAt(joint))
+        with suppress(Killed):
+            self.run(transactions, observer=KilledAt(joint))
 
     def fails_at(self, step: str, table: str, error: Callable[[], Exception]) -> None:
         """From now on, this step (`memory_sink.STEPS`) of this table raises."""

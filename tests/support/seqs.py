@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cdc_pipeline.binlog.seq import LOW_OFFSET_BITS, ROW_BITS, SEQ_TYPE, check_places, epoch_and_journal
+from cdc_pipeline.binlog.seq import LOW_OFFSET_BITS, ROW_BITS, SEQ_TYPE, check_ranges, epoch_and_journal
 
 
 def seq_array(
@@ -24,7 +24,7 @@ def seq_array(
     """
     count = len(tx_offset)
     if count:
-        check_places(int(tx_offset.max()), int(event_ordinal.max()), int(row_ordinal.max()))
+        check_ranges(int(tx_offset.max()), int(event_ordinal.max()), int(row_ordinal.max()))
     offset = tx_offset.astype(np.uint64)
     words = np.empty((count, 2), dtype="<u8")
     words[:, 0] = (

@@ -1,1 +1,1 @@
-"""Events that are not rows."""
+"""Parsers of all events except rows events."""

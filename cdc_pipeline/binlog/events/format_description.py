@@ -1,12 +1,12 @@
-"""The format description event: the first event of every journal, which says how to read the others.
+"""The format description event: the first event of every journal, which describes the others.
 
-Source: MySQL "Format_description_event": 2 bytes version, 50 bytes server version, 4 bytes creation time, 1 byte header
-length, one post-header length per event type, and, from MySQL 5.6.1 and MariaDB 5.3 on, 1 byte checksum algorithm and 4
-bytes checksum.
+Source: MySQL "Format_description_event": 2 bytes version, 50 bytes server version, 4 bytes creation
+time, 1 byte header length, one post-header length per event type, and, from MySQL 5.6.1 and MariaDB
+5.3 on, 1 byte checksum algorithm and 4 bytes checksum.
 
 Rules:
-- The event's own checksum is there whenever the server knows checksums, whatever the algorithm is.
-- The in-use flag is set after the checksum was computed: it counts as cleared.
+- The event itself has a checksum if the server knows checksums, whatever the algorithm.
+- The in-use flag is set after the checksum is computed, so it counts as cleared.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _TYPES_BEFORE_CHECKSUMS: Final = 27
 
 
 def parse(event: bytes, *, journal: str, offset: int = 4) -> JournalFormat:
-    """Format of a journal from its whole format description event, header and checksum included.
+    """Parse a whole format description event, including header and checksum.
 
     Raises:
         DamagedJournalError: too short, or a wrong checksum.
-        UnsupportedEventError: a binlog version or checksum algorithm that is not known.
+        UnsupportedEventError: an unknown binlog version or checksum algorithm.
     """
     if len(event) < HEADER_BYTES + _FIXED_BYTES or event[4] != EventType.FORMAT_DESCRIPTION:
         raise DamagedJournalError(
@@ -49,7 +49,7 @@ def parse(event: bytes, *, journal: str, offset: int = 4) -> JournalFormat:
     server_version = raw_server.split(b"\0", 1)[0].decode("ascii", "replace")
     if version != 4 or header_bytes != HEADER_BYTES:
         raise UnsupportedEventError(
-            "the journal's format is not known",
+            "the journal's format is unknown",
             journal=journal,
             offset=offset,
             expected=f"binlog version 4 with headers of {HEADER_BYTES} bytes",
@@ -58,7 +58,8 @@ def parse(event: bytes, *, journal: str, offset: int = 4) -> JournalFormat:
         )
     lengths = event[HEADER_BYTES + _FIXED_BYTES :]
     checksum_bytes = 0
-    # A damaged version text must not switch the check off: servers without checksums know at most 27 event types.
+    # A damaged version text must not disable the check: servers without checksums know at most 27
+    # event types.
     if _knows_checksums(server_version) or len(lengths) > _TYPES_BEFORE_CHECKSUMS:
         algorithm = _verify(event, flags, journal, offset)
         checksum_bytes = CHECKSUM_BYTES if algorithm == _CHECKSUM_CRC32 else 0
@@ -80,7 +81,7 @@ def _knows_checksums(server_version: str) -> bool:
     if match is None:
         return True
     number = tuple(int(part) for part in match.groups())
-    # MariaDB 5.3 to 5.5 know them too, and always have their name in the version.
+    # MariaDB 5.3 to 5.5 know checksums too, and always have their name in the version.
     return number >= (5, 6, 1) or ("mariadb" in server_version.lower() and number >= (5, 3, 0))
 
 
@@ -101,7 +102,7 @@ def _verify(event: bytes, flags: int, journal: str, offset: int) -> int:
     algorithm = event[-CHECKSUM_BYTES - 1]
     if algorithm not in (_CHECKSUM_NONE, _CHECKSUM_CRC32):
         raise UnsupportedEventError(
-            "the journal's checksum algorithm is not known",
+            "the journal's checksum algorithm is unknown",
             journal=journal,
             offset=offset,
             expected="0 (none) or 1 (CRC32)",
@@ -112,6 +113,6 @@ def _verify(event: bytes, flags: int, journal: str, offset: int) -> int:
 
 
 def table_id_bytes(journal_format: JournalFormat) -> int:
-    """Bytes of a table id: 6, or 4 in journals of before MySQL 5.1.4."""
+    """Return the size of a table id: 6 bytes, or 4 in journals from before MySQL 5.1.4."""
     lengths = journal_format.post_header_lengths
     return 4 if len(lengths) >= EventType.TABLE_MAP and lengths[EventType.TABLE_MAP - 1] == 6 else 6

@@ -1,7 +1,9 @@
-"""GTID events, the sets at the head of journals, and the transactions that a run of events executed.
+"""GTID events, the sets at the head of journals, and the transactions executed by a range of
+events.
 
 Rules:
-- A MySQL key is the source's uuid in lower case, or ``uuid:tag``; a MariaDB key is ``domain-server``.
+- A MySQL key is the source's uuid in lower case, or ``uuid:tag``; a MariaDB key is
+  ``domain-server``.
 - Anonymous transactions have no GTID and are in no set.
 """
 
@@ -38,7 +40,7 @@ FLAG_GROUP_COMMIT: Final = 0x02
 FLAG_DDL: Final = 0x20
 FLAG_PREPARED_XA: Final = 0x40
 FLAG_COMPLETED_XA: Final = 0x80
-FLAG_MULTI_ENGINE: Final = 0x01  # of the extra flags: a byte with the number of engines follows them
+FLAG_MULTI_ENGINE: Final = 0x01  # an extra flag: a byte with the number of engines follows
 
 NUMBER_MAX: Final = 2**63 - 2
 _TAG: Final = re.compile(r"([a-z_][a-z0-9_]{0,31})?")
@@ -50,14 +52,14 @@ class Gtid:
 
     Attributes:
         source_uuid: in lower case; "" for an anonymous transaction.
-        tag: "" where there is none.
+        tag: the tag; "" for none.
         number: transaction number; 0 for an anonymous transaction.
-        flags: bit 0 is set where the transaction may hold statements.
-        last_committed, sequence_number: logical timestamps; -1 where absent.
-        immediate_commit_us, original_commit_us: commit time on the server that wrote the journal, and where it was
-            committed first; microseconds since 1970 UTC, -1 where absent.
-        transaction_bytes: length of the whole transaction; -1 where absent.
-        immediate_server_version, original_server_version: such as 90704; -1 where absent.
+        flags: bit 0 is set if the transaction may contain statements.
+        last_committed, sequence_number: logical timestamps; -1 if absent.
+        immediate_commit_us, original_commit_us: commit time on the server that wrote the journal,
+            and on the server of the first commit; microseconds since 1970 UTC, -1 if absent.
+        transaction_bytes: length of the whole transaction; -1 if absent.
+        immediate_server_version, original_server_version: such as 90704; -1 if absent.
     """
 
     source_uuid: str
@@ -87,10 +89,12 @@ class MariadbGtid:
     Attributes:
         domain, server_id, number: the three parts of the GTID.
         flags: FLAG_... bits.
-        commit_id: id of the group commit; -1 where absent.
+        commit_id: id of the group commit; -1 if absent.
         xid: format id, global id and branch of an XA transaction; None for others.
-        extra_flags: 0x1 several engines, 0x2 START ALTER, 0x4 COMMIT ALTER, 0x8 ROLLBACK ALTER; 0 where absent.
-        alter_number: of the transaction that began the ALTER which this one ends; -1 for others.
+        extra_flags: 0x1 several engines, 0x2 START ALTER, 0x4 COMMIT ALTER, 0x8 ROLLBACK ALTER; 0
+            if absent.
+        alter_number: number of the transaction that began the ALTER which this one ends; -1 for
+            others.
     """
 
     domain: int
@@ -111,10 +115,10 @@ class MariadbGtid:
 
 
 def parse(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> Gtid:
-    """A MySQL GTID event (types 33, 34, 42) from its bytes between header and checksum.
+    """Parse a MySQL GTID event (types 33, 34, 42) from its bytes between header and checksum.
 
     Raises:
-        DamagedJournalError: the body ends too early, or holds what no GTID can be.
+        DamagedJournalError: the body is truncated, or is not a possible GTID.
     """
     raw = bytes(body)
     try:
@@ -126,7 +130,8 @@ def parse(body: bytes | memoryview, event_type: int, *, journal: str, offset: in
 
 
 def parse_mariadb(body: bytes | memoryview, server_id: int, *, journal: str, offset: int) -> MariadbGtid:
-    """A MariaDB GTID event from its bytes between header and checksum, and the server id of its header.
+    """Parse a MariaDB GTID event from its bytes between header and checksum, and its header's
+    server id.
 
     Raises:
         DamagedJournalError: the body ends too early.
@@ -156,13 +161,14 @@ def parse_mariadb(body: bytes | memoryview, server_id: int, *, journal: str, off
 
 
 def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, offset: int) -> str:
-    """Text of the set at the head of a journal: MySQL's PREVIOUS_GTIDS, or MariaDB's GTID_LIST.
+    """Return the text of the set at the head of a journal: MySQL's PREVIOUS_GTIDS, or MariaDB's
+    GTID_LIST.
 
-    MySQL: ``uuid:1-5:7:tag:1-3,uuid:...`` as the server prints it, without blanks; MariaDB: ``0-1-100,1-2-3``, all
-    servers of all domains.
+    MySQL: ``uuid:1-5:7:tag:1-3,uuid:...`` as the server prints it, without blanks; MariaDB:
+    ``0-1-100,1-2-3``, all servers of all domains.
 
     Raises:
-        DamagedJournalError: the body ends too early, or holds what no set can hold.
+        DamagedJournalError: the body is truncated, or is not a possible set.
     """
     raw = bytes(body)
     try:
@@ -172,10 +178,11 @@ def previous_set(body: bytes | memoryview, event_type: int, *, journal: str, off
 
 
 def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]]:
-    """Transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in order.
+    """Return the transaction numbers by key of the GTID events in rows [first, stop) of a chunk, in
+    order.
 
     Raises:
-        DamagedJournalError: a GTID event is too short, or its number cannot be.
+        DamagedJournalError: a GTID event is too short or has an impossible number.
     """
     events = chunk.events[first:stop]
     size = len(events)
@@ -209,8 +216,8 @@ def executed(chunk: Chunk, first: int, stop: int) -> dict[str, NDArray[np.int64]
 
 
 def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:
-    """GTIDs of the transactions that begin in rows [first, stop), by the offset of their GTID event. For people's
-    tools: one Python step per transaction.
+    """Return the GTIDs of the transactions that begin in rows [first, stop), by offset of the GTID
+    event. For interactive tools: takes one Python step per transaction.
 
     Raises:
         DamagedJournalError: a GTID event is too short.
@@ -229,14 +236,16 @@ def gtid_texts(chunk: Chunk, first: int, stop: int) -> dict[int, str]:
 
 
 def _impossible(types: NDArray[np.uint8], rows: NDArray[np.int64], numbers: NDArray[np.int64]) -> int:
-    """Index of the first event whose number cannot be; -1 where all can. Those of type 42 are read elsewhere."""
+    """Return the index of the first event with an impossible number; -1 for none.
+    Type 42 is read elsewhere.
+    """
     bad = (numbers < 0) | (numbers > NUMBER_MAX) | ((numbers == 0) & (types[rows] == EventType.GTID))
     bad &= types[rows] != EventType.GTID_TAGGED
     return int(rows[int(bad.argmax())]) if bad.any() else -1
 
 
 def gtid_key(event_type: int, high: int, low: int) -> str:
-    """Key from the two words that `gtid_kernel.executed_numbers` gives; not of tagged GTIDs."""
+    """Return the key from the two words of `gtid_kernel.executed_numbers`; not for tagged GTIDs."""
     if event_type == EventType.MARIADB_GTID:
         return f"{high}-{low}"
     return str(uuid.UUID(int=high << 64 | low))
@@ -244,7 +253,7 @@ def gtid_key(event_type: int, high: int, low: int) -> str:
 
 def _too_short(event_type: int, raw: bytes, journal: str, offset: int) -> DamagedJournalError:
     return DamagedJournalError(
-        f"a {event_name(event_type)} event is shorter than its own fields, or they cannot be",
+        f"a {event_name(event_type)} event is shorter than its own fields, or has impossible values",
         journal=journal,
         offset=offset,
         got=f"{len(raw)} bytes: {raw[:64].hex(' ')}",
@@ -266,7 +275,7 @@ def _parse_fixed(raw: bytes, *, anonymous: bool) -> Gtid:
 
 
 def _parse_tail(raw: bytes, at: int, times: dict[str, int]) -> int:
-    """Commit times, length and server versions, each of which an older server may leave out."""
+    """Parse commit times, length and server versions, each of which an older server may omit."""
     immediate = int.from_bytes(raw[at : at + 7], "little")
     times["immediate_commit_us"] = times["original_commit_us"] = immediate & (1 << 55) - 1
     at += 7
@@ -302,7 +311,7 @@ def _varlen(raw: bytes, at: int) -> tuple[int, int]:
 
 
 def _tag(raw: bytes, at: int) -> tuple[str, int]:
-    """A tag behind its length, and the index after it; "" for none."""
+    """Return a tag that follows its length, and the index after it; "" for none."""
     length, at = _varlen(raw, at)
     tag = raw[at : at + length].decode("ascii")
     if len(tag) < length or not _TAG.fullmatch(tag):
@@ -322,7 +331,7 @@ def _parse_tagged(raw: bytes) -> Gtid:
         raise ValueError
     source, tag = b"", ""
     fields: dict[int, int] = {}
-    # Fields that a newer server adds come after the ones that we know.
+    # A newer server adds fields after the known ones.
     while at < size:
         field, at = _varlen(raw, at)
         if field > kernel.FIELD_GROUP_TICKET:
@@ -371,7 +380,7 @@ def _previous_gtids(raw: bytes) -> str:
         (intervals,) = struct.unpack_from("<Q", raw, at)
         at += 8
         part = parts.setdefault(source, [])
-        if intervals == 0 or (part and not tag):  # behind a tag, numbers would count as the tag's
+        if intervals == 0 or (part and not tag):  # after a tag, numbers would count as the tag's
             raise ValueError
         if tag:
             part.append(tag)

@@ -1,9 +1,11 @@
-"""GTIDs of transactions as columns: a key and a number each, without one Python object per transaction.
+"""GTIDs of transactions as columns: a key and a number each, without one Python object per
+transaction.
 
 Rules:
-- A key is what `gtid` calls one (``uuid``, ``uuid:tag``, ``domain-server``); keys are few, and numbered as they appear.
+- A key is ``uuid``, ``uuid:tag`` or ``domain-server``, as in `gtid`; keys are few, and numbered as
+  they appear.
 - Anonymous transactions and those of logs without GTIDs have key -1.
-- Chunks come in the order of the log: of the one before, the transaction that is still open is remembered.
+- Chunks come in log order; a transaction that is still open is remembered from the previous one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ class Gtids:
     """GTIDs of n transactions or events.
 
     Attributes:
-        keys: all keys so far, each with the separator that stands before the number.
+        keys: all keys so far, each with the separator before the number.
         key: int32 (n,): index into `keys`, or NO_KEY.
         number: int64 (n,).
     """
@@ -36,13 +38,13 @@ class Gtids:
     number: NDArray[np.int64]
 
     def text(self, index: int) -> str | None:
-        """The GTID at `index`; None without one."""
+        """Return the GTID at `index`; None without one."""
         key = int(self.key[index])
         return None if key < 0 else f"{self.keys[key]}{int(self.number[index])}"
 
 
 class GtidColumns:
-    """Knows the transactions of the chunks that it was shown."""
+    """Collects the GTIDs of consecutive chunks."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -65,7 +67,7 @@ class GtidColumns:
         checksum_bytes = chunk.journal_format.checksum_bytes
         count, short = kernel.executed_numbers(chunk.data, events, checksum_bytes, rows, high, low, number)
         if short >= 0:
-            executed(chunk, 0, size)  # raises, with the place
+            executed(chunk, 0, size)  # raises, with the log position
         rows, high, low, number = rows[:count], high[:count], low[:count], number[:count].copy()
         types = events["event_type"][rows]
         key = np.full(count, _NO_KEY, np.int32)
@@ -75,13 +77,13 @@ class GtidColumns:
             same = left & (high == high[at]) & (low == low[at]) & (types == types[at])
             is_mariadb = types[at] == EventType.MARIADB_GTID
             text = gtid_key(int(types[at]), int(high[at]), int(low[at]))
-            key[same] = self._place(text + ("-" if is_mariadb else ":"))
+            key[same] = self._key_index(text + ("-" if is_mariadb else ":"))
             left &= ~same
         for index in np.flatnonzero(types == EventType.GTID_TAGGED).tolist():
             row = int(rows[index])
             place = int(events["offset"][row])
             found = parse(chunk.body(row), EventType.GTID_TAGGED, journal=chunk.journal, offset=place)
-            key[index], number[index] = self._place(f"{found.key}:"), found.number
+            key[index], number[index] = self._key_index(f"{found.key}:"), found.number
         offset = events["offset"][rows]
         last = slice(-1, None) if chunk.journal == self._journal else slice(0, 0)
         self._journal = chunk.journal
@@ -90,14 +92,16 @@ class GtidColumns:
         self._number = np.concatenate([self._number[last], number])
 
     def of(self, tx_offset: NDArray[np.int64]) -> Gtids:
-        """GTIDs of the transactions that begin at the offsets `tx_offset` (n,), in any order, of the last chunk."""
+        """Return the GTIDs of the transactions that begin at the offsets `tx_offset`
+        (n,) of the last chunk.
+        """
         if not len(self._offset):
             return Gtids(self.keys, np.full(len(tx_offset), _NO_KEY, np.int32), np.zeros(len(tx_offset), np.int64))
         at = np.minimum(np.searchsorted(self._offset, tx_offset), len(self._offset) - 1)
         key = np.where(self._offset[at] == tx_offset, self._key[at], np.int32(_NO_KEY))
         return Gtids(self.keys, key, self._number[at])
 
-    def _place(self, key: str) -> int:
+    def _key_index(self, key: str) -> int:
         place = self._places.setdefault(key, len(self.keys))
         if place == len(self.keys):
             self.keys.append(key)

@@ -1,11 +1,12 @@
-"""Compiled reading of GTID events: commit times for the transaction pass, numbers for the executed set.
+"""Read GTID events, compiled: commit times for the transaction pass, numbers for the executed set.
 
-Source: MySQL `Gtid_event` (types 33, 34: 42 fixed bytes, then timestamps of 7 bytes) and `mysql::serialization` (type
-42), MariaDB "GTID_EVENT" (type 162).
+Source: MySQL `Gtid_event` (types 33, 34: 42 fixed bytes, then timestamps of 7 bytes) and
+`mysql::serialization` (type 42), MariaDB "GTID_EVENT" (type 162).
 
-Type 42 is a message of varlen integers: version, size, last field that may not be ignored, then pairs of field id and
-field, ids ascending. A varlen integer of n bytes has n - 1 low one bits and a zero bit before its value, little endian;
-0xff is followed by 8 bytes. Signed values keep their sign in the lowest bit. A byte array is one such integer per byte.
+Type 42 is a message of varlen integers: version, size, last field that may not be ignored, then
+pairs of field id and field, ids ascending. A varlen integer of n bytes has n - 1 low one bits and a
+zero bit before its value, little endian; 0xff is followed by 8 bytes. Signed values keep their sign
+in the lowest bit. A byte array is one such integer per byte.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ MARIADB: Final = 162
 NO_TIME: Final = -2
 COMMIT_US_MAX: Final = 1 << 56  # the 7 bytes of types 33 and 34, which end in the year 4253
 
-FIXED_BYTES: Final = 42  # flags 1, source id 16, number 8, type of logical timestamps 1, two of them 16
+# Flags 1, source id 16, number 8, type of logical timestamps 1, two of them 16.
+FIXED_BYTES: Final = 42
 LOGICAL_TIMESTAMPS: Final = 2
 
 # Field ids of type 42.
@@ -54,7 +56,9 @@ def _unsigned(data: NDArray[np.uint8], at: int, count: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def varlen(data: NDArray[np.uint8], at: int, stop: int) -> tuple[Any, int]:
-    """Unsigned varlen integer at `at`: (uint64 value, index after it, or -1 where it does not end before `stop`)."""
+    """Read an unsigned varlen integer: (uint64 value, index after it,
+    or -1 if it does not end before `stop`).
+    """
     if at < 0 or at >= stop:
         return np.uint64(0), -1
     first = np.int64(data[at])
@@ -100,17 +104,17 @@ def _tagged_commit_us(data: NDArray[np.uint8], first: int, stop: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def gtid_commit_us(data: NDArray[np.uint8], body_start: int, body_len: int, event_type: int) -> Any:
-    """Commit time of a transaction at its origin, from its MySQL GTID event.
+    """Return the commit time of a transaction at its origin, from its MySQL GTID event.
 
     Args:
         data: uint8 (n,).
         body_start: index of the first byte after the event's header.
-        body_len: bytes of the body without the checksum; the caller has checked that they are there.
+        body_len: bytes of the body without the checksum; the caller has checked that they exist.
         event_type: of the event; 33, 34 and 42 have commit times since MySQL 8.0.1.
 
     Returns:
-        Microseconds since 1970 UTC: the original commit timestamp, else the immediate one, which is the same on the
-        server where the transaction was committed first; -1 where there is none, NO_TIME for one that cannot be.
+        Microseconds since 1970 UTC: the original commit timestamp, else the immediate one, which is
+        the same on the server of the first commit; -1 for none, NO_TIME for an impossible one.
     """
     if event_type == TAGGED:
         return _tagged_commit_us(data, body_start, body_start + body_len)
@@ -137,12 +141,12 @@ def executed_numbers(
     low: NDArray[np.uint64],
     numbers: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Numbers of the GTID events among `events`.
+    """Read the numbers of the GTID events among `events`.
 
     Args:
-        rows, high, low, numbers: outputs with room for all events: index of the event; MySQL: source id as two
-            big-endian words, MariaDB: domain and server id; transaction number, or -1 for type 42, which the caller
-            reads.
+        rows, high, low, numbers: outputs with room for all events: index of the event; for MySQL
+            the source id as two big-endian words, for MariaDB domain and server id; transaction
+            number, or -1 for type 42, which the caller reads.
 
     Returns:
         (count of outputs, -1), or (count, index of the event that is too short).

@@ -1,4 +1,4 @@
-"""The incident event: the server says that its log is not whole here.
+"""The incident event: the server reports that its log has a gap here.
 
 Source: MySQL and MariaDB "INCIDENT_EVENT": two bytes of number, one byte of length, the message.
 """
@@ -11,8 +11,8 @@ _NAMES: Final = {0: "NONE", 1: "LOST_EVENTS"}
 
 
 def incident_text(body: bytes) -> str:
-    """Number, name and message of an incident, from its bytes between header and checksum, however few they are."""
+    """Return number, name and message of an incident from its body, which may be truncated."""
     number = int.from_bytes(body[:2], "little")
     size = body[2] if len(body) > 2 else 0
     message = body[3 : 3 + size].decode("utf-8", "replace")
-    return f"incident {number} ({_NAMES.get(number, 'not known')}), message {message!r}"
+    return f"incident {number} ({_NAMES.get(number, 'unknown')}), message {message!r}"

@@ -1,11 +1,12 @@
-"""The query event: the text of a statement, and what of its session matters for reading it.
+"""The query event: the text of a statement, and the session settings needed to read it.
 
 Rules:
-- The text is decoded by the client charset of the session that ran it. Where it is not valid there, `sql` shows
+- The text is decoded by the client charset of its session. If it is not valid in it, `sql` has
   U+FFFD, `is_exact` is False and `raw` keeps the bytes.
-- A status variable that is not known ends the scan of the variables (they carry no length): what was found before it
-  stands, and the text after them is found by their total length.
-- LOAD DATA in statement format ends in an event like a query's, with more fields at its head: EXECUTE_LOAD_QUERY.
+- An unknown status variable ends the scan of the variables, because they have no length: those
+  before it count, and the text after them is found by their total length.
+- LOAD DATA in statement format ends in EXECUTE_LOAD_QUERY, an event like a query's with more fields
+  at its head.
 
 Source: MySQL `Query_event`, MariaDB "QUERY_EVENT".
 """
@@ -38,10 +39,12 @@ _INVOKER: Final = 11  # two of them
 _DATABASES: Final = 12  # count, texts that end with a zero byte
 _DATABASES_MANY: Final = 254
 _ALTER_PHASE: Final = (
-    130  # MariaDB: flags; with 0x4 (commit) or 0x8 (rollback) the number of the transaction that began
+    # MariaDB: flags; with 0x4 (commit) or 0x8 (rollback) the number of the transaction that began.
+    130
 )
-_COLLATIONS: Final = 131  # MariaDB 11: count, pairs of two-byte ids; stands before the others
-_LOAD_BYTES: Final = 13  # more fields at the head of EXECUTE_LOAD_QUERY: file id, two places in the text, a kind
+_COLLATIONS: Final = 131  # MariaDB 11: count, pairs of two-byte ids; comes before the others
+# More fields at the head of EXECUTE_LOAD_QUERY: file id, two indexes into the text, a kind.
+_LOAD_BYTES: Final = 13
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +52,19 @@ class Query:
     """A statement.
 
     Attributes:
-        sql: its text.
+        sql: text of the statement.
         database: default database of the session; "" for none.
         thread_id: connection id.
-        error_code: error that the statement ended with on its server; 0 for none.
-        sql_mode: bits of the session's mode; None where the event does not tell.
-        time_zone: of the session; "" where the event does not tell.
-        explicit_defaults_for_timestamp: of the session (MySQL only); None where the event does not tell.
-        charset: name of the client charset; "" where the event does not tell.
-        server_charset: charset of `collation_server` in the session; "" where the event does not tell.
+        error_code: error with which the statement ended on its server; 0 for none.
+        sql_mode: bits of the session's mode; None if the event lacks it.
+        time_zone: time zone of the session; "" if the event lacks it.
+        explicit_defaults_for_timestamp: setting of the session (MySQL only); None if the event
+            lacks it.
+        charset: name of the client charset; "" if the event lacks it.
+        server_charset: charset of `collation_server` in the session; "" if the event lacks it.
         raw: bytes of the text.
-        is_exact: False where `sql` could not be decoded without loss.
-        unknown_variable: code of the status variable at which the scan of them ended; -1 where all are known.
+        is_exact: False if `sql` could not be decoded without loss.
+        unknown_variable: code of the status variable that ended the scan; -1 if all are known.
     """
 
     sql: str
@@ -78,7 +82,9 @@ class Query:
 
 
 def parse_query(chunk: Chunk, row: int) -> Query:
-    """Query event, or EXECUTE_LOAD_QUERY, at `row` of a chunk. Raises what `parse` raises."""
+    """Parse the query event or EXECUTE_LOAD_QUERY at `row` of a chunk.
+    Raises the errors of `parse`.
+    """
     lengths = chunk.journal_format.post_header_lengths
     post_header = lengths[EventType.QUERY - 1] if len(lengths) >= EventType.QUERY else _POST_HEADER_BYTES
     post_header = post_header or _POST_HEADER_BYTES
@@ -101,7 +107,7 @@ def parse(
     is_mariadb: bool = False,
     post_header_bytes: int = _POST_HEADER_BYTES,
 ) -> Query:
-    """Query event from its bytes between header and checksum.
+    """Parse a query event from its bytes between header and checksum.
 
     Raises:
         DamagedJournalError: the body ends too early.
@@ -147,7 +153,7 @@ def parse(
 
 
 def _decode(text: bytes, charset: str, is_mariadb: bool) -> tuple[str, bool]:
-    # utf8mb3 clients may have sent four-byte characters inside literals; the text is UTF-8 all the same.
+    # utf8mb3 clients may have sent four-byte characters inside literals; the text is still UTF-8.
     if charset not in ("utf8mb3", "utf8mb4", "binary"):
         try:
             return decode_text(text, charset, is_mariadb=is_mariadb), True
@@ -160,7 +166,7 @@ def _decode(text: bytes, charset: str, is_mariadb: bool) -> tuple[str, bool]:
 
 
 def _status_variables(data: bytes) -> tuple[dict[int, bytes], int]:
-    """Values by code, up to the first that is not known, and its code (-1 for none)."""
+    """Return the values by code, up to the first unknown one, and its code (-1 for none)."""
     found: dict[int, bytes] = {}
     at = 0
     while at < len(data):

@@ -1,4 +1,4 @@
-"""The rotate event: the name of the journal that follows, and where to go on in it."""
+"""The rotate event: the name of the next journal, and where to continue in it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ class Rotate(NamedTuple):
 
 
 def parse(body: bytes | memoryview, *, journal: str, offset: int) -> Rotate:
-    """Content of a rotate event from its bytes between header and checksum; `journal` and `offset` are its own place.
+    """Parse a rotate event from its bytes between header and checksum; `journal` and `offset` are
+    its own.
 
     Raises:
-        DamagedJournalError: too short, or a name that cannot be one.
+        DamagedJournalError: it is too short, or its name is impossible.
     """
     raw = bytes(body)
     name = raw[8:].rstrip(b"\0")

@@ -1,12 +1,14 @@
-"""XA transactions in the log: the prepare event, and the one text of an xid (K8).
+"""XA transactions in the log: the prepare event, and the canonical text of an xid (K8).
 
 Rules:
-- An xid is a format id, a global part of up to 64 bytes and a branch of up to 64. Its canonical text is what both
-  flavors write into XA COMMIT and XA ROLLBACK: ``X'<global>',X'<branch>',<format id>``, in lower-case hex.
-- The prepare event holds 32 bits of the format id. MySQL's statements may show more: the text is of the low 32 bits,
-  unsigned, so that both forms give one text. (MariaDB allows 31 bits.)
+- An xid is a format id, a global part of up to 64 bytes and a branch of up to 64. Its canonical
+  text is the form in XA COMMIT and XA ROLLBACK of both flavors: ``X'<global>',X'<branch>',<format
+  id>``, in lower-case hex.
+- The prepare event has 32 bits of the format id, whereas MySQL's statements may have more. The text
+  uses the low 32 bits, unsigned, so that both have the same text. (MariaDB allows 31 bits.)
 
-Source: MySQL `XA_prepare_event` and `XA_log_event`, MariaDB `XA_prepare_log_event`; probed on MySQL 9.7, MariaDB 10.11.
+Source: MySQL `XA_prepare_event` and `XA_log_event`, MariaDB `XA_prepare_log_event`; verified on
+MySQL 9.7, MariaDB 10.11.
 """
 
 from __future__ import annotations
@@ -34,12 +36,13 @@ class XaPrepare:
 
 
 def xid_text(format_id: int, global_part: bytes, branch: bytes) -> str:
-    """Canonical text of an xid."""
+    """Return the canonical text of an xid."""
     return f"X'{global_part.hex()}',X'{branch.hex()}',{format_id & 0xFFFFFFFF}"
 
 
 def parse_prepare(chunk: Chunk, row: int) -> XaPrepare:
-    """The XA_PREPARE event at `row`: one phase u8; format id, lengths of global part and branch, each i32; both parts.
+    """Parse the XA_PREPARE event at `row`: one phase u8; format id and both lengths, each i32; both
+    parts.
 
     Raises:
         DamagedJournalError: the body ends too early.

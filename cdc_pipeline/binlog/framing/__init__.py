@@ -1,1 +1,1 @@
-"""Bytes into events."""
+"""Split bytes into events."""

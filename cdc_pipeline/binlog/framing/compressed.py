@@ -1,15 +1,15 @@
-"""Unpacking: compressed events of a framed chunk become plain ones, in one step before anything else sees them.
+"""Unpack the compressed events of a framed chunk, before any other step sees them.
 
 Rules:
-- The chunk gets a buffer of its own, in which the packed bytes are gone: the events' lengths add up to the memory that
-  they take. Offsets stay those of the journal.
-- A payload event (MySQL) keeps its header and fields. The events inside it follow as rows with `parent` set to its row;
-  all have its `offset` and `next_offset`, and no checksum.
-- A compressed event of MariaDB becomes one of the plain type, with a new length and a new checksum.
-- A payload is unpacked whole: for a moment twice its size is held. One that says that it is larger than the limit is
-  refused before memory is taken (K25). Of several, only as many are unpacked at a time as stay below UNPACKED_BYTES_MAX
-  together.
-- Everything before a bad event stands: the chunk ends there, and the error comes with it.
+- The chunk gets a new buffer without the packed bytes, so that the events' lengths add up to the
+  memory in use. Offsets stay those of the journal.
+- A payload event (MySQL) keeps its header and fields. The events inside it follow as rows with
+  `parent` set to its row; all have its `offset` and `next_offset`, and no checksum.
+- A compressed event of MariaDB becomes a plain event, with a new length and checksum.
+- A payload is unpacked as a whole, which briefly takes twice its size. A payload that announces
+  more than the limit is refused before memory is allocated (K25: no input may exhaust memory). Of
+  several, only as many are unpacked at a time as fit UNPACKED_BYTES_MAX together.
+- Everything before a bad event is kept: the chunk ends there, and the error is returned with it.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from cdc_pipeline.errors import (
     UnsupportedEventError,
 )
 
-_FETCH_AGAIN: Final = "fetch the journal again from its server; what is before this offset is good"
+_FETCH_AGAIN: Final = "fetch the journal again from its server; everything before this offset is good"
 _WRONG: Final = {
     PackedStatus.SHORT: ("its fields end before the compressed bytes begin", "whole fields"),
-    PackedStatus.ALGORITHM: ("an algorithm that is not known", "zstd, zlib or none"),
-    PackedStatus.PACKED_SIZE: ("the size of its compressed bytes contradicts its length", "the bytes that are there"),
-    PackedStatus.UNPACKED_SIZE: ("its uncompressed size cannot be", "a size that the compressed bytes can hold"),
+    PackedStatus.ALGORITHM: ("an unknown algorithm", "zstd, zlib or none"),
+    PackedStatus.PACKED_SIZE: ("the size of its compressed bytes contradicts its length", "the bytes that follow"),
+    PackedStatus.UNPACKED_SIZE: ("its uncompressed size is impossible", "a size that the compressed bytes can produce"),
 }
 _HEAD, _AT, _PACKED, _UNPACKED, _ALGORITHM, _IS_SIZED = range(6)
 _CODEC: Final = pa.Codec("zstd")
 UNPACKED_BYTES_MAX: Final = 64 << 20  # of one chunk, if it has more than one compressed event
-EVENT_UNPACKED_BYTES_MAX: Final = 4 << 30  # of one event, unless the caller knows better
+EVENT_UNPACKED_BYTES_MAX: Final = 4 << 30  # of one event, by default
 _SMALL_BYTES: Final = 64 << 10  # payloads up to this size are unpacked together
 
 
@@ -64,13 +64,14 @@ _TYPES: Final = _rewritten_types()
 
 @dataclass(frozen=True, slots=True)
 class Unpacked:
-    """What a chunk became.
+    """The result of unpacking a chunk.
 
     Attributes:
         chunk: the events up to the first bad one.
-        events_done: events of the given chunk up to the first bad one, or up to where it became too large.
+        events_done: events of the given chunk up to the first bad one, or up to where it became too
+            large.
         ignored: types of the unknown but ignorable events inside payloads.
-        error: None where nothing is wrong.
+        error: None if nothing is wrong.
     """
 
     chunk: Chunk
@@ -80,11 +81,11 @@ class Unpacked:
 
 
 def unpack(chunk: Chunk, *, whole: bool = False, event_unpacked_bytes_max: int = EVENT_UNPACKED_BYTES_MAX) -> Unpacked:
-    """Return `chunk` with its compressed events unpacked; cut before it takes more than UNPACKED_BYTES_MAX, unless
-    `whole`. No event may unpack to more than `event_unpacked_bytes_max`.
+    """Return `chunk` with its compressed events unpacked, cut before it exceeds UNPACKED_BYTES_MAX
+    unless `whole`. No event may unpack to more than `event_unpacked_bytes_max`.
 
-    The error of the result is a DamagedJournalError, a SizeLimitError, a BinlogError if the memory does not suffice, or
-    for an event inside a payload an UnknownEventError or UnsupportedEventError.
+    The error of the result is a DamagedJournalError, a SizeLimitError, a BinlogError if memory runs
+    out, or for an event inside a payload an UnknownEventError or UnsupportedEventError.
     """
     events, checksum_bytes = chunk.events, chunk.journal_format.checksum_bytes
     rows = np.flatnonzero(EVENT_CLASSES[events["event_type"]] >= EventClass.PACKED)
@@ -125,14 +126,16 @@ def _assemble(
     id_bytes: int,
     error: CdcError | None,
 ) -> Unpacked:
-    """The first `count` events in a buffer of their own, with the unpacked `pieces` of those at `rows`."""
+    """Copy the first `count` events to a new buffer,
+    with the unpacked `pieces` of those at `rows`.
+    """
     events, checksum_bytes = chunk.events[:count], chunk.journal_format.checksum_bytes
     plain_bytes = int(events["event_length"].sum(dtype=np.int64) - events["event_length"][rows].sum(dtype=np.int64))
     head_bytes = int(found[:, _HEAD].sum()) + checksum_bytes * len(rows)
     data = np.empty(plain_bytes + head_bytes + int(found[:, _UNPACKED].sum()), dtype=np.uint8)
     starts, new_lengths = np.empty(count, dtype=np.int64), np.empty(count, dtype=np.int64)
     gaps = np.empty(len(rows), dtype=np.int64)
-    kernel.place_events(
+    kernel.copy_events(
         chunk.data, events, count, rows, found, _TYPES, checksum_bytes, data, starts, new_lengths, gaps
     )  # fmt: skip
     stops = gaps + found[:, _UNPACKED]
@@ -170,14 +173,16 @@ def _assemble(
 def _unpacked_bytes(
     chunk: Chunk, rows: NDArray[np.int64], found: NDArray[np.int64]
 ) -> tuple[list[Any], CdcError | None]:
-    """Buffers with the unpacked bytes of each event, up to the first that cannot be unpacked."""
+    """Return buffers with the unpacked bytes of each event,
+    up to the first that cannot be unpacked.
+    """
     data = memoryview(chunk.data)  # type: ignore[arg-type]
-    together, places = _unpacked_together(chunk, found)
+    together, starts = _unpacked_together(chunk, found)
     pieces: list[Any] = []
     columns = (found[:, field].tolist() for field in (_AT, _PACKED, _UNPACKED, _ALGORITHM))
-    for row, place, at, packed_bytes, unpacked_bytes, algorithm in zip(rows.tolist(), places, *columns, strict=True):
-        if place >= 0:
-            pieces.append(together[place : place + unpacked_bytes])
+    for row, start, at, packed_bytes, unpacked_bytes, algorithm in zip(rows.tolist(), starts, *columns, strict=True):
+        if start >= 0:
+            pieces.append(together[start : start + unpacked_bytes])
             continue
         packed = data[at : at + packed_bytes]
         try:
@@ -190,14 +195,16 @@ def _unpacked_bytes(
         except (zlib.error, OSError, pa.ArrowException) as error:
             return pieces, _damaged(chunk, row, "its compressed bytes cannot be unpacked", unpacked_bytes, error)
         if len(piece) != unpacked_bytes:
-            what = "it unpacks to another size than it says"
+            what = "it unpacks to another size than it announces"
             return pieces, _damaged(chunk, row, what, unpacked_bytes, f"{len(piece)} bytes")
         pieces.append(piece)
     return pieces, None
 
 
 def _inflated(packed: memoryview, unpacked_bytes: int) -> bytes:
-    """zlib data unpacked; at most one byte more than it says, so that what was made to explode does not."""
+    """Unpack zlib data to at most one byte more than announced,
+    so that a zip bomb cannot explode.
+    """
     decoder = zlib.decompressobj()
     piece = decoder.decompress(packed, unpacked_bytes + 1)
     if not decoder.eof and len(piece) <= unpacked_bytes:
@@ -206,29 +213,29 @@ def _inflated(packed: memoryview, unpacked_bytes: int) -> bytes:
 
 
 def _unpacked_together(chunk: Chunk, found: NDArray[np.int64]) -> tuple[memoryview, list[int]]:
-    """The unpacked bytes of all small payloads, and for each event its index in them, or -1.
+    """Return the unpacked bytes of all small payloads, and for each event its index in them, or -1.
 
-    One call for thousands of payloads costs a tenth of thousands of calls. Only frames that tell their own size take
-    part, so that none can borrow from its neighbour. Where the call fails, each is unpacked alone, which finds the bad
-    one.
+    One call for thousands of payloads costs a tenth of thousands of calls. Only frames that contain
+    their own size take part, so that none can spill into its neighbour. If the call fails, each is
+    unpacked alone, which finds the bad one.
     """
-    places = np.full(len(found), -1, dtype=np.int64)
+    starts = np.full(len(found), -1, dtype=np.int64)
     small = np.flatnonzero((found[:, _IS_SIZED] == 1) & (found[:, _UNPACKED] <= _SMALL_BYTES))
     if len(small) < 2:
-        return memoryview(b""), places.tolist()
+        return memoryview(b""), starts.tolist()
     sizes = found[small, _UNPACKED]
     packed = np.empty(int(found[small, _PACKED].sum()), dtype=np.uint8)
     kernel.gather_packed(chunk.data, found, small, packed)
     try:
         together = memoryview(_CODEC.decompress(packed, int(sizes.sum())))
     except (OSError, MemoryError, pa.ArrowException):
-        return memoryview(b""), places.tolist()
-    places[small] = np.cumsum(sizes) - sizes
-    return together, places.tolist()
+        return memoryview(b""), starts.tolist()
+    starts[small] = np.cumsum(sizes) - sizes
+    return together, starts.tolist()
 
 
 def _cut(chunk: Chunk, row: int) -> Chunk:
-    """The events before `row`."""
+    """Return the events before `row`."""
     if row == len(chunk.events):
         return chunk
     return replace(chunk, events=chunk.events[:row], end_offset=int(chunk.events["offset"][row]))
@@ -264,24 +271,24 @@ def _wrong_fields(chunk: Chunk, row: int, status: PackedStatus) -> DamagedJourna
 
 def _too_large(chunk: Chunk, row: int, unpacked_bytes: int) -> BinlogError:
     return BinlogError(
-        f"{_subject(chunk, row)} does not fit into memory when it is unpacked",
+        f"{_subject(chunk, row)} does not fit into memory when unpacked",
         journal=chunk.journal,
         offset=int(chunk.events["offset"][row]),
         got=f"{unpacked_bytes} bytes",
-        next_step="give the run more memory; if the size cannot be right, fetch the journal again from its server",
+        next_step="give the run more memory; if the size is implausible, fetch the journal again from its server",
     )
 
 
 def _over_limit(chunk: Chunk, row: int, unpacked_bytes: int, limit_bytes: int) -> SizeLimitError:
     return SizeLimitError(
-        f"{_subject(chunk, row)} says that it unpacks to more than this pipeline takes",
+        f"{_subject(chunk, row)} announces more unpacked bytes than this pipeline accepts",
         journal=chunk.journal,
         offset=int(chunk.events["offset"][row]),
         setting="source.unpacked_bytes_max",
         expected=f"at most {limit_bytes} bytes",
         got=f"{unpacked_bytes} bytes",
-        next_step="if a transaction of this size is right, raise the setting, give the run twice as much memory and "
-        "run again; if the size cannot be right, fetch the journal again from its server",
+        next_step="if a transaction of this size is plausible, raise the setting, give the run twice as much memory "
+        "and run again; if it is not, fetch the journal again from its server",
     )
 
 
@@ -296,7 +303,7 @@ def _wrong_child(chunk: Chunk, parent: int, status: Status, at: int, first: int,
     got = f"{name}, {length} bytes, {where}"
     if status is Status.UNKNOWN_TYPE:
         return UnknownEventError(
-            "an event type that is not known, inside a payload",
+            "an unknown event type inside a payload",
             journal=journal,
             offset=offset,
             expected="a known type, or one flagged as ignorable",
@@ -313,7 +320,7 @@ def _wrong_child(chunk: Chunk, parent: int, status: Status, at: int, first: int,
         )
     is_mark = status is Status.MARK
     return DamagedJournalError(
-        "an event that cannot be inside a payload" if is_mark else "the length of an event inside a payload cannot be",
+        "an event that cannot be inside a payload" if is_mark else "an impossible length of an event inside a payload",
         journal=journal,
         offset=offset,
         expected="events of one transaction" if is_mark else "events that fill the payload exactly",

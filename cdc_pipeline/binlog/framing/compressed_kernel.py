@@ -1,15 +1,18 @@
-"""Compiled parts of unpacking: where the packed bytes of a compressed event are, and the layout of the new buffer.
+"""Compiled parts of unpacking: find the packed bytes of compressed events and lay out the new
+buffer.
 
-Layouts, each behind the 19-byte header:
-- TRANSACTION_PAYLOAD: fields of (type, length, value), all length-encoded integers, ended by type 0: 1 = packed bytes,
-  2 = algorithm (0 zstd, 255 none), 3 = unpacked bytes (absent where the algorithm is none). Whole events follow.
+Layouts, each after the 19-byte header:
+- TRANSACTION_PAYLOAD: fields of (type, length, value), all length-encoded integers, ended by type
+  0: 1 = packed bytes, 2 = algorithm (0 zstd, 255 none), 3 = unpacked bytes (absent if the algorithm
+  is none). Whole events follow.
 - QUERY_COMPRESSED: a query event up to its text; the text is a packed record.
-- rows, compressed: a rows event up to its first row (column count, one bitmap, two of an update); the rows are a packed
-  record.
-- A packed record of MariaDB: one byte (0x80, algorithm in bits 4 to 6, of which 0 is zlib, count of length bytes in
-  bits 0 to 2), unpacked bytes (1 to 4, big-endian), zlib data up to the checksum.
+- rows, compressed: a rows event up to its first row (column count, one bitmap, two of an update);
+  the rows are a packed record.
+- A packed record of MariaDB: one byte (0x80, algorithm in bits 4 to 6, of which 0 is zlib, count of
+  length bytes in bits 0 to 2), unpacked bytes (1 to 4, big-endian), zlib data up to the checksum.
 
-Source: MySQL `mysql::binlog::event::Transaction_payload_event`, MariaDB "Compressed events" (MDEV-11065).
+Source: MySQL `mysql::binlog::event::Transaction_payload_event`, MariaDB "Compressed events"
+(MDEV-11065).
 """
 
 from __future__ import annotations
@@ -35,13 +38,13 @@ _ZLIB_RATIO_BITS: Final = 11
 
 
 class PackedStatus(IntEnum):
-    """What is wrong with a compressed event."""
+    """The defects of a compressed event."""
 
     OK = 0
-    SHORT = 1  # its fields run over its end
+    SHORT = 1  # its fields exceed its end
     ALGORITHM = 2  # neither zstd, zlib nor none
-    PACKED_SIZE = 3  # the field and the bytes that are there differ
-    UNPACKED_SIZE = 4  # absent, 0, or more than the packed bytes can hold
+    PACKED_SIZE = 3  # the field differs from the actual size
+    UNPACKED_SIZE = 4  # absent, 0, or more than the packed bytes can produce
 
 
 _OK = int(PackedStatus.OK)
@@ -63,7 +66,7 @@ def _wide(value: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _length_encoded(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int]:
-    """(value, index after it) of a length-encoded integer; value -1 where there is none."""
+    """Return (value, index after it) of a length-encoded integer; value -1 if there is none."""
     if at >= stop:
         return -1, at
     first = _wide(data[at])
@@ -77,12 +80,14 @@ def _length_encoded(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, i
     value = _wide(0)
     for k in range(width):
         value |= _wide(data[at + 1 + k]) << _wide(8 * k)
-    return value, at + 1 + width  # a value of 2**63 and more is negative: as good as none
+    return value, at + 1 + width  # a value of 2**63 or more is negative and counts as none
 
 
 @njit(cache=True, nogil=True)
 def _find_payload(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int, int, int]:
-    """(status, index of the packed bytes, unpacked bytes, algorithm) of a payload's body in data[at:stop]."""
+    """Return (status, index of the packed bytes, unpacked bytes,
+    algorithm) of a payload in data[at:stop].
+    """
     packed = unpacked = algorithm = _wide(-1)
     while True:
         field, at = _length_encoded(data, at, stop)
@@ -120,7 +125,7 @@ def _find_payload(data: NDArray[np.uint8], at: int, stop: int) -> tuple[int, int
 
 @njit(cache=True, nogil=True)
 def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
-    """Content size in the header of the zstd frame at `at`; -1 where it tells none.
+    """Return the content size in the header of the zstd frame at `at`; -1 if it has none.
 
     Source: RFC 8878, "Frame Header".
     """
@@ -144,7 +149,7 @@ def _frame_bytes(data: NDArray[np.uint8], at: int, stop: int) -> int:
 def gather_packed(
     data: NDArray[np.uint8], found: NDArray[np.int64], wanted: NDArray[np.int64], out: NDArray[np.uint8]
 ) -> None:
-    """Copy the packed bytes of the rows `wanted` of `found` to `out`, one behind the other."""
+    """Copy the packed bytes of the rows `wanted` of `found` to `out`, without gaps."""
     at = 0
     for k in wanted:
         first, size = found[k, 1], found[k, 2]
@@ -154,7 +159,7 @@ def gather_packed(
 
 @njit(cache=True, nogil=True)
 def _skip_query_head(data: NDArray[np.uint8], at: int, stop: int, post_header: int) -> int:
-    """Index of the text of a query event's body in data[at:stop]; -1 where it ends before."""
+    """Return the index of the text of a query event in data[at:stop]; -1 if it ends before."""
     if post_header < 13 or at + post_header > stop:
         return -1
     variables = _wide(data[at + 11]) | _wide(data[at + 12]) << 8
@@ -164,12 +169,12 @@ def _skip_query_head(data: NDArray[np.uint8], at: int, stop: int, post_header: i
 
 @njit(cache=True, nogil=True)
 def _skip_rows_head(data: NDArray[np.uint8], at: int, stop: int, id_bytes: int, kind: int) -> int:
-    """Index of the first row of a rows event's body in data[at:stop]; -1 where it ends before."""
+    """Return the index of the first row of a rows event in data[at:stop]; -1 if it ends before."""
     at += id_bytes + 2
     if kind >= _FIRST_V2:
         if at + 2 > stop:
             return -1
-        at += _wide(data[at]) | _wide(data[at + 1]) << 8  # counts its own two bytes
+        at += _wide(data[at]) | _wide(data[at + 1]) << 8  # includes its own two bytes
     columns, at = _length_encoded(data, at, stop)
     if columns < 0 or columns > stop - at << 3:
         return -1
@@ -188,7 +193,7 @@ def find_packed(
     query_post_header: int,
     found: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Where the packed bytes of compressed events are.
+    """Find the packed bytes of compressed events.
 
     Args:
         data: uint8 (n,), bytes of a chunk.
@@ -197,11 +202,12 @@ def find_packed(
         checksum_bytes: 4 or 0.
         id_bytes: bytes of a table id, 6 or 4.
         query_post_header: post-header length of query events.
-        found: int64 (k, 6), written: header and fields before the packed bytes that stay, index in `data` and count of
-            the packed bytes, unpacked bytes, algorithm, 1 where a zstd frame tells the same unpacked bytes itself.
+        found: int64 (k, 6), written: header and fields before the packed bytes that stay, index in
+            `data` and count of the packed bytes, unpacked bytes, algorithm, 1 if the header of a
+            zstd frame has the same unpacked bytes.
 
     Returns:
-        (events done, PackedStatus of the one that is wrong, or OK).
+        (events done, PackedStatus of the bad one, or OK).
     """
     for k in range(len(rows)):
         event = events[rows[k]]
@@ -246,7 +252,7 @@ def find_packed(
 
 
 @njit(cache=True, nogil=True)
-def place_events(
+def copy_events(
     data: NDArray[np.uint8],
     events: Any,
     count: int,
@@ -259,15 +265,16 @@ def place_events(
     lengths: NDArray[np.int64],
     gaps: NDArray[np.int64],
 ) -> None:
-    """Copy the first `count` events to `out`, compressed ones without their packed bytes, and leave room for the
-    unpacked ones: inside a rewritten event, behind a payload event.
+    """Copy the first `count` events to `out`, without packed bytes but with room for the unpacked
+    ones: inside a rewritten event, after a payload event.
 
     Args:
         rows, found: of `find_packed`, those below `count`.
-        types: uint8 (256,): type that an event of each type is rewritten to.
+        types: uint8 (256,): the type to which an event of each type is rewritten.
         out: uint8, as large as the sum of the new lengths and the payloads' unpacked bytes.
         starts, lengths: int64 (count,), written: index in `out`, new length.
-        gaps: int64 (k,), written: index in `out` where the unpacked bytes of each compressed event belong.
+        gaps: int64 (k,), written: index in `out` where the unpacked bytes of each compressed event
+            belong.
     """
     at = 0
     k = 0

@@ -1,15 +1,17 @@
-"""Framing: a buffer of contiguous events becomes a chunk, one row per event, in one compiled pass.
+"""Frame a buffer of contiguous events as a chunk, one row per event, in one compiled pass.
 
 Rules:
-- Everything before a bad event is delivered: `feed` returns the good events, only the next `feed` or `finish` raises.
-- Offsets are computed from lengths, in 64 bits: header positions are 32 bits wide, and 0 in some events of MariaDB
-  11.4 and newer. Where a header has a position it must agree, else the journal is damaged.
-- A journal begins with its format description at offset 4, and has no other.
-- In a dump, artificial events and heartbeats are no rows (`artificial` lists them), and a server that skips events
-  makes the offset jump forward, never back.
+- Everything before a bad event is delivered: `feed` returns the good events, and only the next
+  `feed` or `finish` raises.
+- Offsets are computed from lengths in 64 bits, because header positions have 32 bits and are 0 in
+  some events of MariaDB 11.4 and newer. A position in a header must agree, otherwise the journal is
+  damaged.
+- A journal begins with its format description at offset 4 and has no other.
+- In a dump, artificial events and heartbeats are not rows (`artificial` lists them). The offset
+  jumps forward when a server skips events, and never back.
 - Compressed events leave unpacked (see `compressed`).
-- A chunk refers to the bytes that were fed, which must not be changed afterwards; where it had compressed events, to
-  bytes of its own.
+- A chunk refers to the fed bytes, which must not change afterwards, or to new bytes if it had
+  compressed events.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ from cdc_pipeline.errors import (
     UnsupportedEventError,
 )
 
-_FETCH_AGAIN = "fetch the journal again from its server; what is before this offset is good"
+_FETCH_AGAIN = "fetch the journal again from its server; everything before this offset is good"
 _EVENT_BYTES_GUESS = 128
 _SPARE_ROWS = 64
 _JOURNAL_NAME = re.compile(rb"[^/\0]+\.\d+")
@@ -61,7 +63,7 @@ class EventHeader(NamedTuple):
 
 
 class _ArtificialEvent(NamedTuple):
-    """An event that a server made up for a dump; `row` is the row of the chunk before which it stood."""
+    """An event that a server generates for a dump; it came before `row` of the chunk."""
 
     header: EventHeader
     body: bytes
@@ -69,7 +71,7 @@ class _ArtificialEvent(NamedTuple):
 
 
 def parse_header(data: bytes | memoryview | NDArray[np.uint8], at: int = 0) -> EventHeader:
-    """Header at index `at`."""
+    """Parse the header at index `at`."""
     return EventHeader(*struct.unpack_from("<IBIIIH", memoryview(data), at))  # type: ignore[arg-type]
 
 
@@ -77,16 +79,17 @@ class EventFramer:
     """Frames the bytes of one journal, or of a dump that goes through several.
 
     Attributes:
-        journal: journal that is being read; in a dump it follows the artificial rotate events.
+        journal: the current journal; in a dump it changes with artificial rotate events.
         offset: journal offset of the next byte.
-        journal_format: None until the journal's format description was read.
-        ignored_events: count by type of unknown events that carry the ignorable flag; they are rows of their chunks.
+        journal_format: None until the journal's format description is read.
+        ignored_events: count by type of unknown events with the ignorable flag; they are rows of
+            their chunks.
         artificial: artificial events of the last `feed`, in order.
 
     Args:
-        dump: the bytes come from a server.
-        prefix_bytes: PREFIX_BYTES of `packets` where they are still in their packets, else 0.
-        unpacked_bytes_max: what one compressed event may unpack to.
+        dump: whether the bytes come from a server.
+        prefix_bytes: PREFIX_BYTES of `packets` if they are still in their packets, else 0.
+        unpacked_bytes_max: maximum unpacked size of one compressed event.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class EventFramer:
                 "reading inside a journal needs its format description first",
                 journal=journal,
                 offset=offset,
-                next_step="frame the event at offset 4 and pass its format on",
+                next_step="frame the event at offset 4 first and pass its format",
             )
         self.journal = journal
         self.offset = offset
@@ -121,16 +124,17 @@ class EventFramer:
         """Frame the whole events at the front of `data`.
 
         Args:
-            data: uint8 (n,), contiguous: what is left of the last feed and what came since.
+            data: uint8 (n,), contiguous: the rest of the last feed and the bytes received since.
 
         Returns:
-            (chunk or None where there is no new row, consumed bytes). Bytes that were not consumed are fed again, in
-            front of newer ones. (None, 0) says that more bytes are needed; anything else: feed the rest again.
+            (chunk or None if there is no new row, consumed bytes). Feed bytes that were not
+            consumed again, before newer ones. (None, 0) means that more bytes are needed; otherwise
+            feed the rest again.
 
         Raises:
-            DamagedJournalError: checksum, length, position or first event wrong.
+            DamagedJournalError: a checksum, length, position or first event is wrong.
             UnknownEventError: an unknown type that is not ignorable.
-            UnsupportedEventError: a type of STOP_REASONS, or a format that is not known.
+            UnsupportedEventError: a type of STOP_REASONS, or an unknown format.
             SizeLimitError: a compressed event that would unpack to more than `unpacked_bytes_max`.
         """
         self._raise_failure()
@@ -180,7 +184,8 @@ class EventFramer:
         if row:
             self._event_bytes = max(position * 7 // (row * 8), HEADER_BYTES)
             assert self.journal_format is not None
-            # A failure or a rotation may have moved on: the chunk carries what was true for its rows.
+            # A failure or a rotation may have changed these: the chunk has the values for its own
+            # rows.
             chunk = Chunk(journal, self.journal_format, data[:position], events[:row], end_offset)
             if packed_events:
                 chunk, position = self._unpack(chunk)
@@ -189,11 +194,12 @@ class EventFramer:
         return chunk, position
 
     def finish(self, remaining_bytes: int) -> None:
-        """Say that no more bytes come: `remaining_bytes` were fed and not consumed.
+        """Mark the end of the input: `remaining_bytes` were fed and not consumed.
 
         Raises:
-            TruncatedJournalError: the journal ends in the middle of an event (or has no event at all).
-            BinlogError: what the last `feed` stopped at.
+            TruncatedJournalError: the journal ends in the middle of an event (or has no event at
+                all).
+            BinlogError: the error at which the last `feed` stopped.
         """
         self._raise_failure()
         if remaining_bytes or self.journal_format is None:
@@ -203,19 +209,22 @@ class EventFramer:
                 offset=self.offset,
                 expected="a whole event",
                 got=f"{remaining_bytes} bytes",
-                next_step="copy the journal again; what is before this offset is good",
+                next_step="copy the journal again; everything before this offset is good",
             )
 
     def _unpack(self, chunk: Chunk) -> tuple[Chunk | None, int]:
-        """The chunk with its compressed events unpacked, and the bytes that it takes of those that were fed."""
-        # What a server made up in between is told once: such a chunk is not cut.
+        """Return the chunk with its compressed events unpacked,
+        and how many of the fed bytes it consumes.
+        """
+        # Artificial events in between must be reported only once, so such a chunk is not cut.
         unpacked = unpack(chunk, whole=bool(self.artificial), event_unpacked_bytes_max=self._unpacked_bytes_max)
         self._count_ignored(unpacked.ignored)
         if unpacked.events_done == len(chunk.events):
             return unpacked.chunk, len(chunk.data)
-        # The framer stands where the error is, or where the chunk was cut, and its bytes stay with the feeder.
+        # The framer stops at the error or at the cut; the caller keeps the bytes.
         if unpacked.error is None:
-            self._count_ignored(chunk.events["event_type"][unpacked.events_done :], sign=-1)  # they come again
+            # They come again.
+            self._count_ignored(chunk.events["event_type"][unpacked.events_done :], sign=-1)
         self._failure = unpacked.error
         self.journal, self.offset = chunk.journal, int(chunk.events["offset"][unpacked.events_done])
         good = unpacked.chunk if unpacked.events_done else None
@@ -246,11 +255,11 @@ class EventFramer:
             )
         if self.offset != 4:
             raise DamagedJournalError(
-                "a format description stands in the middle of the journal",
+                "a format description is in the middle of the journal",
                 journal=self.journal,
                 offset=self.offset,
                 expected="one at offset 4 only",
-                next_step="journals that were joined to one file, and relay logs, cannot be read: pass them one by one",
+                next_step="journals that were joined into one file, and relay logs, cannot be read: pass them singly",
             )
         self.journal_format = format_description.parse(event, journal=self.journal, offset=self.offset)
 
@@ -280,16 +289,18 @@ class EventFramer:
                 self.offset = position
 
     def _artificial_body(self, header: EventHeader, event: bytes) -> bytes:
-        """Body without the checksum, which is there or not by the server's setting of the moment."""
+        """Return the body without the checksum,
+        whose presence depends on the server's current setting.
+        """
         stored = int.from_bytes(event[-CHECKSUM_BYTES:], "little")
         has_checksum = len(event) >= HEADER_BYTES + CHECKSUM_BYTES and zlib.crc32(event[:-CHECKSUM_BYTES]) == stored
         if has_checksum:
             return event[HEADER_BYTES:-CHECKSUM_BYTES]
         known = self.journal_format is not None and self.journal_format.checksum_bytes > 0
-        # The rotate event stands between two journals, which may differ in their checksums.
+        # The rotate event is between two journals, which may differ in their checksums.
         switched = header.event_type == EventType.ROTATE and _JOURNAL_NAME.fullmatch(event[HEADER_BYTES + 8 :])
         if known and not switched:
-            raise self._damaged("the checksum of an event made up by the server is wrong", header, stored)
+            raise self._damaged("the checksum of an artificial event is wrong", header, stored)
         return event[HEADER_BYTES:]
 
     def _skip_to(self, log_position: int) -> None:
@@ -305,13 +316,13 @@ class EventFramer:
                 offset=self.offset,
                 expected=f"at least {HEADER_BYTES} bytes",
                 got=f"{len(data) - position} bytes",
-                next_step="start the run again; it goes on at the last acked position",
+                next_step="run again: reading continues at the last acked position",
             )
         header = parse_header(data, position)
         name = event_name(header.event_type)
         if status is Status.UNKNOWN_TYPE:
             return UnknownEventError(
-                "an event type that is not known",
+                "an unknown event type",
                 journal=self.journal,
                 offset=self.offset,
                 expected="a known type, or one flagged as ignorable",
@@ -344,7 +355,7 @@ class EventFramer:
             )
         if status is Status.BAD_LENGTH:
             return DamagedJournalError(
-                "an event's length cannot be",
+                "an impossible event length",
                 journal=self.journal,
                 offset=self.offset,
                 expected=f"{HEADER_BYTES} to {EVENT_BYTES_MAX} bytes and room for the event's fixed parts",
@@ -352,7 +363,7 @@ class EventFramer:
                 next_step=_FETCH_AGAIN,
             )
         return DamagedJournalError(
-            "an event's end position contradicts its place",
+            "an event's end position contradicts its offset",
             journal=self.journal,
             offset=self.offset,
             expected=(self.offset + header.event_length) & 0xFFFFFFFF,
@@ -361,7 +372,7 @@ class EventFramer:
         )
 
     def _stopped(self, header: EventHeader, body: NDArray[np.uint8]) -> str:
-        """What an event that stops the run says of itself: its length, and the text of an incident."""
+        """Describe an event that stops the run: its length, and the text of an incident."""
         said = f"{header.event_length} bytes"
         if header.event_type == EventType.INCIDENT:
             return f"{said}: {incident_text(body[: len(body) - max(self._widths()[0], 0)].tobytes())}"
@@ -379,14 +390,16 @@ class EventFramer:
 
 
 def unknown_types(event_types: NDArray[np.uint8] | list[int]) -> dict[int, int]:
-    """How many of some framed events are of each type that is not known: those carry the ignorable flag."""
+    """Count the framed events of each unknown type; these have the ignorable flag."""
     types = np.asarray(event_types, dtype=np.uint8)
     types, counts = np.unique(types[EVENT_CLASSES[types] == 0], return_counts=True)
     return dict(zip(types.tolist(), counts.tolist(), strict=True))
 
 
 def _heartbeat_v2(body: bytes) -> tuple[bytes, int]:
-    """Journal name and position of a heartbeat of version 2: (type, length, value) fields, ended by type 0."""
+    """Parse journal name and position of a heartbeat v2:
+    (type, length, value) fields, ended by type 0.
+    """
     name, position, at = b"", 0, 0
     while at + 1 < len(body) and body[at] != 0:
         field, size = body[at], body[at + 1]

@@ -1,9 +1,11 @@
-"""The compiled pass of framing: event headers into rows of EVENT_DTYPE, checksums verified on the way.
+"""The compiled pass of framing: write event headers to rows of EVENT_DTYPE and verify checksums.
 
 Rules:
-- It stops at the first event that is not plainly good and says where and why; what is before it stands.
-- Marks (format descriptions; in a dump also artificial events and heartbeats) are left to Python: they are rare.
-- Lengths are checked before anything behind them is read.
+- It stops at the first event that is not plainly good and returns where and why; the rows before it
+  are valid.
+- Marks (format descriptions; in a dump also artificial events and heartbeats) are rare and left to
+  Python.
+- Lengths are checked before anything after them is read.
 """
 
 from __future__ import annotations
@@ -28,12 +30,14 @@ from cdc_pipeline.binlog.event_types import (
 from cdc_pipeline.binlog.native.checksum import crc32_of
 from cdc_pipeline.binlog.native.compiling import njit
 
-# A value and a dump's packet end at 1 GiB (max_allowed_packet), but both images of an update are in one event of the
-# file. The decoder's places inside an event are 32-bit numbers with a sign.
+# A value and a packet of a dump have at most 1 GiB (max_allowed_packet), but both images of an
+# update are in one event of the file. The decoder's offsets inside an event are signed 32-bit
+# numbers.
 EVENT_BYTES_MAX: Final = (1 << 31) - 1
 
-# Before an event that is still in its packet, once the packet is whole: its length with that of the last of these bytes
-# (4 bytes, little-endian), and CHECKED where the event ends with the CRC32 of what is before it, else 0.
+# Before an event that is still in its packet, once the packet is complete: its length including the
+# last of these bytes (4 bytes, little-endian), and CHECKED if the event ends with its correct
+# CRC32, else 0.
 PREFIX_BYTES: Final = 5
 CHECKED: Final = 1
 
@@ -42,18 +46,18 @@ class Status(IntEnum):
     """Why the pass stopped."""
 
     DONE = 0  # all bytes framed
-    INCOMPLETE = 1  # the last event is not whole yet
+    INCOMPLETE = 1  # the last event is incomplete
     MARK = 2  # an event for Python
     BAD_LENGTH = 3
     BAD_CHECKSUM = 4
     BAD_POSITION = 5  # the header's end position contradicts the computed one
     UNKNOWN_TYPE = 6
     STOP_TYPE = 7
-    FULL = 8  # no row is left: go on with more
+    FULL = 8  # no row is left: continue with more
 
 
 class EventClass(IntEnum):
-    """What framing has to know of a type."""
+    """How framing treats a type."""
 
     UNKNOWN = 0
     PLAIN = 1
@@ -121,9 +125,11 @@ def _u4(data: NDArray[np.uint8], at: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def walk_lengths(data: NDArray[np.uint8], target: int) -> int:
-    """Index of the first event boundary at or behind `target`, or of the last one whose header is not in `data`.
+    """Return the first event boundary at or after `target`, or the last one whose header is not in
+    `data`.
 
-    `data` begins with a header. 0 where the first length cannot be. The result may lie behind the end of `data`.
+    `data` begins with a header. 0 if the first length is impossible. The result may be past the end
+    of `data`.
     """
     position = 0
     size = len(data)
@@ -153,20 +159,23 @@ def frame(
 
     Args:
         data: uint8 (n,), contiguous events from `first` on; the last may be incomplete.
-        first: index of a header, or of the prefix before it.
-        events: array of EVENT_DTYPE; FULL where it has no room for an event that may be whole.
+        first: index of a header or of the prefix before it.
+        events: array of EVENT_DTYPE; FULL if it has no room for an event that may be complete.
         row: next free row.
         offset: journal offset of the event at `first`.
-        checksum_bytes: 4 or 0; -1 while the format is not known, which makes every event a mark.
-        table_id_bytes: 6, or 4 in journals of before MySQL 5.1.4.
-        dump: events come from a server: artificial ones are marks, and skipped ones make the offset jump forward.
-        prefix_bytes: 0, or PREFIX_BYTES where each event has a prefix (`cdc_pipeline.binlog.framing.packets`).
-        known_mark: where it stopped at a format description that Python has verified since, which becomes a row; or -1.
+        checksum_bytes: 4 or 0; -1 while the format is unknown, which makes every event a mark.
+        table_id_bytes: 6, or 4 in journals from before MySQL 5.1.4.
+        dump: events come from a server: artificial ones are marks, and skipped ones make the offset
+            jump forward.
+        prefix_bytes: 0, or PREFIX_BYTES if each event has a prefix
+            (`cdc_pipeline.binlog.framing.packets`).
+        known_mark: index of a format description that Python has verified and that becomes a row;
+            or -1.
         classes: EVENT_CLASSES.
 
     Returns:
-        (status, index in `data` where it stopped, next free row, journal offset there, unknown but ignorable events,
-        compressed events).
+        (status, index in `data` where it stopped, next free row, journal offset there, unknown but
+        ignorable events, compressed events).
     """
     begin = first
     size = len(data)
@@ -176,7 +185,7 @@ def frame(
         position = begin + prefix_bytes
         left = size - position
         if left < HEADER_BYTES:
-            # Packets are whole: what is missing will not come.
+            # Packets are complete: missing bytes will not come.
             return _INCOMPLETE if prefix_bytes == 0 else _BAD_LENGTH, begin, row, offset, ignored, packed
         if row == len(events):
             return _FULL, begin, row, offset, ignored, packed
@@ -203,7 +212,8 @@ def frame(
         if log_position != 0:
             jump = (log_position - length - offset) & _MASK32
             if jump != 0:
-                # Before the event is whole: a damaged length must not make the reader wait for bytes that never come.
+                # Check before the event is complete: a damaged length must not make the reader wait
+                # forever.
                 if not dump or jump >= 1 << 31:
                     return _BAD_POSITION, begin, row, offset, ignored, packed
                 event_offset += jump

@@ -1,18 +1,21 @@
-"""MySQL packets in place: where a server sends after a dump command, events are framed without moving them.
+"""MySQL packets in place: frame the events of a dump without moving them.
 
 Rules:
-- A packet is 3 bytes length, 1 byte sequence id, payload. A payload of 0xffffff bytes goes on in the next packet. The
-  first byte of a logical packet says what it is: 0x00 an event, 0xfe with fewer than 9 bytes the end, 0xff an error.
-- Bytes are received where they stay, with their packets' headers between them. Before an event the header and the 0x00
-  become its prefix (`framing_kernel.PREFIX_BYTES`). Only the headers inside an event of several packets are taken out,
-  as they come: what was just received behind one moves down by four bytes.
-- The CRC32 of an event is computed as soon as it is whole, while its bytes are in the processor's cache; what it says
-  is left in the prefix. Framing, a chunk at a time, decides what that means.
-- Bytes that were handed out (`events`) are never moved or written again, so chunks may keep views of them. Where a
-  block's room ends, only what was not consumed is copied to the next.
-- A logical packet that is larger than the limit ends the stream as soon as a header says so, before memory is taken for
-  what it announces (K25).
-- A sequence id out of order ends the stream: bytes were lost. Events before that, and before an end, come first.
+- A packet is 3 bytes length, 1 byte sequence id, payload. A payload of 0xffffff bytes continues in
+  the next packet. The first byte of a logical packet is its kind: 0x00 an event, 0xfe with fewer
+  than 9 bytes the end, 0xff an error.
+- Bytes stay where they are received, with the packets' headers between them. The header and the
+  0x00 before an event become its prefix (`framing_kernel.PREFIX_BYTES`). Only the headers inside an
+  event of several packets are removed as they come: the bytes just received after one move down by
+  four.
+- The CRC32 of an event is computed as soon as it is complete, while its bytes are in the
+  processor's cache. The result is stored in the prefix for framing, which runs chunk by chunk.
+- Bytes returned by `events` are never moved or written again, so chunks may keep views of them.
+  When a block is full, only bytes that were not consumed are copied to the next.
+- A logical packet above the limit ends the stream as soon as a header announces it, before memory
+  is allocated (K25: no input may exhaust memory).
+- A sequence id out of order ends the stream, because bytes were lost. Events before that or before
+  an end are delivered first.
 
 Source: MySQL client/server protocol, "MySQL Packets", "EOF_Packet", "ERR_Packet".
 """
@@ -40,7 +43,7 @@ class PacketEnd:
     Attributes:
         code: MySQL error number; 0 for an EOF packet.
         sqlstate: five characters; "" for an EOF packet.
-        message: the server's text.
+        message: the server's message.
     """
 
     code: int = 0
@@ -49,13 +52,13 @@ class PacketEnd:
 
 
 class PacketBuffer:
-    """The packets of one stream, in the memory that they are received into.
+    """The packets of one stream, in the memory that receives them.
 
     Args:
-        pool: gives that memory.
+        pool: allocates that memory.
         room_bytes: a block is full when it has less room than this.
         next_sequence: sequence id of the first packet; 1 after a command.
-        packet_bytes_max: largest logical packet that is taken; an event is a byte shorter.
+        packet_bytes_max: largest logical packet that is accepted; an event is one byte shorter.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class PacketBuffer:
         self._pool = pool
         self._room_bytes = room_bytes
         self._data = pool.take()
-        self._first = 0  # where what was not consumed begins
+        self._first = 0  # where the unconsumed bytes begin
         self._state = np.zeros(kernel.STATE_FIELDS, dtype=np.int64)
         self._state[kernel.SEQUENCE] = next_sequence
         self._state[kernel.HAS_CHECKSUMS] = 1
@@ -80,7 +83,9 @@ class PacketBuffer:
 
     @property
     def events(self) -> NDArray[np.uint8]:
-        """View of the whole events that were not consumed, each behind its PREFIX_BYTES."""
+        """A view of the complete events that were not consumed,
+        each after its PREFIX_BYTES.
+        """
         return self._data[self._first : self._state[kernel.WHOLE]]
 
     @property
@@ -90,23 +95,26 @@ class PacketBuffer:
 
     @property
     def partial_bytes(self) -> int:
-        """Received bytes of an event that is not whole yet."""
+        """Received bytes of an incomplete event."""
         return int(self._state[kernel.STOP] - self._state[kernel.WHOLE])
 
     def expect_checksums(self, expected: bool) -> None:
-        """Whether computing checksums is worth it; where they are not computed here, framing does."""
+        """Set whether to compute checksums here; otherwise framing does."""
         self._state[kernel.HAS_CHECKSUMS] = int(expected)
 
     @property
     def is_full(self) -> bool:
-        """True where the next room is in another block, so that what can be consumed should be."""
+        """Whether the next room is in another block, so that events should be consumed first."""
         return bool(len(self._data) - self._state[kernel.STOP] < self._room_bytes)
 
     def room(self) -> NDArray[np.uint8]:
-        """Writable view behind the received bytes; `commit` says how many of them were written."""
+        """Return a writable view after the received bytes;
+        `commit` takes the number of bytes written.
+        """
         if self.is_full:
             kept = self._data[self._first : self._state[kernel.STOP]]
-            # An event larger than a block: twice what there is of it, so that it is copied few times.
+            # For an event larger than a block, double its size so far, so that it is copied only a
+            # few times.
             block = self._pool.take(2 * len(kept) + self._room_bytes)
             block[: len(kept)] = kept
             self._state[: kernel.NEXT + 1] -= self._first
@@ -118,12 +126,12 @@ class PacketBuffer:
         """Count the first `count` bytes of the last `room` as received.
 
         Returns:
-            How the stream ended, once it did (bytes after the end are not looked at); else None.
+            How the stream ended, if it did (bytes after the end are ignored); else None.
 
         Raises:
-            BinlogError: a sequence id out of order, or a packet that is neither event, end nor error. `events` are
-                those before it.
-            SizeLimitError: a packet larger than the limit; likewise.
+            BinlogError: a sequence id is out of order, or a packet is neither event, end nor error.
+                `events` are those before it.
+            SizeLimitError: a packet is larger than the limit. `events` are those before it.
         """
         if self.end is not None:
             return self.end
@@ -131,11 +139,12 @@ class PacketBuffer:
         return self._judge(kernel.walk_packets(self._data, self._state))
 
     def receive(self, descriptor: int, goal_bytes: int, *, timeout_s: float) -> tuple[PacketEnd | None, Received]:
-        """Read a socket that does not block until `events` have `goal_bytes`, the block is full, nothing came for
-        `timeout_s`, or so much time has passed and bytes still come.
+        """Read a non-blocking socket until `events` have `goal_bytes`, the block is full, or
+        `timeout_s` has passed, with or without new bytes.
 
         Returns:
-            (as `commit`, why it returned). After Received.FAILED read by the socket's own means, which tell the error.
+            (as `commit`, why it returned). After Received.FAILED, read through the socket object,
+            which raises the error.
 
         Raises:
             BinlogError: as `commit`.
@@ -156,7 +165,7 @@ class PacketBuffer:
                 "a packet of the server is out of order: bytes were lost",
                 expected=f"sequence id {int(self._state[kernel.SEQUENCE])}",
                 got=int(self._state[kernel.GOT]),
-                next_step="start the run again; it goes on at the last acked position",
+                next_step="run again: reading continues at the last acked position",
             )
         if status == kernel.TOO_LARGE:
             raise packet_too_large("an event", int(self._state[kernel.LIMIT]), int(self._state[kernel.GOT]))
@@ -169,25 +178,25 @@ class PacketBuffer:
         return self.end
 
     def consume(self, count: int) -> None:
-        """Give up the first `count` bytes of `events`; whoever holds a view of them keeps them."""
+        """Drop the first `count` bytes of `events`; existing views stay valid."""
         self._first += count
 
 
 def packet_too_large(what: str, limit_bytes: int, got_bytes: int, *, table: str | None = None) -> SizeLimitError:
     """Return the error for a logical packet that exceeds `source.packet_bytes_max`."""
     return SizeLimitError(
-        f"{what} is larger than what this pipeline takes from a server",
+        f"{what} is larger than this pipeline accepts from a server",
         table=table,
         setting="source.packet_bytes_max",
         expected=f"at most {limit_bytes} bytes",
         got=f"{got_bytes} bytes or more",
-        next_step="no server sends more than its max_allowed_packet, 1 GiB at most, and its headers: check that the "
+        next_step="no server sends more than its max_allowed_packet (at most 1 GiB) and headers: check that the "
         "address leads to your server; if the setting is lower than that, raise it and run again",
     )
 
 
 def parse_end(payload: bytes) -> PacketEnd:
-    """What a logical packet says that ends a stream.
+    """Parse a logical packet that ends a stream.
 
     Raises:
         BinlogError: it is neither an end nor an error.
@@ -208,5 +217,5 @@ def _not_understood(payload: bytes) -> BinlogError:
         "a packet of the server is neither event, end nor error",
         expected="first byte 0x00, 0xfe or 0xff",
         got=f"{payload[:1].hex() or 'nothing'}, {len(payload)} bytes",
-        next_step="start the run again; it goes on at the last acked position",
+        next_step="run again: reading continues at the last acked position",
     )

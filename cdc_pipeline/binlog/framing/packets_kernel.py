@@ -1,4 +1,4 @@
-"""The compiled walk over packets, which verifies checksums on the way; its rules are those of `packets`."""
+"""The compiled walk over packets, which also verifies checksums, by the rules of `packets`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cdc_pipeline.binlog.native.compiling import njit
 
 # Why a walk stopped.
 NEED_MORE: Final = 0
-SPECIAL: Final = 1  # a logical packet that is no event: Python reads it
+SPECIAL: Final = 1  # a logical packet that is not an event: Python reads it
 BAD_SEQUENCE: Final = 2
 EMPTY: Final = 3  # a logical packet without any byte
 TOO_LARGE: Final = 4  # a logical packet of more than state[LIMIT] bytes
@@ -22,27 +22,27 @@ PACKET_BYTES_MAX: Final = 0xFFFFFF
 
 # Fields of the state array; the first four are indexes in the block.
 STOP: Final = 0  # where received bytes end
-WHOLE: Final = 1  # where whole events end; a logical packet begins there
-NEXT: Final = 2  # where the packet at work ends, which may not have come yet: the next header
-TOTAL: Final = 3  # payload bytes of the logical packet at work, as far as its headers have come
-IS_LAST: Final = 4  # 1 where the packet at work is the last of its logical packet
+WHOLE: Final = 1  # where complete events end; a logical packet begins there
+NEXT: Final = 2  # where the current packet ends, received or not: the next header
+TOTAL: Final = 3  # payload bytes of the current logical packet, by the headers received so far
+IS_LAST: Final = 4  # 1 if the current packet is the last of its logical packet
 SEQUENCE: Final = 5  # expected sequence id
-GOT: Final = 6  # sequence id that came instead; or the size that is too large, as far as it is known
-HAS_CHECKSUMS: Final = 7  # 1 where events are expected to end with their CRC32
-LIMIT: Final = 8  # payload bytes that a logical packet may have
+GOT: Final = 6  # actual sequence id; or the excessive size, as far as known
+HAS_CHECKSUMS: Final = 7  # 1 if events are expected to end with their CRC32
+LIMIT: Final = 8  # maximum payload bytes of a logical packet
 STATE_FIELDS: Final = 9
 
 
 @njit(cache=True, nogil=True)
 def walk_packets(data: NDArray[np.uint8], state: NDArray[np.int64]) -> int:
-    """Step over the packets in ``data[:state[STOP]]`` from where the last call has stopped.
+    """Walk over the packets in ``data[:state[STOP]]`` from where the last call stopped.
 
     Args:
-        data: uint8 (n,), the block; written as the module says.
+        data: uint8 (n,), the block; written by the rules of `packets`.
         state: int64 (9,), kept from call to call.
 
     Returns:
-        Why it stopped; again and again the same once it is not that more bytes are needed.
+        Why it stopped; unless more bytes are needed, further calls return the same.
     """
     while True:
         begin, at, stop = state[WHOLE], state[NEXT], state[STOP]

@@ -1,8 +1,9 @@
-"""The compiled pass over the events inside payloads: their headers into rows of EVENT_DTYPE.
+"""The compiled pass over the events inside payloads: write their headers to rows of EVENT_DTYPE.
 
 Rules:
-- They carry no checksum and no position of their own. Their place in the journal is that of the payload event.
-- A payload is filled exactly by whole events of the kinds that stand between a GTID event and the transaction's end.
+- They have no checksum and no position; their journal position is that of the payload event.
+- Complete events of the kinds between a GTID event and the transaction's end fill a payload
+  exactly.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ def _u4(data: NDArray[np.uint8], at: int) -> Any:
 def count_children(
     data: NDArray[np.uint8], firsts: NDArray[np.int64], stops: NDArray[np.int64], counts: NDArray[np.int64]
 ) -> None:
-    """Write to `counts`, int64 (k,), upper bounds of the events in each ``data[first:stop]``, by the lengths alone."""
+    """Write to `counts`, int64 (k,), upper bounds of the events in each ``data[first:stop]``,
+    by the lengths alone.
+    """
     for k in range(len(firsts)):
         first, stop = firsts[k], stops[k]
         count = 0
@@ -77,18 +80,19 @@ def frame_children(
     table_id_bytes: int,
     classes: NDArray[np.uint8],
 ) -> tuple[int, int, int]:
-    """Frame what is inside payloads into the rows behind their own.
+    """Frame the events inside payloads into the rows after the payload events.
 
     Args:
         data: uint8 (n,), the enlarged buffer of a chunk.
         firsts, stops: int64 (k,): each payload's events are in ``data[first:stop]``.
         parents: int64 (k,): rows of the payload events in `events`.
-        events: array of EVENT_DTYPE with room for `count_children` rows behind each parent.
+        events: array of EVENT_DTYPE with room for `count_children` rows after each parent.
         table_id_bytes: 6 or 4.
         classes: CHILD_CLASSES.
 
     Returns:
-        (payloads done, Status, index in `data` where it stopped). MARK: a type that cannot be inside a payload.
+        (payloads done, Status, index in `data` where it stopped). MARK: a type that cannot be
+        inside a payload.
     """
     for k in range(len(firsts)):
         status, at = _frame_payload(data, firsts[k], stops[k], events, parents[k], table_id_bytes, classes)
@@ -107,7 +111,7 @@ def _frame_payload(
     table_id_bytes: int,
     classes: NDArray[np.uint8],
 ) -> tuple[int, int]:
-    """(Status, index in `data` where it stopped) of one payload."""
+    """Frame one payload; return (Status, index in `data` where it stopped)."""
     row = parent + 1
     payload = events[parent]
     position = first

@@ -1,14 +1,14 @@
-"""Receiving: a socket that it is given is read and its packets are walked by compiled code, block by block.
+"""Read a socket and walk over its packets in compiled code, block by block.
 
-The only place of `binlog` that does I/O. Between two reads nothing of Python runs: the interpreter's lock is not asked
-for, and the bytes that have just come are still in the processor's cache when their checksums are computed.
+The only module of `binlog` that does I/O. Between two reads no Python runs: the interpreter's lock
+is not needed, and new bytes are still in the processor's cache when their checksums are computed.
 
 Rules:
-- The socket does not block; waiting is `poll`, with a limit. What comes slowly is handed over when the time is up, so
-  that heartbeats alone cannot hold a reader (K25).
-- What went wrong is not looked at here: the caller reads the socket by its own means, which tell the error.
-- Symbols are those of the C library that the process has loaded; cached machine code stays valid from one process to
-  the next.
+- The socket does not block; waiting uses `poll` with a limit. Slow data is returned when the time
+  is up, so that heartbeats alone cannot hold up a reader (K25).
+- Errors are not examined here: the caller then reads through the socket object, which raises them.
+- Symbols are those of the C library of the process; cached machine code stays valid in later
+  processes.
 
 Source: POSIX recv, poll, clock_gettime.
 """
@@ -32,7 +32,7 @@ _POLLIN: Final = 1
 class Received(IntEnum):
     """Why receiving stopped."""
 
-    ENOUGH = 0  # as many events as were asked for, no more room, or packets that Python must see
+    ENOUGH = 0  # as many events as wanted, no more room, or packets for Python
     TIMEOUT = 1
     CLOSED = 2  # by the other side
     FAILED = 3  # an error of the socket, or a signal
@@ -69,12 +69,12 @@ def receive(
     """Read into ``data[state[STOP]:]`` and walk the packets there.
 
     Args:
-        descriptor: of a socket that does not block.
+        descriptor: descriptor of a non-blocking socket.
         data: uint8 (n,), the block.
-        goal: index in `data`: enough has come when whole events reach it.
-        read_bytes: largest single read; receiving ends where `data` has less room.
+        goal: index in `data`; stop when complete events reach it.
+        read_bytes: largest single read; receiving ends if `data` has less room.
         timeout_ms: longest wait for the next bytes.
-        late_ns: moment of the monotonic clock after which no more is waited for.
+        late_ns: time of the monotonic clock after which it stops waiting.
         waiting: int32 (2,), for `poll`.
         now: int64 (2,), for `clock_gettime`.
         state: of `walk_packets`.
@@ -91,7 +91,7 @@ def receive(
             if now[0] * _SECOND_NS + now[1] >= late_ns:
                 return status, _LATE
             waiting[0] = descriptor
-            waiting[1] = _POLLIN  # events, and results behind it
+            waiting[1] = _POLLIN  # the two fields `events` and `revents`
             ready = _poll(waiting.ctypes.data, 1, timeout_ms)
             if ready == 0:
                 return status, _TIMEOUT

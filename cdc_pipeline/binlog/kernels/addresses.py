@@ -1,9 +1,10 @@
 """UUID, INET4 and INET6: from the server's bytes to the server's text.
 
-Formats (MariaDB 10.11, probed): the row image holds a UUID in the order of its text, whatever order the engine stores;
-addresses in network order; trailing zero bytes are stripped. The text of an INET6 leaves out its longest run of zero
-groups, the first of equal ones, also a run of one; ::a.b.c.d where the first six groups are zero and the seventh is
-not, ::ffff:a.b.c.d where the first five are zero and the sixth is ffff.
+Formats (verified on MariaDB 10.11): the row image has a UUID in the order of its text, whatever
+order the engine stores, and addresses in network order; trailing zero bytes are stripped. The text
+of an INET6 omits its longest run of zero groups, the first of equal ones, even a run of one. It is
+::a.b.c.d if the first six groups are zero and the seventh is not, and ::ffff:a.b.c.d if the first
+five are zero and the sixth is ffff.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _DASH: Final = 45
 
 @helper
 def _byte_of(data: NDArray[np.uint8], first: Integer, length: Integer, index: Integer) -> Integer:
-    """Byte `index` of a value whose trailing zero bytes are not there."""
+    """Return byte `index` of a value whose trailing zero bytes are stripped."""
     return byte_at(data, first + index) if index < length else np.int64(0)
 
 
@@ -77,7 +78,7 @@ def _put_inet4(
 
 @helper
 def _group(data: NDArray[np.uint8], first: Integer, length: Integer, index: Integer) -> Integer:
-    """One of the eight 16-bit groups."""
+    """Return one of the eight 16-bit groups."""
     return _byte_of(data, first, length, 2 * index) << 8 | _byte_of(data, first, length, 2 * index + 1)
 
 
@@ -146,7 +147,8 @@ def gather_addresses(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> Integer:
-    """Text of values, appended to `out` from `position`. Returns the end. A value that is too long is INVALID.
+    """Append the text of values to `out` from `position`. Returns the end. A value that is too long
+    is INVALID.
 
     Args:
         prefix: count of length bytes before each value. form: UUID, INET4 or INET6.

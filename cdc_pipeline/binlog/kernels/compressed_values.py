@@ -1,9 +1,9 @@
-"""Values of MariaDB's COMPRESSED columns, unpacked before any other kernel reads them.
+"""Unpack values of MariaDB's COMPRESSED columns before any other kernel reads them.
 
-Format (MariaDB manual, "Storage-Engine Independent Column Compression"; probed on 10.11): a value is empty, or begins
-with one byte: 0, and the plain bytes follow; or method 8 (zlib) in the high four bits, bit 3 set where the stream has
-neither zlib header nor checksum, and in the low three bits the count of bytes (1 to 4) that tell the plain length,
-big-endian; the stream follows.
+Format (MariaDB manual, "Storage-Engine Independent Column Compression"; verified on 10.11): a value
+is empty or begins with one byte. 0 means that the plain bytes follow. Otherwise the high four bits
+are method 8 (zlib), bit 3 is set if the stream has neither zlib header nor checksum, and the low
+three bits are the count of bytes (1 to 4) of the plain length, big-endian, before the stream.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RATIO_MAX: Final = 1032  # of deflate
 
 @helper
 def _plain_size(data: NDArray[np.uint8], first: Integer, length: Integer, size_max: Integer) -> Integer:
-    """Bytes of the value when it is unpacked, or DAMAGED."""
+    """Return the unpacked size of the value, or DAMAGED."""
     if length == 0:
         return np.int64(0)
     head = byte_at(data, first)
@@ -52,10 +52,10 @@ def plain_bytes(
     prefix: Integer,
     size_max: Integer,
 ) -> Integer:
-    """Bytes that `unpack_values` writes for these rows.
+    """Return the number of bytes that `unpack_values` writes for these rows.
 
     Args:
-        base, relative: as `walk_rows` gave them. prefix: count of length bytes before each value.
+        base, relative: from `walk_rows`. prefix: count of length bytes before each value.
         size_max: bytes of the longest plain value that the column can hold.
     """
     total = np.int64(0)
@@ -81,12 +81,14 @@ def unpack_values(
     out_relative: NDArray[np.int32],
     damaged: NDArray[np.uint8],
 ) -> Integer:
-    """Write LENGTH_BYTES and the plain bytes of every value. Returns 0, or zlib's code where it could not begin.
+    """Write LENGTH_BYTES and the plain bytes of every value. Returns 0, or zlib's code if it could
+    not begin.
 
     Args:
-        stream: as `inflate.new_stream` gave it. out: uint8 with room for what `plain_bytes` says.
-        out_base: int64 (rows,), index into `out` of each value. out_relative: int32 (rows,), 0, or -1 for NULL and for
-            what cannot be unpacked, which is 1 in damaged: uint8 (rows,).
+        stream: from `inflate.new_stream`. out: uint8 with room for the result of `plain_bytes`.
+        out_base: int64 (rows,), index into `out` of each value. out_relative: int32 (rows,), 0, or
+            -1 for NULL and for values that cannot be unpacked, which are 1 in damaged: uint8
+            (rows,).
     """
     code = inflate_start(stream)
     if code != 0:

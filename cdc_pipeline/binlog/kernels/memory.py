@@ -1,11 +1,12 @@
-"""Bytes in words: copying, comparing and fetching ahead.
+"""Copy, compare and prefetch bytes in words.
 
 Rules:
-- Not a byte outside source and target is touched: the last word of a value overlaps the one before it, and values of
-  less than a word are taken byte by byte.
-- `copy_plain` alone reads and writes up to a word past its value, inside both arrays: who calls it has room for that.
-- `prefetch` reads nothing: any address may be given.
-- With bounds checks on (NUMBA_BOUNDSCHECK) and uncompiled, every byte is read and written by its index.
+- No byte outside source and target is touched: the last word of a value overlaps the one before it,
+  and values of less than a word are handled byte by byte.
+- Only `copy_plain` reads and writes up to a word past its value; the caller provides room for that
+  in both arrays.
+- `prefetch` reads nothing, so any address is allowed.
+- Uncompiled or with bounds checks (NUMBA_BOUNDSCHECK), every byte is read and written by its index.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _ALL_BITS: Final = np.uint64(0xFFFFFFFFFFFFFFFF)
 _EIGHT: Final = np.uint64(8)
 _BY_BYTES: bool = bool(config.DISABLE_JIT or config.BOUNDSCHECK)  # type: ignore[attr-defined]
 
-_intrinsic: Any = intrinsic  # its type stub does not know that the typing context is not an argument
+_intrinsic: Any = intrinsic  # its type stub counts the typing context as an argument
 
 _raw_memcpy: Any = cgutils.raw_memcpy
 
@@ -44,7 +45,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, position: 
 
 @_intrinsic
 def _load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001
-    """Eight bytes at any address."""
+    """Load eight bytes from any address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _pointer(context, builder, signature.args[0], *arguments)
@@ -55,7 +56,7 @@ def _load_word(typing: Any, data: Any, position: Any) -> Any:  # noqa: ARG001
 
 @_intrinsic
 def _store_word(typing: Any, data: Any, position: Any, value: Any) -> Any:  # noqa: ARG001
-    """Eight bytes to any address."""
+    """Store eight bytes at any address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = _pointer(context, builder, signature.args[0], *arguments[:2])
@@ -105,7 +106,7 @@ def _copy_by_bytes(
 def _copy_by_words(
     data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
 ) -> bool:
-    """Copy data[source : source + length] to out[target:]. True where no byte has its top bit set (ASCII)."""
+    """Copy data[source : source + length] to out[target:]. Returns whether all of it is ASCII."""
     if length < _WORD_BYTES:
         few = np.uint8(0)
         for index in range(length):
@@ -138,9 +139,10 @@ def _plain_by_bytes(
 def _plain_by_words(
     data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
 ) -> bool:
-    """Copy data[source : source + length] to out[target:]. True where all of it is ASCII that JSON takes unescaped.
+    """Copy data[source : source + length] to out[target:]. Returns whether it is ASCII that needs
+    no JSON escape.
 
-    The seven bytes of `out` behind the value must be there; they are written too.
+    The seven bytes of `out` after the value must exist; they are written too.
     """
     special = np.uint64(0)
     index = np.int64(0)
@@ -149,7 +151,7 @@ def _plain_by_words(
         word = _load_word(data, source + index)
         _store_word(out, target + index, word)
         left = length - index
-        if left < _WORD_BYTES:  # what is behind the value becomes blanks
+        if left < _WORD_BYTES:  # bytes after the value become blanks
             beyond = _ALL_BITS << (_EIGHT * np.uint64(left))
             word = (word & ~beyond) | (_BLANKS & beyond)
         quotes, backslashes = word ^ _QUOTES, word ^ _BACKSLASHES
@@ -176,9 +178,10 @@ def _piece_by_bytes(
 def _copy_piece(
     data: NDArray[np.uint8], source: Integer, length: Integer, out: NDArray[np.uint8], target: Integer
 ) -> Integer:
-    """Copy data[source : source + length] to out[target:], which is other memory. Returns the position after it.
+    """Copy data[source : source + length] to out[target:], a separate array. Returns the position
+    after it.
 
-    Short pieces are copied in a loop, whose cost is less than that of a call.
+    Short pieces are copied in a loop, which costs less than a call.
     """
     if length <= _LOOP_BYTES_MAX:
         for index in range(length):
@@ -188,33 +191,33 @@ def _copy_piece(
     return target + length
 
 
-def _equal_by_bytes(data: NDArray[np.uint8], one: Integer, other: Integer, length: Integer) -> bool:
+def _equal_by_bytes(data: NDArray[np.uint8], left: Integer, right: Integer, length: Integer) -> bool:
     index = 0
-    while index < length and data[one + index] == data[other + index]:
+    while index < length and data[left + index] == data[right + index]:
         index += 1
     return bool(index == length)
 
 
-def _equal_by_words(data: NDArray[np.uint8], one: Integer, other: Integer, length: Integer) -> bool:
-    """True where data[one : one + length] and data[other : other + length] are the same."""
+def _equal_by_words(data: NDArray[np.uint8], left: Integer, right: Integer, length: Integer) -> bool:
+    """Return whether data[left : left + length] and data[right : right + length] are equal."""
     if length < _WORD_BYTES:
         index = 0
-        while index < length and data[one + index] == data[other + index]:
+        while index < length and data[left + index] == data[right + index]:
             index += 1
         return bool(index == length)
     last = length - _WORD_BYTES
     for index in range(0, last, _WORD_BYTES):
-        if _load_word(data, one + index) != _load_word(data, other + index):
+        if _load_word(data, left + index) != _load_word(data, right + index):
             return False
-    return bool(_load_word(data, one + last) == _load_word(data, other + last))
+    return bool(_load_word(data, left + last) == _load_word(data, right + last))
 
 
 def _no_prefetch(data: NDArray[np.uint8], position: Integer) -> None:
-    """Nothing to fetch ahead."""
+    """Do nothing."""
 
 
 def _do_prefetch(data: NDArray[np.uint8], position: Integer) -> None:
-    """Begin to fetch the 64 bytes around `position`, which may lie anywhere."""
+    """Begin to fetch the 64 bytes around `position`, which may be any address."""
     _prefetch(data, position)
 
 

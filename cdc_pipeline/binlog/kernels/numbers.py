@@ -1,7 +1,8 @@
-"""Second pass: values of fixed width, gathered into arrays.
+"""Second pass: gather values of fixed width into arrays.
 
-Formats: integers little-endian; BIT and the "2" temporal types big-endian; NEWDECIMAL as groups of nine decimal digits
-(MySQL `decimal2bin`): the first bit is flipped, and every byte of a negative number is inverted.
+Formats: integers little-endian; BIT and the "2" temporal types big-endian; NEWDECIMAL as groups of
+nine decimal digits (MySQL `decimal2bin`): the first bit is flipped, and every byte of a negative
+number is inverted.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _ONE = np.uint64(1)
 
 @helper
 def integer_at(data: NDArray[np.uint8], p: Integer, width: Integer, big_endian: bool) -> Integer:
-    """Unsigned integer of `width` bytes (1 to 8) as an int64 bit pattern."""
+    """Read an unsigned integer of `width` bytes (1 to 8) as an int64 bit pattern."""
     # The usual widths are spelled out so that the compiler joins their bytes into one load.
     if width == 4:
         if big_endian:
@@ -65,10 +66,10 @@ def gather_integers(
     out: NDArray[np.int64],
     state: NDArray[np.uint8],
 ) -> None:
-    """Integers of `width` bytes (1 to 8) as int64 bit patterns; 0 where there is no value.
+    """Gather integers of `width` bytes (1 to 8) as int64 bit patterns; 0 if there is no value.
 
     Args:
-        base: int64 (rows,); relative: int32 (rows,): as `walk_rows` gave them.
+        base: int64 (rows,); relative: int32 (rows,): from `walk_rows`.
         out: int64 (rows,). state: uint8 (rows,): NULL or VALID.
     """
     shift = np.int64(64 - 8 * width)
@@ -86,7 +87,7 @@ def gather_integers(
 
 @helper
 def _times_plus(high: Integer, low: Integer, factor: Integer, addend: Integer) -> tuple[Integer, Integer]:
-    """high:low * factor + addend on 128 bits; factor and addend below 2**32."""
+    """Return high:low * factor + addend in 128 bits; factor and addend are below 2**32."""
     a = (low & _LOW_32) * factor + addend
     b = (low >> _BITS_32) * factor + (a >> _BITS_32)
     return high * factor + (b >> _BITS_32), (b << _BITS_32) | (a & _LOW_32)
@@ -96,7 +97,9 @@ def _times_plus(high: Integer, low: Integer, factor: Integer, addend: Integer) -
 def _decimal_group(
     data: NDArray[np.uint8], position: Integer, byte_count: Integer, first: Integer, flip: Integer
 ) -> Integer:
-    """One big-endian group of digits. `first` is the index of the number's first byte, `flip` 0xFF where negative."""
+    """Read one big-endian group of digits.
+    `first` is the number's first byte, `flip` 0xFF if negative.
+    """
     value = np.int64(0)
     for index in range(position, position + byte_count):
         byte = byte_at(data, index) ^ flip
@@ -110,7 +113,9 @@ def _decimal_group(
 def decimal_words(
     data: NDArray[np.uint8], first: Integer, precision: Integer, scale: Integer
 ) -> tuple[Integer, Integer, bool]:
-    """A NEWDECIMAL of at most 38 digits as words of 128 bits: high, low, and whether all groups are digits."""
+    """Read a NEWDECIMAL of at most 38 digits:
+    high and low word, and whether all groups are digits.
+    """
     whole = precision - scale
     head = whole % GROUP_DIGITS
     tail = scale % GROUP_DIGITS
@@ -155,9 +160,10 @@ def gather_decimals(
     out: NDArray[np.uint64],
     state: NDArray[np.uint8],
 ) -> None:
-    """NEWDECIMAL of at most 38 digits as the two little-endian words of decimal128(precision, scale).
+    """Gather NEWDECIMAL of at most 38 digits as the two little-endian words of
+    decimal128(precision, scale).
 
-    A group above its digits is INVALID. out: uint64 (rows, 2); state: uint8 (rows,).
+    A group with a number above its digits is INVALID. out: uint64 (rows, 2); state: uint8 (rows,).
     """
     for row in range(base.shape[0]):
         out[row, 0] = 0
@@ -190,7 +196,8 @@ def put_decimal(
     out: NDArray[np.uint8],
     position: Integer,
 ) -> Integer:
-    """Write a NEWDECIMAL as plain text, as the server prints it. Returns the position after it, or -1: no number.
+    """Write a NEWDECIMAL as the server prints it. Returns the position after it, or -1 if it is not
+    a number.
 
     Writes at most precision + 3 bytes.
     """
@@ -246,9 +253,11 @@ def gather_decimal_text(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> Integer:
-    """NEWDECIMAL of more than 38 digits as plain text, appended to `out` from `position`. Returns the end.
+    """Append NEWDECIMAL of more than 38 digits as plain text to `out` from `position`. Returns the
+    end.
 
-    offsets: int32 (rows + 1,), of which [1:] are written; out has room for precision + 3 bytes a row.
+    offsets: int32 (rows + 1,), of which [1:] are written; out has room for precision + 3 bytes a
+    row.
     """
     for row in range(base.shape[0]):
         state[row] = NULL

@@ -1,9 +1,10 @@
-"""MariaDB's old temporal types with a fraction (mysql56_temporal_format=OFF, or tables from before 10.1).
+"""MariaDB's old temporal types with a fraction (mysql56_temporal_format=OFF, or tables from before
+10.1).
 
-Formats (MariaDB 10.11, probed), all big-endian, with the fraction in units of its own last digit: TIMESTAMP is seconds
-in 4 bytes, then the fraction in 1 to 3. DATETIME and TIME are one number, the seconds times 10 ** digits plus the
-fraction; the seconds of a DATETIME are (((year * 13 + month) * 32 + day) * 24 + hour) * 60 and so on, those of a TIME
-count from 839 hours below zero.
+Formats (verified on MariaDB 10.11), all big-endian, with the fraction in units of its last digit:
+TIMESTAMP is seconds in 4 bytes, then the fraction in 1 to 3. DATETIME and TIME are one number, the
+seconds times 10 ** digits plus the fraction; the seconds of a DATETIME are (((year * 13 + month) *
+32 + day) * 24 + hour) * 60 and so on, those of a TIME count from 839 hours below zero.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cdc_pipeline.binlog.kernels.numbers import INVALID, POWERS, VALID
 from cdc_pipeline.binlog.kernels.temporal import DAY_US, SECOND_US, days_since_1970, is_date, put_time
 from cdc_pipeline.binlog.native.compiling import Integer, kernel
 
-ZERO_SECONDS: Final = 838 * 3600 + 59 * 60 + 59 + 1  # what a TIME of zero is stored as
+ZERO_SECONDS: Final = 838 * 3600 + 59 * 60 + 59 + 1  # the stored value of a zero TIME
 FRACTION_DIGITS_MAX: Final = 6
 
 
@@ -25,7 +26,7 @@ FRACTION_DIGITS_MAX: Final = 6
 def fractional_timestamps(
     packed: NDArray[np.int64], digits: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> None:
-    """TIMESTAMP to microseconds since 1970, UTC; 0 is the zero date. digits: 1 to 6."""
+    """Convert TIMESTAMP to microseconds since 1970, UTC; 0 is the zero date. digits: 1 to 6."""
     shift = np.int64(8 * ((digits + 1) // 2))
     mask = (np.int64(1) << shift) - 1
     for row in range(packed.shape[0]):
@@ -42,7 +43,7 @@ def fractional_timestamps(
 def fractional_datetimes(
     packed: NDArray[np.int64], digits: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> None:
-    """DATETIME to microseconds since 1970, wall clock. digits: 1 to 6."""
+    """Convert DATETIME to microseconds since 1970, wall clock. digits: 1 to 6."""
     for row in range(packed.shape[0]):
         out[row] = 0
         if state[row] != VALID:
@@ -67,7 +68,9 @@ def fractional_times(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> Integer:
-    """TIME to text. Returns the count of bytes written. digits: 1 to 6; out: uint8 with room for 20 bytes a row."""
+    """Write TIME as text. Returns the count of bytes written. digits: 1 to 6; out:
+    20 bytes a row.
+    """
     zero = np.int64(ZERO_SECONDS) * POWERS[digits]
     position = np.int64(0)
     offsets[0] = 0

@@ -1,8 +1,9 @@
-"""Rows events with JSON differences, without what only they have, so that one walk reads all rows events.
+"""Convert rows events with JSON differences to plain ones, so that one walk reads all rows events.
 
-Format (MySQL `Partial_update_rows_event`): an update whose rows have, between their images, options (packed integer)
-and, where option 1 is set, one bit for each JSON column *of the table*, in the image or not: set where the after image
-holds differences instead of a document. The differences are one value of the column's length bytes.
+Format (MySQL `Partial_update_rows_event`): an update whose rows have, between their images, options
+(packed integer) and, if option 1 is set, one bit for each JSON column *of the table*, in the image
+or not: set if the after image has differences instead of a document. The differences are one value
+of the column's length bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ from cdc_pipeline.binlog.kernels.walk import (
 )
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
-UNKNOWN_OPTIONS: Final = 100  # a status beside those of walk; state[S_COUNT] are the options
+# A status in addition to those of walk; state[S_COUNT] are the options.
+UNKNOWN_OPTIONS: Final = 100
 _PARTIAL_JSON: Final = 1
 
 
 @routine
 def packed_at(data: NDArray[np.uint8], position: Integer, end: Integer) -> tuple[Integer, Integer]:
-    """A packed integer and the position after it; -1 where it is not whole or 2**56 and more."""
+    """Return a packed integer and the position after it;
+    -1 if it is truncated or at least 2**56.
+    """
     if position >= end:
         return np.int64(-1), position
     value = byte_at(data, position)
@@ -57,7 +61,9 @@ def _image_end(
     rules: NDArray[np.int32],
     state: NDArray[np.int64],
 ) -> Integer:
-    """Position after the image at `position`, whose columns-present bitmap is at `present`; -1: it runs over `end`."""
+    """Return the position after the image at `position`, or -1 if it exceeds `end`.
+    `present` is its bitmap.
+    """
     count = 0
     for column in range(rules.shape[0]):
         count += (byte_at(data, present + (column >> 3)) >> (column & 7)) & 1
@@ -110,19 +116,23 @@ def strip_events(
     first_row: NDArray[np.int64],
     bits: NDArray[np.uint8],
 ) -> Integer:
-    """Copy the bodies of rows events, those with differences as plain updates.
+    """Copy the bodies of rows events, converting those with differences to plain updates.
 
-    Called twice: with an `out` of no bytes it only counts the rows with differences; then with the room for them.
+    Call it twice: with an empty `out` it only counts the rows with differences; then with room for
+    them.
 
     Args:
-        first, last, id_bytes, rules, state: as of `walk.walk_rows`. is_partial: uint8 (events,).
+        first, last, id_bytes, rules, state: as for `walk.walk_rows`. is_partial: uint8 (events,).
         out: uint8 with as many bytes as all events, or none.
-        new_first, new_last: int64 (events,), written: where the bodies lie in `out`.
-        first_row: int64 (events,), written: row of `bits` of the event's first row; -1 for other events.
-        bits: uint8 (rows, ceil(JSON columns of the table / 8)), written: which JSON columns hold differences.
+        new_first, new_last: int64 (events,), written: where the bodies are in `out`.
+        first_row: int64 (events,), written: row of `bits` of the event's first row; -1 for other
+            events.
+        bits: uint8 (rows, ceil(JSON columns of the table / 8)), written: which JSON columns have
+            differences.
 
     Returns:
-        walk's DONE (state[S_COUNT] is the count of rows), OVERRUN or COLUMN_COUNT, or UNKNOWN_OPTIONS.
+        walk's DONE (state[S_COUNT] is the count of rows), OVERRUN or COLUMN_COUNT, or
+        UNKNOWN_OPTIONS.
     """
     columns = rules.shape[0]
     bitmap_bytes = (columns + 7) >> 3

@@ -1,20 +1,22 @@
-"""Rows of a result set in the binary protocol, rewritten as row images of the binlog.
+"""Rewrite rows of a binary-protocol result set as row images of the binlog.
 
-A row of the binlog and the same row of a SELECT hold the same values in other bytes. So the rows of a result are
-rewritten once, value by value, into the form that rows events have; everything behind that (Arrow builders, charsets,
-labels, what is invalid and how it reads) is the decoder of the log itself, and cannot differ from it.
+A row of the binlog and the same row of a SELECT have the same values in other bytes. So the rows of
+a result are rewritten once, value by value, to the form of rows events. Everything after that
+(Arrow builders, charsets, labels, invalid values and their text) is the decoder of the log itself,
+so the two cannot differ.
 
-Formats: MySQL client/server protocol, "Binary Protocol Resultset Row" and "Binary Protocol Value": a byte 0x00, a null
-bitmap whose first two bits are not used, then the values: numbers little-endian; text, bytes, BIT and DECIMAL with
-their length in front (one byte below 251, else 252, 253 or 254 and two, three or eight bytes of it); DATE, DATETIME and
-TIMESTAMP as a length of 0, 4, 7 or 11 and so many bytes of year (2), month, day, hour, minute, second, microseconds
-(4); TIME as a length of 0, 8 or 12 and sign, days (4), hour, minute, second, microseconds (4). What they become is told
-by `numbers` and `temporal`.
+Formats: MySQL client/server protocol, "Binary Protocol Resultset Row" and "Binary Protocol Value":
+a byte 0x00, a null bitmap whose first two bits are unused, then the values: numbers little-endian;
+text, bytes, BIT and DECIMAL after their length (one byte below 251, else 252, 253 or 254 and two,
+three or eight bytes); DATE, DATETIME and TIMESTAMP as a length of 0, 4, 7 or 11 and so many bytes
+of year (2), month, day, hour, minute, second, microseconds (4); TIME as a length of 0, 8 or 12 and
+sign, days (4), hour, minute, second, microseconds (4). `numbers` and `temporal` describe the target
+forms.
 
 Rules:
-- Not a byte outside a packet is read, and not one outside the room that was asked for is written.
-- What does not fit its column (a longer text, more digits, another length) stops with its column: the table is no
-  longer what the schema says.
+- No byte outside a packet is read, and none outside the requested room is written.
+- A value that does not fit its column (a longer text, more digits, another length) stops with that
+  column: the table no longer matches the schema.
 """
 
 from __future__ import annotations
@@ -30,32 +32,33 @@ from cdc_pipeline.binlog.kernels.temporal import days_since_1970, fraction_unit_
 from cdc_pipeline.binlog.kernels.walk import NO_VALUE, byte_at, unsigned_at
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel
 
-# What is done with a column: values of OP.
+# How a column is converted: values of OP.
 FIXED: Final = 0  # WIDTH bytes, of which the first SIZE are kept
-COUNTED: Final = 1  # bytes behind their length, which becomes WIDTH bytes
+COUNTED: Final = 1  # bytes after their length, which becomes WIDTH bytes
 BITS: Final = 2  # the same, of exactly SIZE bytes, without a length
 YEAR: Final = 3  # two bytes; one, years since 1900
 DATE: Final = 4
 DATETIME: Final = 5  # WIDTH: bytes of the fraction
 TIMESTAMP: Final = 6
 TIME: Final = 7
-DECIMAL: Final = 8  # text; WIDTH digits, SIZE of them behind the point
+DECIMAL: Final = 8  # text; WIDTH digits, SIZE of them after the point
 
-# Fields of a program's lines, one line a column.
+# Fields of a program, one row per column.
 OP: Final = 0
 WIDTH: Final = 1
 SIZE: Final = 2
 FIELDS: Final = 3
 
 # Why the kernel stopped.
-NEED: Final = 0  # the rest of a packet has not come yet
+NEED: Final = 0  # the rest of a packet is not received yet
 FULL: Final = 1  # as many rows as there is room for
-ROOM: Final = 2  # the next row may need state[S_ROOM] bytes of `out` behind state[S_OUT]
-END: Final = 3  # a packet that is no row: the end or an error
+ROOM: Final = 2  # the next row may need state[S_ROOM] bytes of `out` after state[S_OUT]
+END: Final = 3  # a packet that is not a row: the end or an error
 LONG: Final = 4  # a row in more than one packet
 SEQUENCE: Final = 5  # a packet out of order; state[S_GOT] is its number
-OVERRUN: Final = 6  # values run over the row's end, or do not fill it; state[S_COLUMN], -1 for the row itself
-UNFIT: Final = 7  # a value that is none of column state[S_COLUMN]'s type
+# Values exceed the row's end, or do not fill it; state[S_COLUMN], -1 for the row itself.
+OVERRUN: Final = 6
+UNFIT: Final = 7  # a value that does not fit the type of column state[S_COLUMN]
 
 # Indexes into the state, int64.
 S_POSITION: Final = 0  # index in data of the next packet
@@ -74,7 +77,7 @@ VALUE_BYTES_MORE: Final = 32  # a value grows by no more than this: the longest 
 
 @helper
 def _put_big_endian(out: NDArray[np.uint8], position: Integer, value: Integer, width: Integer) -> Integer:
-    """Write the lowest `width` bytes of a value, the highest first. Returns the position after them."""
+    """Write the low `width` bytes of a value, highest first. Returns the position after them."""
     for index in range(width):
         out[position + index] = np.uint8((value >> (8 * (width - 1 - index))) & 0xFF)
     return position + width
@@ -102,7 +105,9 @@ def _put_moment(
     out: NDArray[np.uint8],
     target: Integer,
 ) -> Integer:
-    """Write a DATE, DATETIME or TIMESTAMP as the log packs it. Returns the position after it, or -1: no such value."""
+    """Write a DATE, DATETIME or TIMESTAMP as the log packs it.
+    Returns the position after it, or -1 if invalid.
+    """
     year = np.int64(0)
     month = np.int64(0)
     day = np.int64(0)
@@ -150,7 +155,7 @@ def _put_time(
     out: NDArray[np.uint8],
     target: Integer,
 ) -> Integer:
-    """Write a TIME as the log packs it. Returns the position after it, or -1: no time."""
+    """Write a TIME as the log packs it. Returns the position after it, or -1 if invalid."""
     negative = False
     hours = np.int64(0)
     minute = np.int64(0)
@@ -174,7 +179,9 @@ def _put_time(
 
 @helper
 def _digit_at(data: NDArray[np.uint8], position: Integer, place: Integer, count: Integer) -> Integer:
-    """Digit `place` of `count` digits at `position`; 0 before the first and behind the last."""
+    """Return digit `place` of `count` digits at `position`;
+    0 before the first and after the last.
+    """
     return byte_at(data, position + place) - 48 if 0 <= place < count else np.int64(0)
 
 
@@ -188,7 +195,9 @@ def _put_decimal(
     out: NDArray[np.uint8],
     target: Integer,
 ) -> Integer:
-    """Write plain decimal text as NEWDECIMAL. Returns the position after it, or -1: no number of so many digits."""
+    """Write plain decimal text as NEWDECIMAL.
+    Returns the position after it, or -1 if it does not fit.
+    """
     flip = np.int64(0)
     if position < end and byte_at(data, position) == 45:
         flip = np.int64(0xFF)
@@ -250,21 +259,22 @@ def rewrite_rows(
     value_bytes: NDArray[np.int64],
     nulls: NDArray[np.int64],
 ) -> Integer:
-    """Rewrite rows until bytes or room end, or something else comes.
+    """Rewrite rows until the bytes or the room end, or another packet comes.
 
     Args:
         data: uint8; the stream's bytes are data[state[S_POSITION] : stop].
-        bare: the bytes are one row, without packets around it.
-        rows_max: stop with so many rows in the output.
+        bare: the bytes are one row without packets around it.
+        rows_max: maximum number of rows in the output.
         program: int64 (columns, FIELDS).
         state: int64 (STATE_WORDS,), kept from call to call.
-        out: uint8, where the row images go (without their null bitmaps).
+        out: uint8, written: the row images (without null bitmaps).
         base: int64 (>= rows_max,): index in out of each row.
-        relative: int32 (columns, >= rows_max): offset of each value from `base`, at its length bytes where it has
-            them; NO_VALUE for NULL. value_bytes, nulls: int64 (columns,), counted up: as `walk.walk_rows` does.
+        relative: int32 (columns, >= rows_max): offset of each value from `base`, at its length
+            bytes if it has them; NO_VALUE for NULL. value_bytes, nulls: int64 (columns,), counted
+            up: as `walk.walk_rows` does.
 
     Returns:
-        NEED, FULL, ROOM, END, LONG, SEQUENCE, OVERRUN or UNFIT; rows before it are complete.
+        NEED, FULL, ROOM, END, LONG, SEQUENCE, OVERRUN or UNFIT; the rows before are complete.
     """
     columns = program.shape[0]
     bitmap_bytes = (columns + 9) >> 3
@@ -361,7 +371,7 @@ def rewrite_rows(
                 out[target] = np.uint8(value)
                 target += 1
                 continue
-            # All others have a length in front.
+            # All others begin with a length.
             if at >= end:
                 state[S_COLUMN] = column
                 status = np.int64(OVERRUN)
@@ -374,7 +384,8 @@ def rewrite_rows(
                     state[S_COLUMN] = column
                     status = np.int64(OVERRUN)
                     break
-                count = unsigned_at(data, at, min(count_bytes, 4))  # no value has four gigabytes
+                # No value reaches four gigabytes.
+                count = unsigned_at(data, at, min(count_bytes, 4))
                 at += count_bytes
             if at + count > end:
                 state[S_COLUMN] = column

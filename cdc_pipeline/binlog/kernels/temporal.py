@@ -1,9 +1,9 @@
-"""Dates and times: from the wire's packed integers to Arrow's counts, or to the server's text.
+"""Convert dates and times from packed integers of the wire to Arrow's counts or the server's text.
 
-Formats (MySQL `my_time.cc`): DATE is day 5 bits, month 4, year 15. DATETIME2 packs (year * 13 + month) << 22 |
-day << 17 | hour << 12 | minute << 6 | second in 40 bits with the top bit set, and the fraction in 0 to 3 bytes after
-it. TIME2 packs hour << 12 | minute << 6 | second in 24 bits, minus 0x800000, fraction likewise: the whole, fraction
-included, is one signed number.
+Formats (MySQL `my_time.cc`): DATE is day 5 bits, month 4, year 15. DATETIME2 packs (year * 13 +
+month) << 22 | day << 17 | hour << 12 | minute << 6 | second in 40 bits with the top bit set, and
+the fraction in 0 to 3 bytes after it. TIME2 packs hour << 12 | minute << 6 | second in 24 bits,
+minus 0x800000, fraction likewise: the whole, fraction included, is one signed number.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routin
 
 DAY_US = np.int64(86_400_000_000)
 SECOND_US = np.int64(1_000_000)
-NO_TIME = np.int64(-(1 << 63))  # no time of the calendar
+NO_TIME = np.int64(-(1 << 63))  # not a calendar time
 
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], dtype=np.int64)
 
 
 @helper
 def is_date(year: Integer, month: Integer, day: Integer) -> Integer:
-    """True for a date of the proleptic Gregorian calendar, years 1 to 9999."""
+    """Return whether this is a date of the proleptic Gregorian calendar, years 1 to 9999."""
     if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
         return False
     if month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0):
@@ -33,7 +33,9 @@ def is_date(year: Integer, month: Integer, day: Integer) -> Integer:
 
 @helper
 def days_since_1970(year: Integer, month: Integer, day: Integer) -> Integer:
-    """Day number of a valid date, counted in years that begin in March."""
+    """Return the days since 1970 of a valid date;
+    the calculation uses years that begin in March.
+    """
     if month <= 2:
         year -= 1
         month += 12
@@ -42,20 +44,20 @@ def days_since_1970(year: Integer, month: Integer, day: Integer) -> Integer:
 
 @helper
 def date_days(value: Integer) -> Integer:
-    """Days since 1970 of a packed DATE, or NO_TIME."""
+    """Return the days since 1970 of a packed DATE, or NO_TIME."""
     year, month, day = value >> 9, (value >> 5) & 15, value & 31
     return days_since_1970(year, month, day) if is_date(year, month, day) else NO_TIME
 
 
 @helper
 def fraction_unit_us(fraction_bytes: Integer) -> Integer:
-    """Microseconds of one unit of a fraction in so many bytes."""
+    """Return the microseconds of one unit of a fraction in so many bytes."""
     return np.int64(1) if fraction_bytes == 3 else (np.int64(100) if fraction_bytes == 2 else np.int64(10_000))
 
 
 @helper
 def datetime_us(packed: Integer, fraction_bytes: Integer) -> Integer:
-    """Microseconds since 1970 of the big-endian bits of a DATETIME2, or NO_TIME."""
+    """Return the microseconds since 1970 of the big-endian bits of a DATETIME2, or NO_TIME."""
     bits = np.int64(8 * fraction_bytes)
     value = packed ^ np.int64(1) << (np.int64(39) + bits)
     fraction_us = (value & ((np.int64(1) << bits) - 1)) * fraction_unit_us(fraction_bytes)
@@ -78,7 +80,9 @@ def datetime_us(packed: Integer, fraction_bytes: Integer) -> Integer:
 
 @helper
 def timestamp_us(packed: Integer, fraction_bytes: Integer) -> Integer:
-    """Microseconds since 1970 of the bits of a TIMESTAMP2 (or an old one, without a fraction), or NO_TIME."""
+    """Return the microseconds since 1970 of the bits of a TIMESTAMP2
+    (or old TIMESTAMP), or NO_TIME.
+    """
     bits = np.int64(8 * fraction_bytes)
     seconds = packed >> bits
     fraction_us = (packed & ((np.int64(1) << bits) - 1)) * fraction_unit_us(fraction_bytes)
@@ -87,7 +91,7 @@ def timestamp_us(packed: Integer, fraction_bytes: Integer) -> Integer:
 
 @kernel
 def dates(packed: NDArray[np.int64], out: NDArray[np.int32], state: NDArray[np.uint8]) -> None:
-    """DATE to days since 1970. Zero, partial and impossible dates are INVALID.
+    """Convert DATE to days since 1970. Zero, partial and impossible dates are INVALID.
 
     packed: int64 (rows,); out: int32 (rows,); state: uint8 (rows,), read and written.
     """
@@ -105,7 +109,9 @@ def dates(packed: NDArray[np.int64], out: NDArray[np.int32], state: NDArray[np.u
 def datetimes(
     packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> None:
-    """DATETIME2 to microseconds since 1970, wall clock. packed: int64, big-endian bits as read; out: int64."""
+    """Convert DATETIME2 to microseconds since 1970, wall clock. packed:
+    int64, big-endian bits; out: int64.
+    """
     for row in range(packed.shape[0]):
         out[row] = 0
         if state[row] == VALID:
@@ -118,7 +124,9 @@ def datetimes(
 
 @kernel
 def old_datetimes(packed: NDArray[np.int64], out: NDArray[np.int64], state: NDArray[np.uint8]) -> None:
-    """DATETIME of type 12 (a decimal number YYYYMMDDhhmmss) to microseconds since 1970, wall clock."""
+    """Convert DATETIME of type 12 (a number YYYYMMDDhhmmss) to microseconds since 1970,
+    wall clock.
+    """
     for row in range(packed.shape[0]):
         out[row] = 0
         if state[row] != VALID:
@@ -137,8 +145,9 @@ def old_datetimes(packed: NDArray[np.int64], out: NDArray[np.int64], state: NDAr
 def timestamps(
     packed: NDArray[np.int64], fraction_bytes: Integer, out: NDArray[np.int64], state: NDArray[np.uint8]
 ) -> None:
-    """TIMESTAMP2 (or the old type with fraction_bytes 0) to microseconds since 1970, UTC. 0 is the zero date;
-    MariaDB also has the fractions of second 0."""
+    """Convert TIMESTAMP2 (or the old type, with fraction_bytes 0) to microseconds since 1970, UTC.
+    0 is the zero date; MariaDB also has fractions of second 0.
+    """
     for row in range(packed.shape[0]):
         out[row] = 0
         if state[row] == VALID:
@@ -185,7 +194,8 @@ def times(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> Integer:
-    """TIME2 (or the old type 11: a decimal number hhmmss) to text. Returns the count of bytes written.
+    """Write TIME2 (or the old type 11: a number hhmmss) as text. Returns the count of bytes
+    written.
 
     packed: int64; out: uint8 with room for 20 bytes a row; offsets: int32 (rows + 1,).
     """

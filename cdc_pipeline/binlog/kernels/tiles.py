@@ -1,12 +1,15 @@
-"""Second pass over the frequent kinds of columns, all at once.
+"""Second pass over the frequent kinds of columns, all together.
 
-Rows are taken in tiles that stay in the nearest cache: of each tile all columns are gathered, straight into the buffers
-of their Arrow arrays. So a row's bytes come from memory once, not once for each column.
+Rows are processed in tiles that fit the nearest cache: all columns of a tile are gathered straight
+into the buffers of their Arrow arrays. So a row's bytes are read from memory once instead of once
+per column.
 
 Rules:
-- The walk has proved that every value lies inside its event; here nothing else is read.
-- A value that cannot be held is counted and leaves an undefined value: the caller decodes that column by itself.
-- All buffers lie in one arena, each at a multiple of 64 bytes: words of n bytes are addressed by their index in it.
+- Only values that the walk has proved to be inside their event are read.
+- A value that Arrow cannot hold is counted and its slot is undefined: the caller decodes that
+  column separately.
+- All buffers are in one arena, each at a multiple of 64 bytes; words of n bytes are addressed by
+  their index in it.
 """
 
 from __future__ import annotations
@@ -24,32 +27,34 @@ from cdc_pipeline.binlog.kernels.walk import unsigned_at
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel
 
 TILE_ROWS: Final = 512
-# With few columns, fewer rows stay in a nearer cache; with many, the shorter runs of each column cost more than that.
+# With few columns, fewer rows stay in a nearer cache; with many, the shorter runs of each column
+# cost more than that.
 FEW_COLUMNS: Final = 16
 FEW_COLUMNS_TILE_ROWS: Final = 128
 
-# What is done with a column: values of OP.
-INTEGER: Final = 0  # little-endian: WIDTH bytes, FIRST 1 where signed, to SECOND bytes (16: zero-extended)
+# How a column is gathered: values of OP.
+# Little-endian: WIDTH bytes, FIRST 1 if signed, to SECOND bytes (16: zero-extended).
+INTEGER: Final = 0
 DATE: Final = 1
 DATETIME: Final = 2  # FIRST: bytes of the fraction
 TIMESTAMP: Final = 3  # the same
-DECIMAL: Final = 4  # FIRST digits, SECOND of them behind the point
+DECIMAL: Final = 4  # FIRST digits, SECOND of them after the point
 NUMBER: Final = 5  # of ENUM: WIDTH bytes, at most FIRST
-TEXT: Final = 6  # WIDTH bytes of length; FIRST a mode of `text`, SECOND the length that is padded to
+TEXT: Final = 6  # WIDTH bytes of length; FIRST a mode of `text`, SECOND the length to pad to
 REAL: Final = 7  # of WIDTH bytes; infinities and NaN are invalid
 
-# Fields of a program's lines, one line a column.
+# Fields of a program, one row per column.
 COLUMN: Final = 0
 OP: Final = 1
 WIDTH: Final = 2
 FIRST: Final = 3
 SECOND: Final = 4
 OUT: Final = 5  # index in the arena, in words of the value's size (4 for offsets of TEXT), of row 0
-VALID: Final = 6  # index in the arena of the validity bitmap, whose bits are all set before
+VALID: Final = 6  # index in the arena of the validity bitmap, whose bits are initially set
 END: Final = 7  # of TEXT: index in the arena where the next value goes
 DATA: Final = 8  # of TEXT: index in the arena of the first value
 NULLS: Final = 9  # counted: rows without a value
-INVALIDS: Final = 10  # counted: values that cannot be held
+INVALIDS: Final = 10  # counted: values that Arrow cannot hold
 FIELDS: Final = 11
 
 
@@ -98,8 +103,8 @@ def gather_tiles(
 
     Args:
         data: uint8, the chunk's bytes.
-        base: int64 (rows,); relative: int32 (columns, >= rows): as `walk_rows` gave them.
-        first_row: row of the result that the block's first row is.
+        base: int64 (rows,); relative: int32 (columns, >= rows): from `walk_rows`.
+        first_row: row number in the result of the block's first row.
         program: int64 (n, FIELDS); END, NULLS and INVALIDS are carried from block to block.
         bytes_, words16, words32, words64: the arena, as words of 1, 2, 4 and 8 bytes.
     """

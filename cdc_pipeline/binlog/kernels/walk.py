@@ -1,9 +1,9 @@
-"""First pass over rows events: where each value of each row lies.
+"""First pass over rows events: locate each value of each row.
 
-Format (MySQL `Rows_event`): table id (4 or 6 bytes), flags (2), in version 2 a length (2, itself included) and so much
-extra information, the column count (packed integer), the columns-present bitmap (two of them for updates: before,
-after), then the images until the event's end. An image is a null bitmap over its present columns and the values that
-are not null, without gaps.
+Format (MySQL `Rows_event`): table id (4 or 6 bytes), flags (2), in version 2 a length (2, itself
+included) and so much extra information, the column count (packed integer), the columns-present
+bitmap (two of them for updates: before, after), then the images until the event's end. An image is
+a null bitmap over its present columns and the values that are not null, without gaps.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routin
 
 DONE: Final = 0
 FULL: Final = 1  # the output is full: call again with the same state
-OVERRUN: Final = 2  # bytes run over the event's end; state[S_COLUMN] is the column, or -1 for the event's own header
+# Values exceed the event's end; state[S_COLUMN] is the column, or -1 for the event's header.
+OVERRUN: Final = 2
 COLUMN_COUNT: Final = 3  # state[S_COUNT] columns in the event
 
-# Indexes into the state array of int64 that carries the walk from call to call.
+# Indexes into the int64 state array of the walk, kept from call to call.
 S_EVENT: Final = 0
 S_POSITION: Final = 1  # index into data of the next row; 0 at the start of an event
 S_ORDINAL: Final = 2
@@ -34,22 +35,22 @@ INSERT: Final = 1
 UPDATE: Final = 2
 DELETE: Final = 3
 
-_EVENTS_AHEAD: Final = 12  # events, and so many lines of 64 bytes of each, that are fetched before they are read
+_EVENTS_AHEAD: Final = 12  # events to prefetch, and cache lines of 64 bytes of each
 _LINES_AHEAD: Final = 4
 
 NO_VALUE: Final = -1
-NO_ROWS: Final = -2  # as the column of OVERRUN: the event has no row at all
+NO_ROWS: Final = -2  # column of OVERRUN: the event has no rows
 
 
 @helper
 def byte_at(data: NDArray[np.uint8], position: Integer) -> Integer:
-    """One byte as int64."""
+    """Read one byte as int64."""
     return np.int64(data[np.uint64(position)])
 
 
 @helper
 def unsigned_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> Integer:
-    """Little-endian unsigned integer of 1 to 4 bytes."""
+    """Read a little-endian unsigned integer of 1 to 4 bytes."""
     value = byte_at(data, position)
     if width > 1:
         value |= byte_at(data, position + 1) << 8
@@ -65,7 +66,7 @@ def _copy_bitmap(data: NDArray[np.uint8], position: Integer, columns: Integer, b
     """Copy a columns-present bitmap."""
     for index in range((columns + 7) >> 3):
         bits[index] = data[np.uint64(position + index)]
-    if columns & 7:  # the padding bits of the last byte mean nothing
+    if columns & 7:  # the padding bits of the last byte are meaningless
         bits[(columns - 1) >> 3] &= np.uint8((1 << (columns & 7)) - 1)
 
 
@@ -103,7 +104,9 @@ def _walk_image(
     nulls: NDArray[np.int64],
     state: NDArray[np.int64],
 ) -> Integer:
-    """Offsets of one image's values. Returns the position after it, or -1 where it runs over `end`."""
+    """Write the offsets of one image's values.
+    Returns the position after it, or -1 if it exceeds `end`.
+    """
     bitmap = position
     position += (count + 7) >> 3
     if position > end:
@@ -123,7 +126,7 @@ def _walk_image(
         if rule >= 0:
             after += rule
         else:
-            # A length of one to four bytes, then so many bytes.
+            # A length of one to four bytes, then as many bytes.
             after -= rule
             if after > end:
                 state[S_COLUMN] = column
@@ -162,18 +165,23 @@ def walk_rows(
     after_bits: NDArray[np.uint8],
     scratch: NDArray[np.int32],
 ) -> Integer:
-    """Place every value of every row, until the events end or the output is full.
+    """Locate every value of every row, until the events end or the output is full.
 
     Args:
         data: uint8, the chunk's bytes.
-        first, last: int64 (events,): index of the first body byte, and of the byte after the last (checksum excluded).
-        ops, id_bytes, version: uint8 (events,): INSERT, UPDATE or DELETE; 4 or 6 bytes of table id; 1 or 2.
-        rules: int32 (columns,): n >= 0 for n bytes, -n for a length of n bytes and as many bytes as it says.
+        first, last: int64 (events,): index of the first body byte, and of the byte after the last
+            (checksum excluded).
+        ops, id_bytes, version: uint8 (events,): INSERT, UPDATE or DELETE; 4 or 6 bytes of table id;
+            1 or 2.
+        rules: int32 (columns,): n >= 0 for n bytes, -n for a length of n bytes and as many bytes as
+            it says.
         state: int64 (STATE_WORDS,), zero at the start; see the S_ constants.
-        base, row_event, row_ordinal: int64 (capacity,): index into data of the row, its event, its place in the event.
-        before, after: int32 (columns, capacity): offset of the value from `base`, at its length bytes where it has
-            them; NO_VALUE where there is none. An array of capacity 0 where no event has such images.
-        before_bytes, after_bytes, before_nulls, after_nulls: int64 (columns,): sums over the rows so far.
+        base, row_event, row_ordinal: int64 (capacity,): index into data of the row, its event, its
+            ordinal in the event.
+        before, after: int32 (columns, capacity): offset of the value from `base`, at its length
+            bytes if it has them; NO_VALUE if there is none. Capacity 0 if no event has such images.
+        before_bytes, after_bytes, before_nulls, after_nulls: int64 (columns,): sums over the rows
+            so far.
         before_bits, after_bits: uint8 (events, ceil(columns / 8)): columns-present bitmaps.
         scratch: int32 (2, columns).
 
@@ -187,7 +195,8 @@ def walk_rows(
     has_after = after.shape[1] > 0
     before_columns = scratch[0]
     after_columns = scratch[1]
-    # The lists of present columns are made anew only where an event's bitmap is not that of the event before it.
+    # Rebuild the lists of present columns only if an event's bitmap differs from the previous
+    # event's.
     before_of: Integer = np.int64(-1)
     after_of: Integer = np.int64(-1)
     before_listed: Integer = np.int64(0)
@@ -211,7 +220,8 @@ def walk_rows(
             return OVERRUN
         count = byte_at(data, position)
         position += 1
-        if count > 250:  # 252: two bytes follow, 253: three, 254: eight (never so many columns: six must be zero)
+        # 252: two bytes follow, 253: three, 254: eight (never so many columns: six must be zero).
+        if count > 250:
             width = 2 if count == 252 else 3
             if count == 251 or count > 253 or position + width > end:
                 return OVERRUN
@@ -239,10 +249,12 @@ def walk_rows(
             after_count = after_listed
             position += bitmap_bytes
         ordinal = 0
-        if position == end and not (op == INSERT and after_count == 0):  # no server writes an event without rows
+        # Servers write no events without rows.
+        if position == end and not (op == INSERT and after_count == 0):
             state[S_COLUMN] = NO_ROWS
             return OVERRUN
-        # INSERT INTO t () VALUES () under MINIMAL images writes a row of no bytes: one row, as the server applies it.
+        # INSERT INTO t () VALUES () with MINIMAL images writes a row of no bytes: it is one row, as
+        # the server applies it.
         no_bytes = op == INSERT and after_count == 0 and position == end
         if state[S_POSITION] > 0:
             position = state[S_POSITION]

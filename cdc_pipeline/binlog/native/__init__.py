@@ -1,1 +1,1 @@
-"""Native code: compiling, checksums, inflating, buffers."""
+"""Native code and memory: compiling, checksums, inflating, buffers."""

@@ -1,12 +1,13 @@
-"""Blocks of memory that are used again as soon as nothing refers to them.
+"""Memory blocks that are reused as soon as nothing refers to them.
 
-Fresh memory costs a page fault and the clearing of each page: more than receiving into it.
+A fresh page costs a page fault and its clearing, which is more than receiving data into it.
 
 Rules:
-- `take` gives an array of its own for a block; every view of it keeps it alive (numpy, Arrow and memoryviews alike),
-  and the block comes back when it dies, from whatever thread. So a block is never written while somebody can see it.
-- At most `spare_blocks_max` wait to be used again; they go with the pool. What is still seen then is freed by its last
-  user.
+- `take` returns a new array over a block. Every view keeps the array alive (numpy, Arrow and
+  memoryviews alike), and the block returns to the pool when the array dies, in whatever thread. So
+  a block is never written while a view of it exists.
+- At most `spare_blocks_max` spare blocks are kept, and freed with the pool. Blocks in use at that
+  time are freed with their last view.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ class BlockPool:
         self.block_bytes = block_bytes
         self._spare_blocks_max = spare_blocks_max
         self._spare: list[mmap.mmap] = []
-        self._taken: dict[int, tuple[weakref.ref[NDArray[np.uint8]], mmap.mmap]] = {}  # by id of the reference
-        own = weakref.ref(self)  # not through itself: it goes when its user does
+        # By id of the reference.
+        self._taken: dict[int, tuple[weakref.ref[NDArray[np.uint8]], mmap.mmap]] = {}
+        own = weakref.ref(self)  # weak, so that the pool dies with its user
 
         def gave_back(block: weakref.ref[NDArray[np.uint8]]) -> None:
             pool = own()
@@ -40,7 +42,7 @@ class BlockPool:
         self._gave_back = gave_back
 
     def take(self, size_bytes: int = 0) -> NDArray[np.uint8]:
-        """A block, of more bytes where `size_bytes` is more. Its content is whatever was there."""
+        """Return a block, larger if `size_bytes` is larger. Its content is undefined."""
         if size_bytes > self.block_bytes:
             return np.frombuffer(_pages(size_bytes), dtype=np.uint8)
         try:
@@ -61,6 +63,6 @@ class BlockPool:
 def _pages(size_bytes: int) -> mmap.mmap:
     pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if _LARGE_PAGES is not None:
-        with contextlib.suppress(OSError):  # a kernel without them
+        with contextlib.suppress(OSError):  # a kernel without huge pages
             pages.madvise(_LARGE_PAGES)
     return pages

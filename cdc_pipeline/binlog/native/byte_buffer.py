@@ -1,10 +1,10 @@
-"""The buffer between whatever reads bytes and the framer.
+"""The buffer between a reader of bytes and the framer.
 
 Rules:
-- Bytes that were handed out (`filled`) are never moved or written again, so chunks may keep views of them: `consume`
-  only steps over them, and new bytes go behind. Small chunks share one allocation.
-- Where room ends, only the bytes that were not consumed are copied to a new, larger allocation: an event of n bytes
-  that arrives in pieces costs O(n) copying in all.
+- Bytes returned by `filled` are never moved or written again, so chunks may keep views of them:
+  `consume` only skips them, and new bytes are added after them. Small chunks share one allocation.
+- When the buffer is full, only bytes that were not consumed are copied to a new, larger allocation:
+  an event of n bytes that arrives in pieces costs O(n) copying in total.
 """
 
 from __future__ import annotations
@@ -32,15 +32,18 @@ class ByteBuffer:
 
     @property
     def filled(self) -> NDArray[np.uint8]:
-        """View of the bytes that were committed and not yet consumed."""
+        """A view of the bytes that were committed and not yet consumed."""
         return self._data[self._first : self._stop]
 
     def room(self, count: int) -> NDArray[np.uint8]:
-        """Writable view of `count` bytes behind the filled ones; `commit` says how many of them were written."""
+        """Return a writable view of `count` bytes after the filled ones;
+        `commit` takes the number written.
+        """
         if self._stop + count > len(self._data):
             filled = self.filled
             size = max(self.chunk_bytes, 2 * len(filled) + count)
-            grown = np.frombuffer(pa.allocate_buffer(size), dtype=np.uint8)  # Arrow's pool keeps pages that were used
+            # Arrow's pool reuses pages.
+            grown = np.frombuffer(pa.allocate_buffer(size), dtype=np.uint8)
             grown[: len(filled)] = filled
             self._data, self._first, self._stop = grown, 0, len(filled)
         return self._data[self._stop : self._stop + count]
@@ -50,11 +53,11 @@ class ByteBuffer:
         self._stop += count
 
     def append(self, data: bytes | NDArray[np.uint8]) -> None:
-        """Copy `data` behind the filled bytes."""
+        """Copy `data` after the filled bytes."""
         array = np.frombuffer(data, dtype=np.uint8) if isinstance(data, bytes) else data
         self.room(len(array))[:] = array
         self.commit(len(array))
 
     def consume(self, count: int) -> None:
-        """Give up the first `count` filled bytes; whoever holds a view of them keeps them."""
+        """Drop the first `count` filled bytes; existing views stay valid."""
         self._first += count

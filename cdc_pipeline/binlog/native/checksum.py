@@ -1,12 +1,15 @@
 """CRC32 of events, callable from compiled code.
 
 Rules:
-- `crc32_of` is one fixed symbol, so that cached machine code stays valid from process to process: the folding function
-  of `checksum_folding` where the processor can, else zlib's own `crc32` (half as fast, and what the former leaves short
-  messages to). Where no zlib can be loaded, a compiled table loop (about 1 GB/s) stands in for it.
-- The name is registered with LLVM before any kernel that uses it is compiled or loaded: by importing this module.
+- `crc32_of` is one fixed symbol, so that cached machine code stays valid in later processes: the
+  folding function of `checksum_folding` if the processor supports it, else zlib's `crc32` (half as
+  fast, and also used for short messages). Without a zlib, a compiled table loop (about 1 GB/s)
+  replaces it.
+- Importing this module registers the name with LLVM, before any kernel that uses it is compiled or
+  loaded.
 
-Source: MySQL "Binlog Event Checksum": CRC-32 of IEEE 802.3 over header and body, stored in the last four bytes.
+Source: MySQL "Binlog Event Checksum": CRC-32 of IEEE 802.3 over header and body, stored in the last
+four bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ CHECKSUM_BYTES: Final = 4
 _SYMBOL: Final = "cdc_pipeline_crc32"
 _SHORT_SYMBOL: Final = "cdc_pipeline_crc32_short"
 _POLYNOMIAL: Final = 0xEDB88320
-_keep_alive: list[Any] = []  # what the registered address belongs to
+_keep_alive: list[Any] = []  # the owner of the registered address
 
 
 def _table() -> NDArray[np.uint32]:
@@ -41,7 +44,9 @@ def _table() -> NDArray[np.uint32]:
 
 
 def table_loop_address() -> int:
-    """Address of the compiled table loop that stands in for zlib's function, with the same C signature."""
+    """Return the address of the compiled table loop that replaces zlib's function,
+    with its signature.
+    """
     table = _table()
 
     signature = types.uint64(types.uint64, types.CPointer(types.uint8), types.uint32)  # type: ignore[no-untyped-call]
@@ -72,7 +77,7 @@ def _fastest_address() -> int:
 if config.DISABLE_JIT:  # type: ignore[attr-defined]
 
     def crc32_of(data: NDArray[np.uint8], first: int, stop: int) -> int:
-        """CRC32 of ``data[first:stop]``."""
+        """Return the CRC32 of ``data[first:stop]``."""
         return zlib.crc32(data[first:stop].tobytes())
 
 else:
@@ -81,5 +86,5 @@ else:
 
     @njit(cache=True, nogil=True)
     def crc32_of(data: Any, first: int, stop: int) -> Any:
-        """CRC32 of ``data[first:stop]``; the caller has checked the bounds."""
+        """Return the CRC32 of ``data[first:stop]``; the caller has checked the bounds."""
         return _crc32(0, data.ctypes.data + first, stop - first)

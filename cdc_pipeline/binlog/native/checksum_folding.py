@@ -1,18 +1,19 @@
 """CRC32 by carry-less multiplication, for processors that have it: several times as fast as zlib's.
 
-Method: a message is a polynomial over GF(2), and its CRC the remainder of it, times x**32, by P. A block of 128 bits
-that stands n bits before another one may be replaced by its product with x**n mod P, added to that one. So many
-blocks at a time are folded into as many that come next, until 16 bytes are left, and those reduced to 32 bits by P's
-inverse (Barrett).
+Method: a message is a polynomial over GF(2), and its CRC is the remainder of its product with x**32
+by P. A block of 128 bits that is n bits before another one may be replaced by adding its product
+with x**n mod P to that one. So several blocks at a time are folded into the next ones, until 16
+bytes are left, which P's inverse (Barrett) reduces to 32 bits.
 
 Rules:
-- Bits are reflected, as CRC32 has them: the first byte is the lowest, and holds the highest powers. A product of two
-  reflected numbers is one bit short, so constants are shifted by one.
-- Zero bytes before a message change nothing: the message's odd bytes are the end of a first block of 16. The initial
-  value, all ones, is added to its first four bytes.
-- A processor that multiplies two or four blocks by one instruction does (`blocks_together`); four such groups are
-  folded side by side, since each product takes several cycles.
-- The function is built once a process, with zlib's signature; messages of less than 16 bytes are left to `short`.
+- Bits are reflected, as in CRC32: the first byte is the lowest and has the highest powers. A
+  product of two reflected numbers is one bit short, so constants are shifted by one.
+- Zero bytes before a message change nothing, so the message's odd bytes are the end of a first
+  block of 16. The initial value, all ones, is added to the first four bytes.
+- If the processor multiplies two or four blocks in one instruction, it does so (`blocks_together`).
+  Four such groups are folded in parallel, because each product takes several cycles.
+- The function is built once per process, with zlib's signature; messages of less than 16 bytes go
+  to `short`.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ _I8, _I32, _I64, _I128 = (ir.IntType(bits) for bits in (8, 32, 64, 128))
 
 
 def is_possible() -> bool:
-    """Whether this processor multiplies without carries."""
+    """Return whether this processor has carry-less multiplication."""
     return "x86_64" in binding.get_process_triple() and _has("pclmul")
 
 
 def blocks_together() -> int:
-    """Blocks that one instruction of this processor multiplies: 4, 2 or 1."""
+    """Return how many blocks one instruction of this processor multiplies: 4, 2 or 1."""
     if _has("vpclmulqdq") and _has("avx512f"):
         return 4
     return 2 if _has("vpclmulqdq") and _has("avx2") else 1
@@ -47,7 +48,7 @@ def _has(feature: str) -> bool:
 
 
 def _group(blocks: int) -> Any:
-    """Type of so many blocks side by side."""
+    """Return the type of so many adjacent blocks."""
     return ir.VectorType(_I64, 2 * blocks)
 
 
@@ -56,7 +57,7 @@ def _reflected(value: int, bits: int) -> int:
 
 
 def _power(exponent: int) -> int:
-    """x**exponent mod P, reflected, as a factor of a product."""
+    """Return x**exponent mod P, reflected, as a factor of a product."""
     value = 1
     for _ in range(exponent):
         value <<= 1
@@ -66,7 +67,7 @@ def _power(exponent: int) -> int:
 
 
 def _inverse() -> int:
-    """x**64 divided by P, reflected."""
+    """Return x**64 divided by P, reflected."""
     quotient, rest = 0, 1 << 64
     for shift in range(32, -1, -1):
         if rest >> shift + 32 & 1:
@@ -76,7 +77,7 @@ def _inverse() -> int:
 
 
 class _Writer:
-    """The function's body, step by step. Values that are folded are groups of one or more blocks, as vectors."""
+    """Writes the function's body step by step. Folded values are vectors of one or more blocks."""
 
     def __init__(self, module: ir.Module, short_name: str, together: int) -> None:
         kind = ir.FunctionType(_I64, [_I64, _I8.as_pointer(), _I32])
@@ -91,31 +92,31 @@ class _Writer:
         self.builder: Any = ir.IRBuilder(self.function.append_basic_block())
 
     def load(self, position: Any, blocks: int = 1) -> Any:
-        """So many blocks at an index of the message."""
+        """Load so many blocks at an index of the message."""
         pointer = self.builder.gep(self.function.args[1], [position])
         return self.builder.load(self.builder.bitcast(pointer, _group(blocks).as_pointer()), align=1)
 
     def number(self, block: Any) -> Any:
-        """One block as a number of 128 bits."""
+        """Return one block as a number of 128 bits."""
         return self.builder.bitcast(block, _I128)
 
     def block(self, number: Any) -> Any:
         return self.builder.bitcast(number, _group(1))
 
     def product(self, group: Any, factors: tuple[int, int], halves: int) -> Any:
-        """Product of the half of each block and the one of `factors` that `halves` (0x00, 0x11) choose."""
+        """Multiply the half of each block with the factor that `halves` (0x00, 0x11) selects."""
         blocks = group.type.count // 2
         constant = ir.Constant(group.type, [ir.Constant(_I64, factor) for factor in factors * blocks])
         return self.builder.call(self.multiply[blocks], [group, constant, ir.Constant(_I8, halves)])
 
     def fold(self, group: Any, next_group: Any, distance_bytes: int) -> Any:
-        """`group` moved on by so many bytes, added to `next_group`."""
+        """Move `group` on by so many bytes and add it to `next_group`."""
         factors = _power(8 * distance_bytes + 32), _power(8 * distance_bytes - 32)
         moved = self.builder.xor(self.product(group, factors, 0x00), self.product(group, factors, 0x11))
         return self.builder.xor(moved, next_group)
 
     def reduce(self, block: Any) -> Any:
-        """Remainder of one block, times x**32: 32 bits in 128."""
+        """Return the remainder of one block times x**32: 32 bits in 128."""
         builder = self.builder
         low_32 = ir.Constant(_I128, 0xFFFFFFFF)
 
@@ -131,7 +132,7 @@ class _Writer:
         return builder.lshr(builder.xor(value, multiple), ir.Constant(_I128, 32))
 
     def loop(self, groups: list[Any], position: Any, stop: Any) -> tuple[list[Any], Any]:
-        """Fold `groups`, which lie side by side, into what is at `position` and after it, until `stop`."""
+        """Fold `groups`, which are adjacent, into the bytes from `position` to `stop`."""
         builder = self.builder
         group_type = groups[0].type
         blocks = group_type.count // 2
@@ -160,14 +161,14 @@ class _Writer:
         return phis, at
 
     def until_multiple(self, group: Any, position: Any, total: Any, step: int) -> tuple[Any, Any]:
-        """Fold one group on until a multiple of `step` bytes is left."""
+        """Fold one group until a multiple of `step` bytes is left."""
         builder = self.builder
         odd = builder.and_(builder.sub(total, position), ir.Constant(_I64, step - 1))
         [group], position = self.loop([group], position, builder.add(position, odd))
         return group, position
 
     def widened(self, block: Any, blocks: int) -> Any:
-        """A group whose last block is `block`, after blocks of nothing."""
+        """Return a group whose last block is `block`, after zero blocks."""
         if blocks == 1:
             return block
         nothing = ir.Constant(_group(1), [ir.Constant(_I64, 0)] * 2)
@@ -197,14 +198,15 @@ class _Writer:
         initial = builder.xor(builder.zext(start, _I128), ones)
         odd = builder.and_(total, ir.Constant(_I64, _BLOCK - 1))
         odd_bits = builder.zext(builder.shl(odd, ir.Constant(_I64, 3)), _I128)
-        # The odd bytes at the front as the end of a block, then the first whole one.
+        # The odd bytes at the front become the end of a block; then comes the first whole one.
         first = self.number(self.load(ir.Constant(_I64, 0)))
         front = builder.shl(builder.xor(first, initial), builder.sub(ir.Constant(_I128, 128), odd_bits))
         front = builder.select(builder.icmp_unsigned("==", odd, ir.Constant(_I64, 0)), zero, front)
         block = self.block(builder.xor(self.number(self.load(odd)), builder.lshr(initial, odd_bits)))
         value = self.fold(self.block(front), block, _BLOCK)
         position = builder.add(odd, ir.Constant(_I64, _BLOCK))
-        # Single blocks until whole groups are left, single groups until four side by side are.
+        # Fold single blocks until whole groups are left, then single groups until sets of four are
+        # left.
         group_bytes = _BLOCK * self.together
         if self.together > 1:
             value, position = self.until_multiple(value, position, total, group_bytes)
@@ -227,10 +229,10 @@ def build(short_name: str, together: int | None = None) -> tuple[int, Any]:
 
     Args:
         short_name: symbol of a crc32 with zlib's signature, for messages of less than 16 bytes.
-        together: blocks that one instruction multiplies; by default as many as this processor can.
+        together: blocks that one instruction multiplies; by default the maximum of this processor.
 
     Returns:
-        Its address, and what must be kept alive with it.
+        Its address, and the object that must be kept alive with it.
     """
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()

@@ -1,11 +1,13 @@
-"""How kernels are compiled.
+"""Decorators that compile kernels.
 
 Rules:
-- Kernels allocate nothing: buffers come from the caller. So they are compiled without reference counting, whose atomic
-  operations around every call of a helper would cost more than the work of a short value.
-- `kernel` is called from Python; `helper` only from kernels, and is always inlined; `routine` is a helper that is large
-  or called from many places, and stays a function.
-- All compiled code of the package comes through here: how long a compiled kernel may be kept is told by `kernel_cache`.
+- Kernels allocate nothing: buffers come from the caller. So they are compiled without reference
+  counting, whose atomic operations around every helper call would cost more than processing a short
+  value.
+- A `kernel` is called from Python. A `helper` is called only from kernels and always inlined. A
+  `routine` is a helper that is large or called from many places, and stays a function.
+- All compiled code of the package uses these; `kernel_cache` decides how long a compiled kernel
+  stays valid.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ __all__ = ["Integer", "helper", "kernel", "njit", "routine"]
 
 kernel_cache.install()
 
-# A Python int outside, a machine integer inside, of the width that the code gives it by casts.
+# A Python int outside; a machine integer inside, of the width that casts in the code give it.
 Integer: TypeAlias = Any
 
 _njit: Any = njit  # its type stub does not know all of its options

@@ -1,9 +1,10 @@
-"""HMAC-SHA-256 of many values at once, as lower-case hex text (FIPS 180-4, RFC 2104).
+"""Compute HMAC-SHA-256 of many values at once, as lower-case hex (FIPS 180-4, RFC 2104).
 
 Rules:
-- One pass over the values of a column, compiled; nothing loops over rows in Python.
-- The key's two inner blocks are hashed once (`hmac_states`): a value costs one block for every 64 bytes, and one more.
-- The key is an argument of `hmac_states` alone, and kept nowhere here.
+- One compiled pass over the values of a column; nothing loops over rows in Python.
+- The two key blocks are hashed once (`hmac_states`): a value costs one block per 64 bytes, plus
+  one.
+- Only `hmac_states` takes the key; it is not stored.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ def _primes(count: int) -> list[int]:
 
 
 def _root_fraction(prime: int, root: int) -> int:
-    """First 32 bits of the fraction of a square (2) or cube (3) root, in whole numbers."""
+    """Return the first 32 bits of the fraction of a square (2) or cube (3) root,
+    by integer arithmetic.
+    """
     scaled = prime << (32 * root)
     low, high = 0, 1 << 40
     while low < high:
@@ -48,14 +51,14 @@ _DIGITS: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 @njit(cache=True, nogil=True)
-def _turned(word: np.uint64, bits: int) -> np.uint64:
+def _rotated(word: np.uint64, bits: int) -> np.uint64:
     low = np.uint64(bits)
     return ((word >> low) | (word << (np.uint64(32) - low))) & np.uint64(0xFFFFFFFF)
 
 
 @njit(cache=True, nogil=True)
 def _compress(state: NDArray[np.uint64], block: NDArray[np.uint8], words: NDArray[np.uint64]) -> None:
-    """Take one block of 64 bytes into a state of 8 words; `words` is room for 64."""
+    """Hash one block of 64 bytes into a state of 8 words; `words` is scratch for 64."""
     mask = np.uint64(0xFFFFFFFF)
     for i in range(16):
         words[i] = (
@@ -66,16 +69,16 @@ def _compress(state: NDArray[np.uint64], block: NDArray[np.uint8], words: NDArra
         )
     for i in range(16, 64):
         low, high = words[i - 15], words[i - 2]
-        s0 = _turned(low, 7) ^ _turned(low, 18) ^ (low >> np.uint64(3))
-        s1 = _turned(high, 17) ^ _turned(high, 19) ^ (high >> np.uint64(10))
+        s0 = _rotated(low, 7) ^ _rotated(low, 18) ^ (low >> np.uint64(3))
+        s1 = _rotated(high, 17) ^ _rotated(high, 19) ^ (high >> np.uint64(10))
         words[i] = (words[i - 16] + s0 + words[i - 7] + s1) & mask
     a, b, c, d = state[0], state[1], state[2], state[3]
     e, f, g, h = state[4], state[5], state[6], state[7]
     for i in range(64):
-        s1 = _turned(e, 6) ^ _turned(e, 11) ^ _turned(e, 25)
+        s1 = _rotated(e, 6) ^ _rotated(e, 11) ^ _rotated(e, 25)
         choice = (e & f) ^ ((e ^ mask) & g)
         first = (h + s1 + choice + _ROUND[i] + words[i]) & mask
-        s0 = _turned(a, 2) ^ _turned(a, 13) ^ _turned(a, 22)
+        s0 = _rotated(a, 2) ^ _rotated(a, 13) ^ _rotated(a, 22)
         majority = (a & b) ^ (a & c) ^ (b & c)
         second = (s0 + majority) & mask
         h, g, f, e = g, f, e, (d + first) & mask
@@ -98,7 +101,9 @@ def _finish(
     block: NDArray[np.uint8],
     words: NDArray[np.uint64],
 ) -> None:
-    """Take `data` and the padding into a state that has taken `before_bytes` already, a multiple of 64."""
+    """Hash `data` and the padding into a state of already `before_bytes` bytes,
+    a multiple of 64.
+    """
     length = len(data)
     whole = length // 64
     for i in range(whole):
@@ -117,14 +122,14 @@ def _finish(
 
 
 @njit(cache=True, nogil=True)
-def _begun(block: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def _state_after(block: NDArray[np.uint8]) -> NDArray[np.uint64]:
     state = _START.copy()
     _compress(state, block, np.empty(64, np.uint64))
     return state
 
 
 @njit(cache=True, nogil=True)
-def _all(
+def _hash_all(
     data: NDArray[np.uint8],
     offsets: NDArray[np.int64],
     inner: NDArray[np.uint64],
@@ -147,28 +152,28 @@ def _all(
 
 
 def hmac_states(key: bytes) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The states of the inner and the outer hash after the key: uint64 (8,) each."""
+    """Return the states of the inner and the outer hash after the key: uint64 (8,) each."""
     if len(key) > _BLOCK_BYTES:
         key = hashlib.sha256(key).digest()
     padded = np.zeros(_BLOCK_BYTES, np.uint8)
     padded[: len(key)] = np.frombuffer(key, np.uint8)
-    inner: NDArray[np.uint64] = _begun(padded ^ np.uint8(0x36))
-    outer: NDArray[np.uint64] = _begun(padded ^ np.uint8(0x5C))
+    inner: NDArray[np.uint64] = _state_after(padded ^ np.uint8(0x36))
+    outer: NDArray[np.uint64] = _state_after(padded ^ np.uint8(0x5C))
     return inner, outer
 
 
 def hmac_hex(
     data: NDArray[np.uint8], offsets: NDArray[np.int64], states: tuple[NDArray[np.uint64], NDArray[np.uint64]]
 ) -> NDArray[np.uint8]:
-    """HMACs of n values.
+    """Compute the HMACs of n values.
 
     Args:
         data: uint8; value i is data[offsets[i] : offsets[i + 1]].
         offsets: int64 (n + 1,).
-        states: of the key, from `hmac_states`.
+        states: states of the key, from `hmac_states`.
 
     Returns:
         uint8 (64 n,): 64 hex digits for each.
     """
-    hexes: NDArray[np.uint8] = _all(data, offsets, states[0], states[1])
+    hexes: NDArray[np.uint8] = _hash_all(data, offsets, states[0], states[1])
     return hexes

@@ -1,12 +1,13 @@
-"""zlib's own inflate, callable from compiled code, for values that MariaDB has compressed one by one.
+"""zlib's inflate, callable from compiled code, for values that MariaDB compresses one by one.
 
 Rules:
-- One stream serves many values: it is set up once and reset for each, so that nothing is allocated per value.
-- The stream is an int64 array of `_STREAM_WORDS` that only zlib knows; whoever calls
-  `inflate_start` calls `inflate_end`.
-- The symbols are registered with LLVM before any kernel that uses them is compiled or loaded: by importing this module.
+- One stream serves many values: it is set up once and reset for each, without allocation per value.
+- The stream is an opaque int64 array of _STREAM_WORDS; every `inflate_start` needs an `inflate_end`.
+- Importing this module registers the symbols with LLVM, before any kernel that uses them is
+  compiled or loaded.
 
-Source: zlib manual (`z_stream`, `inflateInit2`, `inflateReset2`, `inflate`), in its layout on 64-bit machines.
+Source: zlib manual (`z_stream`, `inflateInit2`, `inflateReset2`, `inflate`), in its layout on
+64-bit machines.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from cdc_pipeline.binlog.native.shared_zlib import zlib_addresses
 from cdc_pipeline.errors import RuntimeSetupError
 
 _STREAM_BYTES: Final = 112
-_VERSION_WORD: Final = 14  # behind the stream: zlib's version as text, of which the first character must agree
+# After the stream: zlib's version as text, whose first character must match.
+_VERSION_WORD: Final = 14
 _STREAM_WORDS: Final = 15
-_NEXT_IN, _AVAILABLE_IN, _NEXT_OUT, _AVAILABLE_OUT = 0, 1, 3, 4  # words of z_stream; little-endian machines only
+# Words of z_stream; little-endian machines only.
+_NEXT_IN, _AVAILABLE_IN, _NEXT_OUT, _AVAILABLE_OUT = 0, 1, 3, 4
 
 _WINDOW_BITS: Final = 15  # negative: no zlib header and trailer
 _FINISH: Final = 4
@@ -35,7 +38,9 @@ _FUNCTIONS: Final = ("inflateInit2_", "inflateReset2", "inflate", "inflateEnd")
 
 
 def _register() -> bool:
-    """Make zlib's functions known to LLVM under names of our own; False where no shared zlib is found."""
+    """Register zlib's functions with LLVM under our names;
+    return False if there is no shared zlib.
+    """
     addresses = zlib_addresses(_FUNCTIONS)
     for function, address in zip(_FUNCTIONS, addresses or (), strict=False):
         binding.add_symbol(f"cdc_pipeline_{function}", address)
@@ -43,14 +48,14 @@ def _register() -> bool:
 
 
 def new_stream() -> NDArray[np.int64]:
-    """Memory of one stream, int64 (_STREAM_WORDS,), not yet set up.
+    """Allocate one stream, int64 (_STREAM_WORDS,), not yet set up.
 
     Raises:
         RuntimeSetupError: this machine has no shared zlib.
     """
     if not HAS_ZLIB:
         raise RuntimeSetupError(
-            "no shared zlib is found, which compressed MariaDB columns need",
+            "no shared zlib was found, which compressed MariaDB columns need",
             expected="libz.so.1 or libz.dylib",
             next_step="install zlib (Debian: apt-get install zlib1g)",
         )
@@ -63,7 +68,7 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
     HAS_ZLIB = True
 
     def inflate_start(stream: NDArray[np.int64]) -> int:  # noqa: ARG001
-        """Nothing to set up."""
+        """Do nothing."""
         return 0
 
     def inflate_at(
@@ -76,7 +81,7 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
         position: Any,
         size: Any,
     ) -> bool:
-        """As below, by Python's zlib."""
+        """Unpack as below, with Python's zlib."""
         unpacker = zlib.decompressobj(-_WINDOW_BITS if raw else _WINDOW_BITS)
         try:
             plain = unpacker.decompress(data[first:stop].tobytes(), size + 1)
@@ -88,7 +93,7 @@ if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return True
 
     def inflate_end(stream: NDArray[np.int64]) -> int:  # noqa: ARG001
-        """Nothing to give back."""
+        """Do nothing."""
         return 0
 
 else:
@@ -102,7 +107,9 @@ else:
 
     @njit(cache=True, nogil=True)
     def inflate_start(stream: Any) -> Any:
-        """Set a stream up. Returns 0, or zlib's error code (memory, or another layout of its stream)."""
+        """Set a stream up. Returns 0, or zlib's error code (memory,
+        or another layout of its stream).
+        """
         here = stream.ctypes.data
         return _init(here, -_WINDOW_BITS, here + 8 * _VERSION_WORD, _STREAM_BYTES)
 
@@ -110,7 +117,8 @@ else:
     def inflate_at(
         stream: Any, data: Any, first: Any, stop: Any, raw: Any, out: Any, position: Any, size: Any
     ) -> Any:  # fmt: skip
-        """Unpack ``data[first:stop]`` (below 4 GiB) to exactly ``out[position:position + size]``; True where it fits.
+        """Unpack ``data[first:stop]`` (below 4 GiB) to exactly ``out[position:position + size]``;
+        False if it does not fit.
 
         The caller has checked the bounds. raw: deflate without zlib's header and checksum.
         """
@@ -125,5 +133,5 @@ else:
 
     @njit(cache=True, nogil=True)
     def inflate_end(stream: Any) -> Any:
-        """Give back what the stream holds."""
+        """Release the stream's memory."""
         return _end(stream.ctypes.data)

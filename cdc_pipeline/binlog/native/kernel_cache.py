@@ -1,11 +1,12 @@
-"""When a compiled kernel that was kept is still good: not before all code that it was made from is what it was.
+"""Invalidate cached kernels when any code that was compiled into them has changed.
 
 Rules:
-- A kernel is compiled together with the helpers that it calls, also those of other files. numba compares only the file
-  that the kernel stands in: after an upgrade that changes a helper elsewhere it would go on with the old code, in
-  silence. Here the stamp of a kernel covers its file and all files of `binlog` that this one imports, however far.
-- It concerns kernels of this package alone; where they are kept is numba's choice (NUMBA_CACHE_DIR, the folder of the
-  file, the user's cache).
+- A kernel is compiled together with the helpers that it calls, also from other files. numba checks
+  only the kernel's own file: after an upgrade that changes a helper elsewhere, it would silently
+  run the old code. So the stamp of a kernel covers its file and all files of `binlog` that it
+  imports, directly or not.
+- Only kernels of this package are concerned; numba chooses where to store them (NUMBA_CACHE_DIR,
+  the folder of the file, the user's cache).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _IMPORT: Final = re.compile(r"^\s*from\s+(cdc_pipeline[\w.]*)\s+import\s+(\([^)]
 
 @cache
 def stamp(file: Path) -> str:
-    """Hash of the contents of `file` and of all files of `binlog` that it imports, directly or not."""
+    """Return a hash of `file` and of all files of `binlog` that it imports, directly or not."""
     found: dict[Path, bytes] = {}
     waiting = [file]
     while waiting:
@@ -37,7 +38,7 @@ def stamp(file: Path) -> str:
 
 @cache
 def _read(file: Path) -> tuple[bytes, list[Path]]:
-    """Hash of one file, and the files of `binlog` that it imports."""
+    """Return the hash of one file, and the files of `binlog` that it imports."""
     source = file.read_bytes()
     imported = []
     for module, names in _IMPORT.findall(source.decode("utf-8")):
@@ -48,7 +49,7 @@ def _read(file: Path) -> tuple[bytes, list[Path]]:
 
 
 class _StampedByClosure:
-    """Mixed into numba's locators: files of `binlog` only, with their own stamp."""
+    """Mixin for numba's locators: accepts only files of `binlog`, with this stamp."""
 
     _py_file: str
 
@@ -63,7 +64,9 @@ class _StampedByClosure:
 
 
 def install() -> None:
-    """Let numba ask these locators first. Must come before the first kernel is defined; more than once does no harm."""
+    """Make numba use these locators first.
+    Call it before the first kernel is defined; idempotent.
+    """
     known: list[Any] = caching.CacheImpl._locator_classes
     if any(issubclass(one, _StampedByClosure) for one in known):
         return

@@ -1,8 +1,9 @@
-"""Memory that a thread uses again and again: fresh pages cost more than what is written to them.
+"""Reusable memory of a thread, because fresh pages cost more than writing to them.
 
 Rules:
-- What `empty` gave is valid until the thread's next `reset`; nothing of it may leave the call that took it.
-- At most KEPT_BYTES_MAX a thread are kept; what goes beyond is allocated as usual.
+- An array from `empty` is valid until the thread's next `reset` and must not outlive the call that
+  took it.
+- At most _KEPT_BYTES_MAX per thread are kept; larger requests are allocated as usual.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ _ALIGN: Final = 64
 
 
 class Scratch(threading.local):
-    """One thread's memory, given out from the front."""
+    """The memory of one thread, allocated from the front."""
 
     def __init__(self) -> None:
         self._memory: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._used = 0
 
     def reset(self) -> None:
-        """Everything given out before may be written over."""
+        """Allow everything allocated before to be overwritten."""
         if len(self._memory) < min(self._used, _KEPT_BYTES_MAX):
             self._memory = np.empty(min(self._used, _KEPT_BYTES_MAX), np.uint8)
         self._used = 0
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """An array like numpy's `empty`."""
+        """Return an array like numpy's `empty`."""
         kind = np.dtype(dtype)
         size = int(np.prod(shape)) * kind.itemsize
         first = self._used

@@ -6,11 +6,13 @@ import ctypes
 import ctypes.util
 from collections.abc import Sequence
 
-_keep_alive: list[ctypes.CDLL] = []  # what the addresses belong to
+_keep_alive: list[ctypes.CDLL] = []  # the owners of the addresses
 
 
 def zlib_addresses(functions: Sequence[str]) -> list[int] | None:
-    """Addresses of some of zlib's functions, valid for the process's life; None where no shared zlib has them all."""
+    """Return addresses of zlib functions, valid for the process's life;
+    None if no shared zlib has all.
+    """
     for name in (ctypes.util.find_library("z"), "libz.so.1", "libz.dylib"):
         if name is None:
             continue

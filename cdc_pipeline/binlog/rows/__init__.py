@@ -1,1 +1,1 @@
-"""Rows events into columns."""
+"""Decode rows events to columns."""

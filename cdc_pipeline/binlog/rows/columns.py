@@ -1,9 +1,9 @@
-"""One column of the walked rows to one Arrow array.
+"""Build one Arrow array from one column of the walked rows.
 
 Rules:
-- The builder is the decoder that the column's type names; the bytes it reads are those of `Column.wire_type`.
-- State per row: NULL, VALID or INVALID. An INVALID value is null in the array and listed, with the server's own text of
-  it or the hex of its bytes.
+- The column's type names the builder, `Column.wire_type` selects the bytes that it reads.
+- State per row: NULL, VALID or INVALID. An INVALID value is null in the array and listed, with the
+  server's text of it or its bytes as hex.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _TRANSCODE_FACTOR: Final = 3  # one byte of text becomes at most three of UTF-8
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Rows whose values the walk has placed.
+    """Rows whose values the walk has located.
 
     Attributes:
         data: the chunk's bytes.
         base: int64 (rows,): index into `data` of each row.
         events: int64 (rows,): index of the row's event in its selection.
-        ordinals: int64 (rows,): place of the row in its event.
+        ordinals: int64 (rows,): ordinal of the row in its event.
         before, after: int32 (columns, >= rows): offset of each value from `base`; -1 for none.
-        first_row: row of the result that the block's first row is.
+        first_row: row number in the result of the block's first row.
         rows: count of rows.
-        partial: which JSON values of the after images are differences; None where none is.
+        partial: which JSON values of the after images are differences; None if there are none.
     """
 
     data: NDArray[np.uint8]
@@ -66,7 +66,7 @@ class Block:
 
 @dataclass(slots=True)
 class _Cells:
-    """All values of one column in one image, and what is found out about them."""
+    """All values of one column in one image, and their state."""
 
     column: Column
     index: int
@@ -81,7 +81,9 @@ class _Cells:
     unpacked: list[tuple[Block, NDArray[np.int32], slice]] | None = None
 
     def parts(self) -> list[tuple[Block, NDArray[np.int32], slice]]:
-        """Per block: the block, its offsets of this column, and its rows in the result."""
+        """Return for each block: the block, its offsets of this column,
+        and its rows in the result.
+        """
         if self.unpacked is not None:
             return self.unpacked
         found = []
@@ -92,7 +94,7 @@ class _Cells:
         return found
 
     def raw(self, row: int) -> bytes:
-        """Bytes of one value without its length bytes."""
+        """Return the bytes of one value without its length bytes."""
         for block, relative, rows in self.parts():
             if rows.start <= row < rows.stop:
                 at = int(block.base[row - rows.start]) + int(relative[row - rows.start])
@@ -103,7 +105,7 @@ class _Cells:
         raise AssertionError(f"row {row} is in no block")
 
     def integers(self, *, signed: bool) -> NDArray[np.int64]:
-        """All values as int64 bit patterns, kept for the texts of invalid ones."""
+        """Return all values as int64 bit patterns, kept for the texts of invalid ones."""
         out = np.empty(self.rows, np.int64)
         big_endian = wire.is_big_endian(self.column)
         for block, relative, rows in self.parts():
@@ -114,7 +116,7 @@ class _Cells:
         return out
 
     def array(self, kind: pa.DataType, buffers: list[pa.Buffer], children: list[pa.Array] | None = None) -> pa.Array:
-        """The Arrow array with the validity that `state` tells."""
+        """Return an Arrow array with the validity of `state`."""
         valid = self.state == VALID
         nulls = self.rows - int(np.count_nonzero(valid))
         validity = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
@@ -134,16 +136,16 @@ def build_columns(
     is_mariadb: bool,
     invalid: list[InvalidValue],
 ) -> list[pa.Array]:
-    """Arrow arrays of all columns of one image.
+    """Build the Arrow arrays of all columns of one image.
 
     Args:
         image: "before" or "after".
-        present: False where no row has this image: all null.
-        value_bytes, nulls: int64 (columns,): sums that the walk gave.
-        invalid: values that cannot be held are appended.
+        present: False if no row has this image: all null.
+        value_bytes, nulls: int64 (columns,): sums from the walk.
+        invalid: values that Arrow cannot hold are appended.
 
     Raises:
-        BinlogError: a column holds more bytes than Arrow's offsets can tell.
+        BinlogError: a column has more bytes than Arrow's offsets can address.
     """
     tiled = {}
     if present:
@@ -181,14 +183,16 @@ def _fits(cells: _Cells, total_bytes: int) -> int:
 
 
 def _unpack(cells: _Cells) -> list[InvalidValue]:
-    """Let `cells` hold the plain values of a COMPRESSED column; those that cannot be unpacked are null and listed."""
-    column, rule, places = cells.column, cells.rule, cells.parts()
-    inputs = [(block.data, block.base, relative) for block, relative, _ in places]
+    """Unpack the values of a COMPRESSED column in `cells`;
+    return those that cannot be unpacked, now null.
+    """
+    column, rule, parts = cells.column, cells.rule, cells.parts()
+    inputs = [(block.data, block.base, relative) for block, relative, _ in parts]
     total_bytes = sum(compressed.unpacked_bytes(column, *values, rule=rule) for values in inputs)
     cells.value_bytes = _fits(cells, total_bytes)
     damaged = np.zeros(cells.rows, np.uint8)
     unpacked = []
-    for values, (block, _, rows) in zip(inputs, places, strict=True):
+    for values, (block, _, rows) in zip(inputs, parts, strict=True):
         data, base, relative, damaged[rows] = compressed.unpack(column, *values, rule=rule)
         unpacked.append((replace(block, data=data, base=base), relative, rows))
     reported = [
@@ -296,7 +300,7 @@ def _decimal(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def _gathered(cells: _Cells, *, mode: int, skip: int = 0) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Offsets and data of a variable-width column, copied as they are."""
+    """Copy a variable-width column unchanged; return its offsets and data."""
     pad_to = cells.column.pad_bytes
     out = np.empty(_fits(cells, cells.value_bytes + cells.rows * pad_to), np.uint8)
     offsets = np.zeros(cells.rows + 1, np.int32)
@@ -329,7 +333,7 @@ def _address(cells: _Cells, kind: pa.DataType, *, form: int) -> pa.Array:
 def _text(cells: _Cells, kind: pa.DataType) -> pa.Array:
     charset = find_charset(cells.column.charset, is_mariadb=cells.is_mariadb)
     if charset.is_utf8 or charset.mode == text.BYTES:
-        # Text without a charset can only be taken where it is ASCII.
+        # Text without a charset is accepted only if it is ASCII.
         mode = text.ASCII if charset.mode == text.BYTES else charset.mode
         offsets, data = _gathered(cells, mode=mode)
         return cells.array(kind, [pa.py_buffer(offsets), pa.py_buffer(data)])
@@ -371,7 +375,7 @@ def _geometry(cells: _Cells, kind: pa.DataType) -> pa.Array:
     srids = np.zeros(cells.rows, np.int64)
     valid = cells.state == VALID
     for block, relative, rows in cells.parts():
-        # Behind the length bytes stands the SRID; a value too short for one is skipped here as it was above.
+        # The SRID follows the length bytes; a value too short for one is skipped here as above.
         at = np.where(valid[rows], relative - np.int32(cells.rule), np.int32(-1))
         numbers.gather_integers(
             block.data, block.base, at, srid_bytes, False, True, srids[rows], np.empty(block.rows, np.uint8)
@@ -385,7 +389,7 @@ def _vector(cells: _Cells, kind: pa.DataType) -> pa.Array:
     lengths = np.diff(offsets)
     odd = (lengths % 4 != 0) & (cells.state == VALID)
     if odd.any():
-        # Their bytes stay out of the elements, so that all others begin at a whole element.
+        # Their bytes are left out, so that all others begin at a whole element.
         keep = np.repeat(~odd, lengths)
         data = data[keep]
         offsets = np.concatenate([[0], np.cumsum(np.where(odd, 0, lengths))]).astype(np.int32)
@@ -421,7 +425,7 @@ DECODERS: Final[dict[str, Callable[[_Cells, pa.DataType], pa.Array]]] = {
 
 
 def _describe(cells: _Cells, bad: NDArray[np.int64]) -> list[InvalidValue]:
-    """Reason and text of invalid values; the only place that meets single values, and only those."""
+    """Return reason and text of invalid values, the only values that are handled one by one."""
     column = cells.column
     reason = column.type.not_held.format(charset=column.charset)
     if column.type.not_held_text == "moment":

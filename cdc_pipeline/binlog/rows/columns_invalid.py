@@ -1,4 +1,6 @@
-"""The server's own text of dates and times that Arrow cannot hold: zero, partial and impossible dates."""
+"""The server's text of dates and times that Arrow cannot hold:
+zero, partial and impossible dates.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ _ZERO_DATETIME = "0000-00-00 00:00:00"
 
 
 def temporal_text(column: Column, packed: int) -> str:
-    """Text of a packed value of a DATE, DATETIME, TIMESTAMP or TIME column, as SELECT prints it.
+    """Return the text of a packed DATE, DATETIME, TIMESTAMP or TIME, as SELECT prints it.
 
     Args:
         packed: the value's bits as `kernels.numbers.gather_integers` reads them (int64).
@@ -19,7 +21,7 @@ def temporal_text(column: Column, packed: int) -> str:
     if column.kind is Kind.DATE:
         return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
     if column.kind is Kind.TIME:
-        return f"{packed:#x}"  # no time at all: the server itself would not print it
+        return f"{packed:#x}"  # not a time: the server itself would not print it
     if column.wire_type in OLD_TEMPORAL and digits:
         return _old_fractional(column.kind, packed, digits)
     if column.wire_type in OLD_TEMPORAL:
@@ -39,7 +41,9 @@ def temporal_text(column: Column, packed: int) -> str:
 
 
 def _old_fractional(kind: Kind, packed: int, digits: int) -> str:
-    """Text of a value of MariaDB's old types with a fraction (see `kernels.old_temporal`)."""
+    """Return the text of a value of MariaDB's old types with a fraction
+    (see `kernels.old_temporal`).
+    """
     if kind is Kind.TIMESTAMP:
         return f"{_ZERO_DATETIME}.{0:0{digits}d}"
     whole, fraction = divmod(packed, 10**digits)

@@ -1,21 +1,24 @@
-r"""JSON columns: documents, and differences applied to them, as canonical text, made by `kernels/jsonb.py` (documents)
-and `kernels/json_diff.py` (changes of documents).
+r"""JSON columns as canonical text, by `kernels/json/jsonb.py` (documents) and
+`kernels/json/json_diff.py` (changed documents).
 
-Rule: the canonical text is what the server itself prints for the column, ``SELECT CAST(doc AS CHAR CHARACTER SET
-utf8mb4)``. So a row that a snapshot read and the same row from the log hold the same bytes. On MySQL that means:
+Rule: the canonical text is the server's own, ``SELECT CAST(doc AS CHAR CHARACTER SET utf8mb4)``, so
+that a row from a load and the same row from the log have the same bytes. On MySQL that means:
 
-- Members are ordered by the length of their keys in UTF-8 bytes, then by those bytes; each key once.
-- ``", "`` between elements and ``": "`` behind keys; no other space and no line ends.
-- In strings ``"`` and ``\`` are escaped by a backslash, U+0008, U+0009, U+000A, U+000C and U+000D by their letters,
-  other characters below U+0020 as ``\u00xx`` with small letters; everything else stands as it is, in UTF-8.
-- Integers are plain. Doubles are the shortest digits that read back: plain where the point falls -14 to 15 digits from
-  the front or between two digits, with ``.0`` where they have no fraction; else ``d.ddde[-]x``.
-- DECIMAL values are plain digits with all digits of their scale. DATE, TIME, DATETIME and TIMESTAMP are strings, the
-  last three with six digits of fraction. All other opaque values are ``"base64:type<number>:<base64>"``, whose lines of
-  76 characters are parted by an escaped line end.
+- Members are ordered by the length of their keys in UTF-8 bytes, then by those bytes; each key
+  once.
+- ``", "`` between elements and ``": "`` after keys; no other space and no line ends.
+- In strings ``"`` and ``\`` are escaped by a backslash, U+0008, U+0009, U+000A, U+000C and U+000D
+  by their letters, other characters below U+0020 as ``\u00xx`` with small letters; everything else
+  is unchanged UTF-8.
+- Integers are plain. Doubles are the shortest digits that read back: plain if the point is -14 to
+  15 digits from the front or between two digits, with ``.0`` if they have no fraction; else
+  ``d.ddde[-]x``.
+- DECIMAL values are plain digits with all digits of their scale. DATE, TIME, DATETIME and TIMESTAMP
+  are strings, the last three with six digits of fraction. All other opaque values are
+  ``"base64:type<number>:<base64>"``, with an escaped line end after each 76 characters.
 - The JSON null is the text ``null``. SQL's NULL is NULL.
 
-MariaDB's JSON is a LONGTEXT: its canonical text is the text that the column holds, unchanged.
+MariaDB's JSON is a LONGTEXT: its canonical text is the column's text, unchanged.
 """
 
 from __future__ import annotations
@@ -40,11 +43,12 @@ _OPERATIONS: Final = ("replace", "insert", "remove")
 
 
 class _Writer:
-    """Text of one column, written block by block into a buffer that grows."""
+    """Writes the text of one column, block by block, into a growing buffer."""
 
     def __init__(self, cells: _Cells) -> None:
         self._cells = cells
-        # The text of a document is seldom longer than twice its bytes; the kernels stop where they need more room.
+        # The text of a document is seldom longer than twice its bytes; the kernels stop if they
+        # need more room.
         self.out = np.empty(2 * cells.value_bytes + (64 << 10), np.uint8)
         self.offsets = np.zeros(cells.rows + 1, np.int32)
         self.end = 0
@@ -85,7 +89,7 @@ class _Writer:
                 self._resize_scratch(4 * len(self._nodes))
 
     def _resize_scratch(self, nodes: int) -> None:
-        """Room for so many nodes, and for children and names in proportion."""
+        """Allocate room for so many nodes, and for children and names in proportion."""
         self._nodes = np.empty((nodes, json_diff.NODE_WORDS), np.int64)
         self._children = np.empty(32 * nodes, np.int64)
         self._names = np.empty(16 * nodes, np.uint8)
@@ -97,12 +101,12 @@ class _Writer:
         self.out = larger
 
     def check_bytes(self) -> None:
-        """Raises BinlogError: the text is longer than Arrow's offsets can tell."""
+        """Raise BinlogError if the text is longer than Arrow's offsets can address."""
         check_column_bytes(self._cells.column, self._cells.rows, self.end)
 
 
 def json_column(cells: _Cells, kind: pa.DataType) -> pa.Array:
-    """Canonical text of the column in one image."""
+    """Return the canonical text of the column in one image."""
     writer = _Writer(cells)
     for block, relative, rows in cells.parts():
         what = _kinds(cells, block)
@@ -118,7 +122,9 @@ def json_column(cells: _Cells, kind: pa.DataType) -> pa.Array:
 
 
 def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[InvalidValue]:
-    """Reason and text of values that are no document (as hex), or differences that cannot be applied (as JSON)."""
+    """Return reason and text of values: hex of malformed documents,
+    JSON of inapplicable differences.
+    """
     found = []
     for row in bad.tolist():
         raw = cells.raw(row)
@@ -135,7 +141,9 @@ def json_invalid(cells: _Cells, bad: NDArray[np.int64], reason: str) -> list[Inv
 
 
 def _diffs_text(raw: bytes) -> str:
-    """Differences as a JSON text: a list of objects with op, path and mostly value; "" where they are none."""
+    """Return differences as JSON: a list of objects with op, path and usually value;
+    "" if malformed.
+    """
     found: list[dict[str, Any]] = []
     at = 0
     try:
@@ -153,7 +161,7 @@ def _diffs_text(raw: bytes) -> str:
 
 
 def _packed_bytes(raw: bytes, at: int) -> tuple[bytes, int]:
-    """Bytes behind their packed length, and the index after them."""
+    """Return the bytes after their packed length, and the index after them."""
     width = {252: 2, 253: 3, 254: 8}.get(raw[at], 0)
     length = int.from_bytes(raw[at + 1 : at + 1 + width], "little") if width else raw[at]
     first = at + 1 + width
@@ -163,7 +171,7 @@ def _packed_bytes(raw: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _text_of(document: bytes) -> bytes:
-    """Canonical text of one document; ValueError where it is none."""
+    """Return the canonical text of one document; raise ValueError if it is malformed."""
     prefix = 4
     data = np.frombuffer(len(document).to_bytes(prefix, "little") + document, np.uint8)
     out = np.empty(jsonb.TEXT_BYTES_PER_BYTE * len(document) + jsonb.TEXT_BYTES_MORE, np.uint8)
@@ -178,14 +186,14 @@ def _text_of(document: bytes) -> bytes:
 
 
 def _read_only(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """A view of chunk bytes that is read-only whatever they are: numba compiles once, and not for each of both."""
+    """Return a read-only view of chunk bytes, so that numba compiles only for read-only arrays."""
     view = data.view()
     view.setflags(write=False)
     return view
 
 
 def _kinds(cells: _Cells, block: Block) -> NDArray[np.uint8] | None:
-    """Per row, whether the value is differences; None where none of the block's is."""
+    """Return per row whether the value is differences; None if the block has none."""
     if block.partial is None or cells.image != "after":
         return None
     what = block.partial.is_diff(block.events, block.ordinals, cells.index)

@@ -1,9 +1,9 @@
-"""The frequent kinds of columns, gathered together by `kernels.tiles` into Arrow arrays.
+"""Gather the frequent kinds of columns together into Arrow arrays, by `kernels.tiles`.
 
 Rules:
-- What a column needs is fixed by its schema alone (`_plan`), and kept.
-- A column is given only where every value of it can be held. All others, and the kinds that are not here, are left to
-  `columns`, which tells what is wrong with which value.
+- The plan of a table depends only on its schema (`_plan`) and is cached.
+- A column is returned only if Arrow can hold every value of it. All others, and other kinds, are
+  left to `columns`, which lists invalid values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _DATE_BYTES: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """How one column is gathered: fields of `kernels.tiles`, and what is made of its buffers."""
+    """How one column is gathered: fields of `kernels.tiles`, and the form of its buffers."""
 
     column: int
     op: int
@@ -49,7 +49,7 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """All lines of one table, and as arrays what depends on the count of rows."""
+    """All lines of one table, with the sizes that depend on the count of rows as arrays."""
 
     lines: tuple[_Line, ...]
     program: NDArray[np.int64]
@@ -76,7 +76,7 @@ def _plan(schema: TableSchema, is_mariadb: bool) -> _Plan:
 
 
 def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
-    """How a column is gathered; None where it is not done here."""
+    """Return how to gather a column; None for other kinds."""
     rule = wire.width_rule(column)
     arrow = arrow_type(column)
     digits = wire.fraction_bytes(column.fraction_digits)
@@ -105,7 +105,7 @@ def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
     if decoder == "text":
         charset = find_charset(column.charset, is_mariadb=is_mariadb)
         if charset.is_utf8 or charset.mode == text.BYTES:
-            # Text without a charset can only be taken where it is ASCII.
+            # Text without a charset is accepted only if it is ASCII.
             mode = text.ASCII if charset.mode == text.BYTES else charset.mode
             return _Line(index, tiles.TEXT, -rule, mode, column.pad_bytes, 4, arrow)
     return None
@@ -121,7 +121,9 @@ def gather_tiled(
     nulls: NDArray[np.int64],
     is_mariadb: bool,
 ) -> dict[int, pa.Array]:
-    """Arrow arrays by column index, for the columns that can be gathered here; the arguments are `build_columns`'s."""
+    """Return Arrow arrays by column index, for the columns handled here;
+    arguments as for `build_columns`.
+    """
     plan = _plan(schema, is_mariadb)
     columns = plan.program[:, tiles.COLUMN]
     data_bytes = np.where(plan.is_text, value_bytes[columns] + rows * plan.program[:, tiles.SECOND], 0)
@@ -131,12 +133,12 @@ def gather_tiled(
     program = plan.program[chosen]
     sizes = plan.value_bytes[chosen]
     is_text = plan.is_text[chosen]
-    # The arena: all bitmaps, all values (of text: offsets), all data.
+    # The arena: all bitmaps, all values (offsets for text), all data.
     count = len(chosen)
     lengths = np.concatenate([np.full(count, (rows + 7) // 8), rows * sizes + 4 * is_text, data_bytes[chosen]])
     starts = np.zeros(3 * count + 1, np.int64)
     np.cumsum((lengths + _ALIGN - 1) // _ALIGN * _ALIGN, out=starts[1:])
-    buffer = pa.allocate_buffer(int(starts[-1]))  # Arrow's pool has pages that were used before
+    buffer = pa.allocate_buffer(int(starts[-1]))  # Arrow's pool reuses pages
     arena = np.frombuffer(buffer, np.uint8)
     arena[: starts[count]] = 0xFF
     words32 = arena.view(np.int32)

@@ -1,12 +1,13 @@
-"""Arrow columns as JSON texts, column by column, in compiled code: what `text_jsonl` puts into lines.
+"""Convert Arrow columns to JSON texts, column by column, in compiled code, for `text_jsonl`.
 
 Rules:
-- Integers, BIT and YEAR are exact JSON numbers; DECIMAL is a string; FLOAT and DOUBLE the shortest number that reads
-  back. Dates and times stand as the server prints them, TIMESTAMP in UTC, with the declared fraction. Every column of
-  text (ENUM, SET, TIME, JSON's canonical text, UUID ...) is a string; binary types and geometry (SRID, then WKB, as
-  stored) are lower-case hex; a VECTOR is a list of numbers.
-- The writer is chosen by the Arrow type, and by the kind only where one Arrow type serves two forms.
-- NULL is null. A value that Arrow cannot hold is the text that the decoder reports, as a string.
+- Integers, BIT and YEAR are exact JSON numbers; DECIMAL is a string; FLOAT and DOUBLE the shortest
+  number that reads back. Dates and times are printed as by the server, TIMESTAMP in UTC, with the
+  declared fraction. Every column of text (ENUM, SET, TIME, JSON's canonical text, UUID ...) is a
+  string; binary types and geometry (SRID, then WKB, as stored) are lower-case hex; a VECTOR is a
+  list of numbers.
+- The Arrow type selects the writer; the kind does only if one Arrow type has two forms.
+- NULL is null. A value that Arrow cannot hold is the decoder's text of it, as a string.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _NO_SRIDS.flags.writeable = False
 
 
 class ValueBuffer:
-    """Texts of many columns behind each other; ``null`` stands at the front for all NULLs.
+    """Texts of many columns, one after the other; all NULLs share the ``null`` at the front.
 
     Attributes:
-        data: uint8; a view of it that someone holds does not follow when it grows.
+        data: uint8; existing views do not follow when it grows.
         used: bytes in use.
     """
 
@@ -43,11 +44,11 @@ class ValueBuffer:
         self.used = json_text.NULL_BYTES
 
     def clear(self) -> None:
-        """Forget all texts; the memory stays."""
+        """Forget all texts but keep the memory."""
         self.used = json_text.NULL_BYTES
 
     def room(self, size_bytes: int) -> NDArray[np.uint8]:
-        """The buffer, with room for `size_bytes` behind what is used."""
+        """Return the buffer with room for `size_bytes` after the used part."""
         if self.used + size_bytes > len(self.data):
             larger = np.empty(max(2 * len(self.data), self.used + size_bytes), np.uint8)
             larger[: self.used] = self.data[: self.used]
@@ -55,7 +56,7 @@ class ValueBuffer:
         return self.data
 
     def append(self, text: bytes) -> tuple[int, int]:
-        """Start and end of one more text."""
+        """Append a text; return its start and end."""
         data, start = self.room(len(text)), self.used
         data[start : start + len(text)] = np.frombuffer(text, np.uint8)
         self.used += len(text)
@@ -73,9 +74,9 @@ def write_values(
     """Append the texts of one column to `buffer`.
 
     Args:
-        values: n values as `arrow_types.arrow_type` types them.
-        starts, ends: int64 (n,), written: where the text of each row stands.
-        invalid: row of values that the array cannot hold, and what stands in their place, as JSON.
+        values: n values of the type from `arrow_types.arrow_type`.
+        starts, ends: int64 (n,), written: where the text of each row is.
+        invalid: row of values that the array cannot hold, and their replacement as JSON.
     """
     if values.null_count == len(values):
         starts[:], ends[:] = 0, json_text.NULL_BYTES
@@ -160,7 +161,7 @@ def _write_hex(
 
 
 def _valid(values: pa.Array) -> NDArray[np.uint8]:
-    """1 for each row with a value."""
+    """Return 1 for each row with a value."""
     validity = values.buffers()[0]
     if validity is None or not values.null_count:
         return np.ones(len(values), np.uint8)
@@ -185,18 +186,18 @@ def _buffer(values: pa.Array, index: int, dtype: type[np.generic]) -> NDArray[An
     buffer = values.buffers()[index]
     empty = buffer is None or not buffer.size
     view = np.zeros(1, dtype) if empty else np.frombuffer(buffer, dtype, buffer.size // np.dtype(dtype).itemsize)
-    # Buffers may be writable or not; the kernels are compiled once, for those that are not.
+    # Make the view read-only, so that kernels are compiled only for read-only arrays.
     view.flags.writeable = False
     return view
 
 
 def _fixed(values: pa.Array, dtype: type[np.generic], width: int) -> NDArray[Any]:
-    """View (rows, width) of a column of fixed width."""
+    """Return a view (rows, width) of a column of fixed width."""
     raw = _buffer(values, 1, dtype)
     return raw[values.offset * width : (values.offset + len(values)) * width].reshape(-1, width)
 
 
 def _variable(values: pa.Array) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
-    """Offsets (rows + 1,) and bytes of a column of variable width."""
+    """Return offsets (rows + 1,) and bytes of a column of variable width."""
     offsets = _buffer(values, 1, np.int32)[values.offset : values.offset + len(values) + 1]
     return offsets, _buffer(values, 2, np.uint8)

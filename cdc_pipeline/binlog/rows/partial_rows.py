@@ -1,11 +1,12 @@
-"""PARTIAL_UPDATE_ROWS events (MySQL, binlog_row_value_options = PARTIAL_JSON) beside the other rows events of a table.
+"""PARTIAL_UPDATE_ROWS events (MySQL, binlog_row_value_options = PARTIAL_JSON) among other rows
+events.
 
 Rules:
-- Their rows are copied as plain updates, so that one walk places the values of all; which JSON values of the after
-  image are differences is kept beside them (`PartialRows`).
-- Differences need the document that they change: the before image holds it under FULL and NOBLOB images. Under MINIMAL
-  it does not, and the value cannot be told: it is listed as invalid with `NO_DOCUMENT`. A value that did not change is
-  then absent, as every unchanged column is.
+- Their rows are copied as plain updates, so that one walk locates all values. `PartialRows` records
+  which JSON values of the after image are differences.
+- Differences need the document that they change. The before image has it with FULL and NOBLOB
+  images. With MINIMAL images it does not: the value is unknown and listed as invalid with
+  `NO_DOCUMENT`. A value that did not change is then absent, like every unchanged column.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from cdc_pipeline.binlog.kernels import walk
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.wire_types import WireType
 
-NO_DOCUMENT: Final = "differences of a JSON document that the row does not hold"
+NO_DOCUMENT: Final = "differences of a JSON document that is not in the row"
 NOT_FITTING: Final = "differences that do not fit their JSON document"
-DIFFERENCES: Final = frozenset({NO_DOCUMENT, NOT_FITTING})  # the reasons of values that are differences
+# The reasons of values that are differences.
+DIFFERENCES: Final = frozenset({NO_DOCUMENT, NOT_FITTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,13 @@ class PartialRows:
     """Which JSON values in the after images of one selection are differences.
 
     Attributes:
-        first_row: int64 (events,): row of `bits` of each event's first row; -1 where the event has no differences.
-        bits: uint8 (rows, ceil(JSON columns / 8)): bit j % 8 of byte j // 8 stands for the table's JSON column j.
+        first_row: int64 (events,): row of `bits` of each event's first row; -1 if the event has no
+            differences.
+        bits: uint8 (rows, ceil(JSON columns / 8)): bit j % 8 of byte j // 8 stands for the table's
+            JSON column j.
         json_number: int64 (columns,): number of a column among the JSON columns; -1 for others.
-        unchanged: (rows of the result, column) of values that are found to be unchanged and absent; filled while the
-            columns are built.
+        unchanged: (rows of the result, column) of values that are unchanged and absent; filled
+            while the columns are built.
     """
 
     first_row: NDArray[np.int64]
@@ -45,10 +49,11 @@ class PartialRows:
     unchanged: list[tuple[NDArray[np.int64], int]] = field(default_factory=list)
 
     def is_diff(self, events: NDArray[np.int64], ordinals: NDArray[np.int64], column: int) -> NDArray[np.uint8]:
-        """1 for each row whose after image holds differences of `column`.
+        """Return 1 for each row whose after image has differences of `column`.
 
         Args:
-            events, ordinals: int64 (rows,): the row's event in the selection, and its place in the event.
+            events, ordinals: int64 (rows,): the row's event in the selection, and its ordinal in
+                the event.
         """
         number = int(self.json_number[column])
         first = self.first_row[events]
@@ -58,7 +63,9 @@ class PartialRows:
         return np.where(first < 0, 0, found).astype(np.uint8)
 
     def clear_unchanged(self, after_present: NDArray[np.uint8]) -> None:
-        """Take the bits of unchanged, absent values out of uint8 (rows of the result, ceil(columns / 8))."""
+        """Clear the bits of unchanged, absent values in uint8 (rows of the result,
+        ceil(columns / 8)).
+        """
         for rows, column in self.unchanged:
             after_present[rows, column >> 3] &= np.uint8(~(1 << (column & 7)) & 0xFF)
         self.unchanged.clear()
@@ -66,7 +73,7 @@ class PartialRows:
 
 @dataclass(frozen=True, slots=True)
 class PlainBodies:
-    """Bodies of rows events of which none has differences: bytes, and where each body lies in them."""
+    """Bodies of rows events without differences: bytes, and where each body is in them."""
 
     data: NDArray[np.uint8]
     first: NDArray[np.int64]
@@ -85,12 +92,13 @@ def plain_bodies(
     schema: TableSchema,
     state: NDArray[np.int64],
 ) -> PlainBodies:
-    """Rows events as the walk reads them; the arguments themselves where no event has differences.
+    """Return rows events in the form for the walk; the arguments themselves if no event has
+    differences.
 
     Args:
-        first, last, id_bytes, rules: as of `walk.walk_rows`.
+        first, last, id_bytes, rules: as for `walk.walk_rows`.
         types: uint8 (events,): event types.
-        state: int64 (walk.STATE_WORDS,), written where the status is not walk.DONE, else zero.
+        state: int64 (walk.STATE_WORDS,), written if the status is not walk.DONE, else zero.
     """
     is_partial = (types == EventType.PARTIAL_UPDATE_ROWS).astype(np.uint8)
     if not is_partial.any():
@@ -100,7 +108,7 @@ def plain_bodies(
     bits = np.zeros((0, (int(is_json.sum()) + 7) // 8), np.uint8)
     new_first, new_last, first_row = (np.empty(len(first), np.int64) for _ in range(3))
     for out in (np.empty(0, np.uint8), np.empty(max(int((last - first).sum()), 1), np.uint8)):
-        # First the rows are counted, then copied.
+        # First count the rows, then copy them.
         bits = np.zeros((int(state[walk.S_COUNT]), bits.shape[1]), np.uint8)
         status = int(
             kernel.strip_events(
@@ -110,5 +118,6 @@ def plain_bodies(
         if status != walk.DONE:
             return PlainBodies(data, first, last, None, status)
     state[:] = 0
-    out.setflags(write=data.flags.writeable)  # the kernels of the walk are compiled for one of both
+    # So that the walk is compiled for one kind of array only.
+    out.setflags(write=data.flags.writeable)
     return PlainBodies(out, new_first, new_last, PartialRows(first_row, bits, json_number))

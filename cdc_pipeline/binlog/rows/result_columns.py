@@ -1,11 +1,14 @@
-"""How each column of a table is selected, what the server then sends, and as what it is rewritten for the decoder.
+"""How each column of a table is selected, announced by the server, and rewritten for the decoder.
 
 Rules:
-- A column list is always explicit: invisible, generated and generated-key columns are in the log, and so in the result.
-- ENUM and SET are asked for by number (a label says neither which index it has nor that it is the empty error value).
-  What the protocol sends as text in the decoder's own form (JSON, UUID, INET4, INET6) is read as text in UTF-8. All
-  other columns are asked for as they are; with ``character_set_results = NULL`` their text comes in its own charset.
-- What the server announces must be what the schema says, or nothing is read: the table was altered.
+- A column list is always explicit: invisible, generated and generated-key columns are in the log,
+  so they must be in the result.
+- ENUM and SET are selected by number (a label reveals neither its index nor that it is the empty
+  error value). Types that the protocol sends as text in the decoder's form (JSON, UUID, INET4,
+  INET6) are read as UTF-8 text. All other columns are selected unchanged; with
+  ``character_set_results = NULL`` their text comes in the column's charset.
+- If the columns that the server announces differ from the schema, the table was altered and nothing
+  is read.
 
 Source: MySQL client/server protocol, "Column Definition", "COM_STMT_EXECUTE Response".
 """
@@ -41,14 +44,14 @@ _Line = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ColumnDefinition:
-    """What a server announces of one column of a result.
+    """A server's announcement of one column of a result.
 
     Attributes:
-        name: as it was asked for, or the expression's text.
+        name: the selected name, or the expression's text.
         collation: id of the collation; 63 for bytes and numbers.
         wire_type: MYSQL_TYPE_*.
         unsigned: the unsigned flag.
-        decimals: digits behind the point.
+        decimals: digits after the point.
     """
 
     name: str
@@ -63,11 +66,11 @@ class ResultPlan:
     """A table's columns as a result of the binary protocol.
 
     Attributes:
-        schema: the table as it is.
-        rewritten: the same table as the rewritten rows hold it: other wire types, same Arrow types and values.
+        schema: the table's schema.
+        rewritten: the schema of the rewritten rows: other wire types, same Arrow types and values.
         rules: width rules of `rewritten`.
         program: int64 (columns, FIELDS) of `kernels.result_rows`, for `checked`.
-        expressions: what to select, one a column.
+        expressions: the select list, one expression per column.
     """
 
     schema: TableSchema
@@ -77,11 +80,11 @@ class ResultPlan:
     expressions: tuple[str, ...]
 
     def checked(self, definitions: list[ColumnDefinition]) -> NDArray[np.int64]:
-        """The program for the columns as the server announces them: MariaDB's numbers of ENUM and SET are of 4 or 8
-        bytes.
+        """Check the announced columns and return the program for them: MariaDB sends ENUM and SET
+        numbers with 4 or 8 bytes.
 
         Raises:
-            TableChangedError: the server announces other columns than the schema has.
+            TableChangedError: the announced columns differ from the schema.
         """
         if len(definitions) != len(self.schema.columns):
             raise _changed(self.schema, "count of columns", len(self.schema.columns), len(definitions))
@@ -96,16 +99,16 @@ class ResultPlan:
 
 
 def quoted(name: str) -> str:
-    """A name of SQL in backticks."""
+    """Return an SQL name in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 @lru_cache(maxsize=256)
 def result_plan(schema: TableSchema) -> ResultPlan:
-    """How a table is selected and rewritten.
+    """Return how to select and rewrite a table.
 
     Raises:
-        UnknownColumnTypeError: a column that the decoder does not know, or whose fraction digits are not known.
+        UnknownColumnTypeError: a column's type or fraction digits are unknown.
     """
     lines, columns, expressions = [], [], []
     for column in schema.columns:
@@ -157,13 +160,14 @@ def _counted(column: Column) -> tuple[Column, _Line]:
 
 
 def _printed(column: Column) -> tuple[Column, _Line]:
-    """A value that is sent as the decoder's own text: JSON in UTF-8, addresses in ASCII."""
+    """Rewrite a value that is sent as text in the decoder's form: JSON in UTF-8, the others in ASCII."""
     return _counted(replace(column, kind=Kind.TEXT, charset="utf8mb4", pad_bytes=0))
 
 
 def _of_code(column: Column, wire_meta: int = 0) -> Column:
-    """The column as a table map has it today. Its own code does not count: a schema that was read from DDL or the
-    catalog has none."""
+    """Return the column as today's table maps have it. Its own wire type is not used: a schema from
+    DDL or the catalog has none.
+    """
     return replace(column, wire_type=int(column.type.wire[0]), wire_meta=wire_meta)
 
 
@@ -185,7 +189,7 @@ FORMS: Final[dict[str, Callable[[Column], tuple[Column, _Line]]]] = {
 
 
 def _number_bytes(column: Column) -> int:
-    """Bytes that the log has for an ENUM or SET."""
+    """Return the size of an ENUM or SET in the log."""
     if column.kind is Kind.ENUM:
         return 1 if len(column.labels) < 256 else 2
     size_bytes = (len(column.labels) + 7) // 8
@@ -211,29 +215,29 @@ def _check_column(schema: TableSchema, column: Column, found: ColumnDefinition) 
 
 def _changed(schema: TableSchema, where: str, expected: object, got: object) -> TableChangedError:
     return TableChangedError(
-        f"the table is not what its schema says: {where}",
+        f"the table differs from its schema: {where}",
         table=schema.full_name,
         expected=expected,
         got=got,
-        next_step="capture the source past the DDL, then read the table by its new columns",
+        next_step="capture the source past the DDL, then read the table with its new columns",
     )
 
 
 def column_count(payload: bytes) -> int:
-    """Count of columns in the first packet of a result."""
+    """Return the count of columns in the first packet of a result."""
     return _length_at(payload, 0)[0]
 
 
 def column_definition(payload: bytes) -> ColumnDefinition:
-    """The column that a "Column Definition" packet announces.
+    """Parse a "Column Definition" packet.
 
     Raises:
-        BinlogError: the packet is cut.
+        BinlogError: the packet is truncated.
     """
     try:
         at = 0
         texts = []
-        for _ in range(6):  # catalog, schema, table, table's own name, name, own name
+        for _ in range(6):  # catalog, schema, table, original table, name, original name
             length, at = _length_at(payload, at)
             texts.append(payload[at : at + length])
             at += length
@@ -243,7 +247,7 @@ def column_definition(payload: bytes) -> ColumnDefinition:
             raise IndexError
     except IndexError:
         raise BinlogError(
-            "a packet of the server is no column definition",
+            "a packet of the server is not a column definition",
             expected="six names and ten bytes",
             got=f"{len(payload)} bytes",
             next_step="start the run again",
@@ -259,7 +263,7 @@ def column_definition(payload: bytes) -> ColumnDefinition:
 
 
 def _length_at(payload: bytes, at: int) -> tuple[int, int]:
-    """A packed length, and the index after it."""
+    """Return a packed length and the index after it."""
     width = {252: 2, 253: 3, 254: 8}.get(payload[at], 0)
     if not width:
         return payload[at], at + 1

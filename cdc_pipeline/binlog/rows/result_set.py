@@ -1,11 +1,13 @@
-"""A result set of the binary protocol: the bytes of its packets in, batches of rows out. No I/O.
+"""A result set of the binary protocol: bytes of packets in, batches of rows out. No I/O.
 
 Rules:
-- The columns that the server announces are checked before the first row is read.
-- A batch ends at a count of rows or at a count of bytes, whichever comes first; only a row that is longer than the
-  latter makes the memory grow, for as long as it is there.
-- A row larger than the limit is refused when a header says so, and columns that no table can have are (K25).
-- Rows are rewritten once (`kernels.result_rows`) and then built by the decoder of the log (`columns.build_columns`).
+- The announced columns are checked before the first row is read.
+- A batch ends at a count of rows or of bytes, whichever comes first. Only a row above the limit in
+  bytes makes the memory grow, until it is gone.
+- A row above the limit is refused as soon as a header announces it, as are impossible column counts
+  (K25: no input may exhaust memory).
+- Rows are rewritten once (`kernels.result_rows`); then the decoder of the log builds columns
+  (`columns.build_columns`).
 
 Source: MySQL client/server protocol, "COM_STMT_EXECUTE Response", "MySQL Packets".
 """
@@ -31,10 +33,10 @@ from cdc_pipeline.errors import BinlogError, TableChangedError
 
 _INPUT_BYTES: Final = 4 << 20
 _READ_BYTES_MIN: Final = 1 << 20
-KEPT_BYTES: Final = 32 << 20  # of input: what rows of one packet may make of it
+KEPT_BYTES: Final = 32 << 20  # input memory that is kept between rows
 BATCH_BYTES: Final = 32 << 20
 BATCH_ROWS: Final = 65_536
-_CELLS_MAX: Final = 4 << 20  # of the matrix of places
+_CELLS_MAX: Final = 4 << 20  # cells of the matrix of offsets
 
 _ERROR: Final = 0xFF
 _NO_PLACES: Final = np.zeros(0, np.int64)
@@ -44,13 +46,13 @@ class ResultSet:
     """One result set as it arrives.
 
     Args:
-        plan: the columns that are expected.
-        is_mariadb: which kind of server sends.
+        plan: the expected columns.
+        is_mariadb: the kind of server.
         batch_rows, batch_bytes: where a batch ends.
-        packet_bytes_max: the longest row that is taken, as the server sends it.
+        packet_bytes_max: maximum size of a row as sent by the server.
 
     Attributes:
-        end: how it ended, once it did; `code` 0 for a whole result.
+        end: how the result ended; None before; `code` 0 for a complete result.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class ResultSet:
         self._stop = 0
         self._state = np.zeros(kernel.STATE_WORDS, np.int64)
         self._state[kernel.S_SEQUENCE] = 1
-        self._announced = -1  # columns, once their count has come
+        self._announced = -1  # number of columns; -1 until received
         self._definitions: list[ColumnDefinition] | None = []
         self._batch_bytes = batch_bytes
         self._batch_rows = max(1, min(batch_rows, _CELLS_MAX // columns))
@@ -83,14 +85,16 @@ class ResultSet:
         self._nulls = np.zeros(columns, np.int64)
 
     def room(self) -> NDArray[np.uint8]:
-        """Where the next bytes of the stream go, `_READ_BYTES_MIN` at least; `commit` says how many were written."""
+        """Return room for the next bytes, at least _READ_BYTES_MIN;
+        `commit` takes the number written.
+        """
         first = int(self._state[kernel.S_POSITION])
         left = self._stop - first
         if len(self._data) - self._stop < _READ_BYTES_MIN or (
             len(self._data) > KEPT_BYTES and left < _INPUT_BYTES // 2
         ):
             size = len(self._data)
-            if size > KEPT_BYTES and left < _INPUT_BYTES // 2:  # the longest row has gone
+            if size > KEPT_BYTES and left < _INPUT_BYTES // 2:  # the long row is gone
                 size = _INPUT_BYTES
             elif size - left < _READ_BYTES_MIN:  # one row fills it
                 size *= 2
@@ -101,16 +105,16 @@ class ResultSet:
         return self._data[self._stop : self._stop + _INPUT_BYTES]
 
     def commit(self, count: int) -> None:
-        """Count the first `count` bytes of the last `room` as come."""
+        """Count the first `count` bytes of the last `room` as received."""
         self._stop += count
 
     def take(self) -> SelectedRows | None:
-        """The next batch: a full one, or at the result's end what is left; None where more bytes are needed or where
-        nothing is left.
+        """Return the next batch: a full one, or the rest at the result's end; None if more bytes
+        are needed or nothing is left.
 
         Raises:
-            TableChangedError: columns or values that are not the schema's.
-            BinlogError: packets that are none.
+            TableChangedError: columns or values do not match the schema.
+            BinlogError: malformed packets.
             SizeLimitError: a row larger than the limit.
         """
         while self._definitions is not None and self.end is None:
@@ -146,10 +150,10 @@ class ResultSet:
                 raise self._error(int(status))
         return self._batch() if self._state[kernel.S_ROWS] else None
 
-    # -- packets ------------------------------------------------------------------------------------------------------
+    # -- packets -----------------------------------------------------------------------------------
 
     def _next_packet(self) -> bytes | None:
-        """Payload of the next packet, which is taken; None where it has not come."""
+        """Take the payload of the next packet; None if it is incomplete."""
         at = int(self._state[kernel.S_POSITION])
         if at + kernel.HEADER_BYTES > self._stop:
             return None
@@ -164,7 +168,7 @@ class ResultSet:
         return self._data[at + kernel.HEADER_BYTES : end].tobytes()
 
     def _read_head(self, payload: bytes) -> None:
-        """A packet before the rows: the count of columns, each column, an end."""
+        """Read a packet before the rows: the count of columns, a column, or an end."""
         assert self._definitions is not None
         if payload[:1] == bytes([_ERROR]):
             self.end = parse_end(payload)
@@ -172,7 +176,7 @@ class ResultSet:
             self._announced = column_count(payload)
             if not 1 <= self._announced <= COLUMNS_MAX:
                 raise BinlogError(
-                    "a result of the server has columns that no table can have",
+                    "a result of the server has an impossible number of columns",
                     table=self._plan.schema.full_name,
                     expected=f"1 to {COLUMNS_MAX} columns",
                     got=self._announced,
@@ -186,7 +190,7 @@ class ResultSet:
             self._definitions = None
 
     def _long_packet(self) -> NDArray[np.uint8] | None:
-        """Payload of a row in more than one packet; None where not all of it has come."""
+        """Return the payload of a row in several packets; None if it is incomplete."""
         at = int(self._state[kernel.S_POSITION])
         sequence = int(self._state[kernel.S_SEQUENCE])
         pieces = []
@@ -213,7 +217,7 @@ class ResultSet:
         return payload
 
     def _long_row(self, payload: NDArray[np.uint8]) -> SelectedRows | None:
-        """Rewrite one long row; a batch where the rows before it had to make room."""
+        """Rewrite one long row; return a batch if the rows before it had to make room."""
         position, sequence = self._state[kernel.S_POSITION], self._state[kernel.S_SEQUENCE]
         ready: SelectedRows | None = None
         while True:
@@ -233,10 +237,10 @@ class ResultSet:
             raise self._error(int(status))
         return ready
 
-    # -- rows ---------------------------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------
 
     def _batch(self) -> SelectedRows:
-        """The rows that were rewritten, as Arrow."""
+        """Build Arrow columns of the rewritten rows."""
         plan, count = self._plan, int(self._state[kernel.S_ROWS])
         block = Block(
             self._out, self._base[:count], _NO_PLACES, _NO_PLACES, self._relative[:, :0], self._relative, 0, count
@@ -261,21 +265,21 @@ class ResultSet:
                 table=table,
                 expected=f"sequence id {int(self._state[kernel.S_SEQUENCE])}",
                 got=int(self._state[kernel.S_GOT]),
-                next_step="start the run again; it goes on after the last rows that were kept",
+                next_step="run again: reading continues after the last rows that were kept",
             )
         index = int(self._state[kernel.S_COLUMN])
         if index >= 0:
             name = self._plan.schema.columns[index].name
-            what = "does not fit it" if status == kernel.UNFIT else "runs over the row's end"
+            what = "does not fit it" if status == kernel.UNFIT else "exceeds the row's end"
             return TableChangedError(
                 f"a value of column {name!r} {what}",
                 table=table,
-                expected="values of the type that the schema tells",
+                expected="values of the schema's type",
                 got=f"another value in row {int(self._state[kernel.S_ROWS])} of the batch",
-                next_step="capture the source past the table's last DDL, then read it by its new columns",
+                next_step="capture the source past the table's last DDL, then read it with its new columns",
             )
         return BinlogError(
-            "a row of the server is not what its columns say",
+            "a row of the server does not match its columns",
             table=table,
             expected="values that fill the row's packet exactly",
             got="a packet of another length",

@@ -1,10 +1,11 @@
-"""Rows events of one table to Arrow, column by column.
+"""Decode rows events of one table to Arrow, column by column.
 
 Rules:
-- Nothing here loops over rows or events in Python: `kernels.walk` places every value, then each column is gathered.
-- Every value is proved to lie inside its event before it is read. Bytes that do not fit stop the decode with the
-  journal, the offset, the table and the column; nothing of the call is returned.
-- What the schema says decides; the event is only asked for its column count, which must agree.
+- Nothing here loops over rows or events in Python: `kernels.walk` locates every value, then each
+  column is gathered.
+- Every value is proved to be inside its event before it is read. Otherwise decoding stops with an
+  error that names journal, offset, table and column, and the call returns nothing.
+- The schema decides; of the event only the column count is used, which must agree.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from cdc_pipeline.binlog.arrow_types import arrow_schema
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.binlog.decoded import DELETE, INSERT, UPDATE, DecodedRows, InvalidValue
 from cdc_pipeline.binlog.event_types import ROWS_TYPES, EventType, event_name
-from cdc_pipeline.binlog.kernels import partial_rows, places, walk
+from cdc_pipeline.binlog.kernels import partial_rows, row_events, walk
 from cdc_pipeline.binlog.native.scratch import Scratch
 from cdc_pipeline.binlog.rows.columns import Block, build_columns
 from cdc_pipeline.binlog.rows.partial_rows import plain_bodies
-from cdc_pipeline.binlog.seq import SEQ_TYPE, check_places, epoch_and_journal, journal_number
+from cdc_pipeline.binlog.seq import SEQ_TYPE, check_ranges, epoch_and_journal, journal_number
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.binlog.tables.columns_wire import width_rules
 from cdc_pipeline.binlog.wire_types import type_name
@@ -57,8 +58,8 @@ class RowsSelection:
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
-    """Bodies of the events of one selection: see `places.place_events`."""
+class _Bodies:
+    """The bodies of the events of one selection; see `row_events.locate_events`."""
 
     first: NDArray[np.int64]
     last: NDArray[np.int64]
@@ -79,7 +80,9 @@ class _Walked:
 
 @dataclass(frozen=True, slots=True)
 class _Sums:
-    """Per column, over all selections: bytes of the variable-width values, and count of NULLs in the images."""
+    """Sums per column over all selections:
+    bytes of variable-width values, and NULLs in the images.
+    """
 
     before_bytes: NDArray[np.int64]
     after_bytes: NDArray[np.int64]
@@ -89,12 +92,12 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True)
 class CountedRows:
-    """What is known of some rows events without their values.
+    """Counts of rows events, without their values.
 
     Attributes:
         inserted, updated, deleted: changes of each kind.
-        all_present: True where every image that an op has holds every column.
-        has_invalid: a column that was looked at holds a value that its Arrow type cannot hold.
+        all_present: True if every image that an op has contains every column.
+        has_invalid: True if a checked column has a value that its Arrow type cannot hold.
     """
 
     inserted: int
@@ -105,10 +108,10 @@ class CountedRows:
 
 
 def count_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, look_at: Sequence[int] = ()) -> CountedRows:
-    """The changes that rows events of one table hold, counted: the walk of `decode_rows` alone.
+    """Count the changes in rows events of one table: only the walk of `decode_rows`.
 
     Args:
-        look_at: indexes of columns whose values are looked at; of all others no value is gathered.
+        look_at: indexes of columns whose values are checked; no other values are gathered.
 
     Raises:
         as `decode_rows`.
@@ -122,16 +125,16 @@ def count_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, look_at:
     blocks: list[Block] = []
     all_present = True
     rows = 0
-    placed = [_place(piece, schema) for piece in pieces]
-    has_before = any(bool((one.ops != INSERT).any()) for one in placed)
-    has_after = any(bool((one.ops != DELETE).any()) for one in placed)
-    for piece, place in zip(pieces, placed, strict=True):
-        one = _walk(piece, place, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
-        for block in one.blocks:
-            counts += np.bincount(one.ops[block.events], minlength=256)
-        rows += sum(block.rows for block in one.blocks)
-        blocks += one.blocks
-        befores, afters = one.before_bits[one.ops != INSERT], one.after_bits[one.ops != DELETE]
+    located = [_locate(piece, schema) for piece in pieces]
+    has_before = any(bool((one.ops != INSERT).any()) for one in located)
+    has_after = any(bool((one.ops != DELETE).any()) for one in located)
+    for piece, bodies in zip(pieces, located, strict=True):
+        walked = _walk(piece, bodies, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
+        for block in walked.blocks:
+            counts += np.bincount(walked.ops[block.events], minlength=256)
+        rows += sum(block.rows for block in walked.blocks)
+        blocks += walked.blocks
+        befores, afters = walked.before_bits[walked.ops != INSERT], walked.after_bits[walked.ops != DELETE]
         all_present &= _is_full(befores, columns) and _is_full(afters, columns)
     invalid: list[InvalidValue] = []
     chosen = list(look_at)
@@ -152,23 +155,24 @@ def count_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, look_at:
 
 
 def decode_rows(pieces: Sequence[RowsSelection], schema: TableSchema, *, epoch: int) -> DecodedRows:
-    """The changes that rows events of one table hold.
+    """Decode the changes in rows events of one table.
 
     Args:
         pieces: the events, in order, possibly of several chunks and journals.
         schema: the table's columns as they were when the events were written.
-        epoch: numbering epoch of the source (K1).
+        epoch: numbering epoch of the source (K1: order spans servers).
 
     Returns:
         One row per change. `event_row` counts through all pieces.
 
     Raises:
-        SchemaError: an event has another count of columns than the schema.
-        DamagedJournalError: bytes run over an event's end.
-        UnknownColumnTypeError: a column of an unknown type, or one that cannot be decoded.
+        SchemaError: an event's column count differs from the schema's.
+        DamagedJournalError: values exceed an event's end.
+        UnknownColumnTypeError: a column's type is unknown or cannot be decoded.
         UnsupportedEventError: an event of another type.
-        BinlogError: an event stands outside a transaction, or a column holds more than 2 GiB.
-        All with table, journal and offset; where no single event is meant, that of the first.
+        BinlogError: an event is outside a transaction, or a column has more than 2 GiB.
+        All with table, journal and offset, which is that of the first event if no single event is
+        meant.
     """
     try:
         return _decode(pieces, schema, epoch)
@@ -185,15 +189,15 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
     pieces = _joined_pieces(pieces)
     columns = len(rules)
     sums = _Sums(*(np.zeros(columns, np.int64) for _ in range(4)))
-    placed = [_place(piece, schema) for piece in pieces]
-    has_before = any(bool((one.ops != INSERT).any()) for one in placed)
-    has_after = any(bool((one.ops != DELETE).any()) for one in placed)
+    located = [_locate(piece, schema) for piece in pieces]
+    has_before = any(bool((one.ops != INSERT).any()) for one in located)
+    has_after = any(bool((one.ops != DELETE).any()) for one in located)
     walked: list[_Walked] = []
     rows = 0
-    for piece, place in zip(pieces, placed, strict=True):
-        one = _walk(piece, place, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
-        walked.append(one)
-        rows += sum(block.rows for block in one.blocks)
+    for piece, bodies in zip(pieces, located, strict=True):
+        result = _walk(piece, bodies, schema, rules, sums, has_before=has_before, has_after=has_after, first_row=rows)
+        walked.append(result)
+        rows += sum(block.rows for block in result.blocks)
 
     op = np.empty(rows, np.uint8)
     commit_ts_us = np.empty(rows, np.int64)
@@ -204,11 +208,11 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
         high = np.uint64(epoch_and_journal(epoch, journal_number(piece.chunk.journal)))
         for block in one.blocks:
             part = slice(block.first_row, block.first_row + block.rows)
-            largest = places.fill_rows(
+            largest = row_events.fill_rows(
                 piece.chunk.events, piece.rows, one.ops, block.events, block.ordinals, event_base, high,
                 op[part], commit_ts_us[part], event_row[part], words[part],
             )  # fmt: skip
-            check_places(*largest)
+            check_ranges(*largest)
         event_base += len(piece.rows)
 
     ops = _joined([one.ops for one in walked], (0,))
@@ -248,7 +252,7 @@ def _decode(pieces: Sequence[RowsSelection], schema: TableSchema, epoch: int) ->
 
 
 def _joined_pieces(pieces: Sequence[RowsSelection]) -> list[RowsSelection]:
-    """The same events in fewer selections: neighbours of one chunk become one."""
+    """Merge adjacent selections of the same chunk."""
     joined: list[RowsSelection] = []
     for _, group in itertools.groupby(pieces, key=lambda piece: id(piece.chunk)):
         parts = list(group)
@@ -263,7 +267,9 @@ def _joined(parts: list[NDArray[np.uint8]], empty_shape: tuple[int, ...]) -> NDA
 
 
 def _of_rows(bits: NDArray[np.uint8], event_row: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The bitmap of each row's event. No event is without a row: as many rows as events are one of each, in order."""
+    """Return the bitmap of each row's event.
+    Every event has a row, so equal counts mean one row per event.
+    """
     return bits if len(bits) == len(event_row) else bits.take(event_row, axis=0)
 
 
@@ -272,27 +278,27 @@ def _is_full(bits: NDArray[np.uint8], columns: int) -> bool:
     return bool((bits == full).all())
 
 
-def _place(piece: RowsSelection, schema: TableSchema) -> _Placed:
-    """Types, transactions and places of the selected events; the walk relies on all three."""
+def _locate(piece: RowsSelection, schema: TableSchema) -> _Bodies:
+    """Check types, transactions and bounds of the selected events; the walk relies on all three."""
     chunk, count = piece.chunk, len(piece.rows)
     lengths = np.zeros(256, np.uint8)
     post_headers = chunk.journal_format.post_header_lengths[:255]
     lengths[1 : len(post_headers) + 1] = post_headers
     first, last = (np.empty(count, np.int64) for _ in range(2))
     types, ops, id_bytes = (np.empty(count, np.uint8) for _ in range(3))
-    placed = _Placed(first, last, types, ops, id_bytes)
-    bad = places.place_events(
+    bodies = _Bodies(first, last, types, ops, id_bytes)
+    bad = row_events.locate_events(
         chunk.data, chunk.events, piece.rows, chunk.journal_format.checksum_bytes, _OPS,
         np.where(lengths == 6, 4, 6).astype(np.uint8), first, last, types, ops, id_bytes,
     )  # fmt: skip
     if bad >= 0:
         _raise_bad_event(chunk, chunk.events[piece.rows[bad]], schema)
-    return placed
+    return bodies
 
 
 def _walk(
     piece: RowsSelection,
-    placed: _Placed,
+    located: _Bodies,
     schema: TableSchema,
     rules: NDArray[np.int32],
     sums: _Sums,
@@ -301,9 +307,9 @@ def _walk(
     has_after: bool,
     first_row: int,
 ) -> _Walked:
-    """Place every value of one selection."""
+    """Locate every value of one selection."""
     chunk, events = piece.chunk, piece.rows
-    first, last, types, ops, id_bytes = placed.first, placed.last, placed.types, placed.ops, placed.id_bytes
+    first, last, types, ops, id_bytes = located.first, located.last, located.types, located.ops, located.id_bytes
     version = np.where(types >= EventType.WRITE_ROWS_V2, 2, 1).astype(np.uint8)
 
     columns = len(rules)
@@ -320,7 +326,7 @@ def _walk(
     blocks: list[Block] = []
     status = walk.FULL
     while status == walk.FULL:
-        # An estimate: rows of NULLs are shorter, and the walk then asks for another block.
+        # An estimate: rows of NULLs are shorter, and then the walk needs another block.
         capacity = max(min(left_bytes // row_bytes_min + len(events), BLOCK_ROWS_MAX, _BLOCK_CELLS_MAX // columns), 16)
         base, event, ordinal = (_scratch.empty((capacity,), np.int64) for _ in range(3))
         before = _scratch.empty((columns, capacity if has_before else 0), np.int32)
@@ -343,11 +349,11 @@ def _walk(
 
 
 def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoReturn:
-    """Say why an event cannot be decoded."""
+    """Raise the reason why an event cannot be decoded."""
     offset = int(event["offset"])
     if event["event_type"] not in ROWS_TYPES:
         raise UnsupportedEventError(
-            "the row decoder was given an event that is no rows event",
+            "an input event of the row decoder is not a rows event",
             journal=chunk.journal,
             offset=offset,
             table=schema.full_name,
@@ -357,7 +363,7 @@ def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoRet
         )
     if event["tx_offset"] < 0 or event["tx_ordinal"] < 0:
         raise BinlogError(
-            "a rows event stands outside a transaction",
+            "a rows event is outside a transaction",
             journal=chunk.journal,
             offset=offset,
             table=schema.full_name,
@@ -365,11 +371,11 @@ def _raise_bad_event(chunk: Chunk, event: np.void, schema: TableSchema) -> NoRet
             next_step="start at the beginning of a transaction",
         )
     raise DamagedJournalError(
-        "a rows event does not lie inside its chunk",
+        "a rows event exceeds its chunk",
         journal=chunk.journal,
         offset=offset,
         table=schema.full_name,
-        expected=f"{places.EVENT_BYTES_MIN} to {len(chunk.data)} bytes",
+        expected=f"{row_events.EVENT_BYTES_MIN} to {len(chunk.data)} bytes",
         got=int(event["event_length"]),
         next_step="compare the journal's size and checksum with the server's file",
     )
@@ -382,13 +388,13 @@ def _walk_error(
     journal, offset = piece.chunk.journal, int(event["offset"])
     if status == walk.COLUMN_COUNT:
         return SchemaError(
-            "a rows event has another count of columns than its table",
+            "a rows event has another number of columns than its table",
             journal=journal,
             offset=offset,
             table=schema.full_name,
             expected=f"{len(schema.columns)} columns",
             got=f"{int(state[walk.S_COUNT])} columns",
-            next_step="the schema belongs to another version of the table: load the table anew",
+            next_step="the schema belongs to another version of the table: load the table again",
         )
     if status == partial_rows.UNKNOWN_OPTIONS:
         return DamagedJournalError(
@@ -402,7 +408,7 @@ def _walk_error(
         )
     index = int(state[walk.S_COLUMN])
     if index == walk.NO_ROWS:
-        where = "its header: it holds no row"
+        where = "its header: it has no row"
     elif index < 0:
         where = "its bitmaps"
     else:

@@ -1,12 +1,14 @@
-"""Decoded rows as JSON lines for people: one object per change, written by compiled code.
+"""Write decoded rows as JSON lines for people: one object per change, by compiled code.
 
 Rules:
-- Keys: schema, table, op (insert, update, delete), before, after, journal, offset (of the rows event), gtid, ts (commit
-  time, ISO 8601, UTC; null where unknown). `before` of an insert and `after` of a delete are null.
-- Where statements are given, `statement` comes last, on the changes of rows events that have one.
-- How values are written is said in `json_values`. An absent column is left out, NULL is null.
-- Text is UTF-8 as it is; only what JSON demands is escaped. There are no blanks between keys and values.
-- Rows are written in blocks, so that the scratch memory does not follow the size of a batch.
+- Keys: schema, table, op (insert, update, delete), before, after, journal, offset (of the rows
+  event), gtid, ts (commit time, ISO 8601, UTC; null if unknown). `before` of an insert and `after`
+  of a delete are null.
+- If statements are given, `statement` comes last, on the changes of rows events that have one.
+- `json_values` defines the form of values. An absent column is omitted, NULL is null.
+- Text is unchanged UTF-8; only mandatory JSON escapes are used. There are no blanks between keys
+  and values.
+- Rows are written in blocks, so that scratch memory does not grow with the batch.
 """
 
 from __future__ import annotations
@@ -43,11 +45,11 @@ _STATEMENT: Final = Column("statement", Kind.TEXT, 0, 0, True)
 
 
 class RowGtids(Protocol):
-    """GTIDs of rows events, as far as lines need them: keys, and per event a key and a number."""
+    """GTIDs of rows events for lines: a key and a number per event."""
 
     @property
     def keys(self) -> Sequence[str]:
-        """What comes before the number, with its separator, such as ``0-1-``."""
+        """The parts before the number, with the separator, such as ``0-1-``."""
 
     @property
     def key(self) -> NDArray[np.int32]:
@@ -55,12 +57,12 @@ class RowGtids(Protocol):
 
     @property
     def number(self) -> NDArray[np.int64]:
-        """int64 (events,); negative: the key is the whole text."""
+        """int64 (events,); negative if the key is the whole text."""
 
 
 @dataclass(frozen=True, slots=True)
 class GtidTexts:
-    """GTIDs given as arrays (see `RowGtids`)."""
+    """GTIDs as plain arrays (see `RowGtids`)."""
 
     keys: Sequence[str]
     key: NDArray[np.int32]
@@ -80,7 +82,7 @@ class EventTexts:
     of_event: NDArray[np.int64]
 
     def lengths_bytes(self) -> NDArray[np.int64]:
-        """int64 (events,): bytes of each event's text; 0 for none."""
+        """Return int64 (events,): bytes of each event's text; 0 for none."""
         lengths = np.append(pc.binary_length(self.texts).to_numpy(zero_copy_only=False), 0).astype(np.int64)
         found: NDArray[np.int64] = lengths[self.of_event]  # -1 is the 0 at the end
         return found
@@ -91,7 +93,7 @@ class Lines:
     """Lines with their line ends.
 
     Attributes:
-        first: where they begin in their `LineBuffer`.
+        first: where the lines begin in their `LineBuffer`.
         ends: int64 (lines,): end of each line there.
     """
 
@@ -104,7 +106,7 @@ class Lines:
 
 
 class LineBuffer:
-    """Memory for lines that is used again and again: fresh pages for every block would cost as much as the writing.
+    """Reusable memory for lines: fresh pages for every block would cost as much as writing them.
 
     Attributes:
         values: memory for the texts of one block's values.
@@ -117,11 +119,11 @@ class LineBuffer:
         self.used = 0
 
     def clear(self) -> None:
-        """Forget all lines; what `bytes_of` and `in_order` gave is overwritten."""
+        """Forget all lines; arrays from `bytes_of` and `in_order` become invalid."""
         self.used = 0
 
     def room(self, size_bytes: int) -> NDArray[np.uint8]:
-        """The buffer, with room for `size_bytes` behind what is used."""
+        """Return the buffer with room for `size_bytes` after the used part."""
         if self.used + size_bytes > len(self._data):
             larger = np.empty(max(2 * len(self._data), self.used + size_bytes), np.uint8)
             larger[: self.used] = self._data[: self.used]
@@ -129,7 +131,7 @@ class LineBuffer:
         return self._data
 
     def append(self, texts: Sequence[bytes]) -> Lines:
-        """Add lines that were made elsewhere, with their line ends."""
+        """Append ready lines with their line ends."""
         first = self.used
         ends = first + np.cumsum([len(text) for text in texts], dtype=np.int64)
         raw = np.frombuffer(b"".join(texts), np.uint8)
@@ -138,11 +140,11 @@ class LineBuffer:
         return Lines(first, ends)
 
     def bytes_of(self, lines: Lines) -> NDArray[np.uint8]:
-        """View of the bytes of some lines."""
+        """Return a view of the bytes of some lines."""
         return self._data[lines.first : lines.stop]
 
     def in_order(self, parts: Sequence[Lines], keys: Sequence[NDArray[np.int64]]) -> NDArray[np.uint8]:
-        """Bytes of all lines by key; lines of equal key stay in their order.
+        """Return the bytes of all lines sorted by key; lines of equal key stay in their order.
 
         Args:
             parts: lines of several tables.
@@ -165,11 +167,11 @@ def jsonl_lines(
     offsets: NDArray[np.int64] | Sequence[int],
     gtids: Sequence[str | None],
 ) -> Iterator[str]:
-    """One JSON text without line end per change, in order.
+    """Return one JSON text without line end per change, in order.
 
     Args:
         rows: the changes.
-        offsets, gtids: one for each event that was decoded, by `rows.event_row`.
+        offsets, gtids: one for each decoded event, by `rows.event_row`.
     """
     keys = sorted({gtid for gtid in gtids if gtid is not None})
     place = {key: index for index, key in enumerate(keys)}
@@ -192,14 +194,14 @@ def jsonl_blocks(
     buffer: LineBuffer,
     statements: EventTexts | None = None,
 ) -> Iterator[Lines]:
-    """All changes as lines, in blocks.
+    """Yield all changes as lines, in blocks.
 
     Args:
-        journal: name that the lines carry.
-        offsets: int64 (events,): of the events that were decoded, by `rows.event_row`.
+        journal: journal name for the lines.
+        offsets: int64 (events,): offsets of the decoded events, by `rows.event_row`.
         gtids: likewise.
-        buffer: gets the lines.
-        statements: what the events came from, likewise; None to leave it out.
+        buffer: receives the lines.
+        statements: statements of the events, likewise; None to omit them.
     """
     writer = _BlockWriter(rows, journal, offsets, gtids, buffer, statements)
     columns = max(len(rows.schema.columns), 1)
@@ -214,13 +216,13 @@ def jsonl_blocks(
 
 
 def iso_time(since_1970_us: int) -> str:
-    """ISO 8601 text in UTC with six digits, such as ``2024-01-31T23:59:59.000000Z``."""
+    """Return ISO 8601 text in UTC with six digits, such as ``2024-01-31T23:59:59.000000Z``."""
     moment = _EPOCH + timedelta(microseconds=since_1970_us)
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def _joined(texts: Sequence[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Texts as bytes behind each other, and their offsets (n + 1,)."""
+    """Return the concatenated bytes of texts, and their offsets (n + 1,)."""
     raw = [text.encode() for text in texts]
     offsets = np.zeros(len(raw) + 1, np.int64)
     np.cumsum([len(text) for text in raw], out=offsets[1:])
@@ -233,7 +235,7 @@ def _quoted(text: str) -> str:
 
 @lru_cache(maxsize=256)
 def _parts(schema: TableSchema, journal: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The constant parts of a line of this table, by the indexes of `kernels.json_lines`."""
+    """Return the constant parts of a line of this table, by the indexes of `kernels.json_lines`."""
     texts = [""] * kernel.PARTS
     for op, image in ((INSERT, '"before":null,"after":'), (UPDATE, '"before":'), (DELETE, '"before":')):
         names = f'"schema":{_quoted(schema.database)},"table":{_quoted(schema.table)}'
@@ -255,14 +257,14 @@ def _names(schema: TableSchema) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 
 def _bytes_of_rows(of_row: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> int:
-    """Bytes of the rows' statements, each as often as a row has it."""
+    """Return the total size of the rows' statements, counted once per row."""
     return int((ends - starts)[of_row[of_row >= 0]].sum())
 
 
 def _json_of(value: InvalidValue) -> str:
-    """What stands in the place of a value that no column holds: its text, or an object with a document's differences.
+    """Return the JSON for an invalid value: its text, or an object with a document's differences.
 
-    Documents are strings here, so that an object can be nothing else.
+    Documents are strings, so an object is unambiguous.
     """
     if value.reason in DIFFERENCES and value.text.startswith("["):
         return f'{{"differences": {value.text}}}'
@@ -297,7 +299,7 @@ class _BlockWriter:
             self._invalid[value.image, value.column].append((value.row, _json_of(value)))
 
     def write(self, first: int, stop: int) -> Lines:
-        """Lines of the changes [first, stop)."""
+        """Write the lines of the changes [first, stop)."""
         rows, count = self._rows, stop - first
         self._buffer.clear()
         before = self._image("before", rows.before, first, count)
@@ -306,7 +308,7 @@ class _BlockWriter:
         parts, part_offsets = self._parts
         names, name_offsets = self._names
         keys, key_offsets = self._keys
-        # Texts that stand for themselves, and the one that stands for all NULLs.
+        # The texts, and the one that all NULLs share.
         texts = self._buffer.used + NULL_BYTES * (before[0].size + after[0].size)
         texts += _bytes_of_rows(*statements)
         key_bytes = int(np.diff(key_offsets).max(initial=0))
@@ -328,7 +330,7 @@ class _BlockWriter:
     def _statement_texts(
         self, events: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Statement of each row, and where the statements stand among the values."""
+        """Return the statement of each row, and where the statements are among the values."""
         if self._statements is None:
             return _NO_STATEMENTS
         distinct, of_row = np.unique(self._statements.of_event[events], return_inverse=True)

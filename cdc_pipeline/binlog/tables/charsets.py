@@ -1,8 +1,8 @@
-"""Text in the servers' charsets: which tables and which way of reading belong to a charset's name.
+"""Decode text in the servers' charsets: the tables and the reading mode of each charset.
 
-The tables are what the servers really map (tools/build_charsets.py), not what Python's codecs do: latin1 0x81 is
-U+0081, euckr is the Unified Hangul Code, and a code that a server accepts without knowing its character is "?", as
-SELECT shows it. UTF-8 is checked and passed through.
+The tables are the servers' real mappings (tools/build_charsets.py), which differ from Python's
+codecs: latin1 0x81 is U+0081, euckr is the Unified Hangul Code, and a code that a server accepts
+without knowing its character is "?", as in SELECT. UTF-8 is validated and passed through.
 """
 
 from __future__ import annotations
@@ -36,12 +36,13 @@ _MODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Charset:
-    """How to read a charset.
+    """Tables and reading mode of a charset.
 
     Attributes:
-        name: the server's name of it.
+        name: the server's name for it.
         mode: a mode of `kernels.text`.
-        one, two, three: uint16 tables of code points; of one element where the charset has no such codes.
+        one, two, three: uint16 tables of code points; with one element if the charset has no such
+            codes.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Charset:
 
     @property
     def is_utf8(self) -> bool:
-        """True where valid bytes are copied as they are."""
+        """Whether valid bytes are copied unchanged."""
         return self.mode in (text.ASCII, text.UTF8_3, text.UTF8_4)
 
 
@@ -65,10 +66,11 @@ def _stored() -> dict[str, NDArray[np.uint16]]:
 
 @cache
 def find_charset(name: str, *, is_mariadb: bool = False) -> Charset:
-    """The charset of a server's name for it. The flavor matters for ascii and eucjpms only.
+    """Return the charset with this name on the server. The flavor matters for ascii and eucjpms
+    only.
 
     Raises:
-        SchemaError: no such charset.
+        SchemaError: the charset is unknown.
     """
     mode = _MODES.get(name)
     if mode is not None:
@@ -79,20 +81,21 @@ def find_charset(name: str, *, is_mariadb: bool = False) -> Charset:
     key = f"mariadb_{name}" if is_mariadb and f"mariadb_{name}.one" in stored else name
     if f"{key}.one" not in stored:
         raise SchemaError(
-            f"the charset {name!r} is not known",
+            f"the charset {name!r} is unknown",
             expected=", ".join(known_charsets()),
             got=name,
-            next_step="convert the column to a known charset, or leave its table out of the capture",
+            next_step="convert the column to a known charset, or exclude its table from the capture",
         )
     tables = (stored.get(f"{key}.{part}", _NO_TABLE) for part in ("one", "two", "three"))
     return Charset(name, text.GB18030 if name == "gb18030" else text.TABLE, *tables)
 
 
 def holds_text(value: str, charset: str, *, is_mariadb: bool = False) -> bool:
-    """Return whether a charset has every character of a text: a server writes question marks for the others.
+    """Return whether a charset has every character of a text: servers write question marks for
+    others.
 
     Raises:
-        SchemaError: no such charset.
+        SchemaError: the charset is unknown.
     """
     found = find_charset(charset, is_mariadb=is_mariadb)
     points = np.array([ord(character) for character in value], np.uint32)
@@ -106,17 +109,17 @@ def holds_text(value: str, charset: str, *, is_mariadb: bool = False) -> bool:
 
 
 def known_charsets() -> list[str]:
-    """Names of all charsets that can be decoded, sorted."""
+    """Return the names of all charsets that can be decoded, sorted."""
     stored = {name.split(".")[0] for name in _stored()}
     return sorted({name for name in stored if not name.startswith("mariadb_")} | set(_MODES))
 
 
 def decode_text(raw: bytes, charset: str, *, is_mariadb: bool = False) -> str:
-    """One value as text: for labels and other small things; columns go through the kernels.
+    """Decode one value, for labels and other small texts; columns use the kernels.
 
     Raises:
         UnrepresentableValueError: the bytes are not text in the charset.
-        SchemaError: no such charset.
+        SchemaError: the charset is unknown.
     """
     found = find_charset(charset, is_mariadb=is_mariadb)
     try:
@@ -140,5 +143,5 @@ def decode_text(raw: bytes, charset: str, *, is_mariadb: bool = False) -> str:
             f"bytes are not valid {charset}",
             expected=f"text in {charset}",
             got=f"{len(raw)} bytes that are not",
-            next_step="mend the value at the source, or convert the column's charset",
+            next_step="fix the value at the source, or convert the column's charset",
         ) from None

@@ -1,11 +1,12 @@
-"""Collation ids of the binlog, and the charset that each belongs to.
+"""Collation ids of the binlog and their charsets.
 
 Rules:
-- One table serves both flavors: where both know an id, they mean the same charset.
-- MariaDB's "nopad" collations are the plain ids + 1024; its UCA 14.0.0 collations (10.10 and newer) begin at 2048.
+- One table serves both flavors: an id that both know has the same charset.
+- MariaDB's "nopad" collations are the plain ids + 1024; its UCA 14.0.0 collations (10.10 and newer)
+  begin at 2048.
 
-Source: MySQL 9.7 information_schema.COLLATIONS, MariaDB 10.11 information_schema.COLLATION_CHARACTER_SET_APPLICABILITY;
-the tests compare it with the servers.
+Source: MySQL 9.7 information_schema.COLLATIONS, MariaDB 10.11
+information_schema.COLLATION_CHARACTER_SET_APPLICABILITY; the tests compare it with the servers.
 """
 
 from __future__ import annotations

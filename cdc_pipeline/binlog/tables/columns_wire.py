@@ -1,4 +1,4 @@
-"""How many bytes a column's value takes on the wire, by its type code and metadata.
+"""The size of a column's value on the wire, by type code and metadata.
 
 What the code alone decides is in `binlog/wire_types.py`.
 """
@@ -17,35 +17,36 @@ from cdc_pipeline.errors import UnknownColumnTypeError
 
 
 def is_big_endian(column: Column) -> bool:
-    """Whether the column's numbers stand with their highest byte first."""
+    """Return whether the column's numbers are big-endian."""
     wire = WIRE_TYPES.get(column.wire_type)
     return wire is not None and (wire.is_big_endian or (bool(wire.old_fraction_bytes) and column.fraction_digits > 0))
 
 
 def fraction_bytes(digits: int) -> int:
-    """Bytes that hold a fraction of 0 to 6 digits."""
+    """Return the size of a fraction of 0 to 6 digits."""
     return (digits + 1) // 2
 
 
 def decimal_bytes(precision: int, scale: int) -> int:
-    """Bytes of a NEWDECIMAL."""
+    """Return the size of a NEWDECIMAL."""
     whole = precision - scale
     groups = whole // GROUP_DIGITS + scale // GROUP_DIGITS
     return 4 * groups + int(DIGIT_BYTES[whole % GROUP_DIGITS] + DIGIT_BYTES[scale % GROUP_DIGITS])
 
 
 def width_rule(column: Column) -> int:
-    """n >= 0: the value takes n bytes; -n: n length bytes, little-endian, and as many bytes as they say.
+    """Return n >= 0 for values of n bytes, or -n for n length bytes (little-endian) before the
+    value.
 
     Raises:
-        UnknownColumnTypeError: an unknown type, or one whose width the table map does not tell.
+        UnknownColumnTypeError: the type is unknown, or the table map lacks its width.
     """
     wire, meta = WIRE_TYPES.get(column.wire_type), column.wire_meta
     digits = column.fraction_digits
     if column.wire_type in OLD_TEMPORAL and not 0 <= digits <= 6:
         raise _unknown(
             column,
-            "a temporal column in MariaDB's old format, whose fraction digits the table map does not tell",
+            "a temporal column in MariaDB's old format, whose fraction digits are not in the table map",
             "SET GLOBAL mysql56_temporal_format = ON and rebuild the table (ALTER TABLE ... FORCE), or take the "
             "column's fraction digits from the catalog",
         )
@@ -64,15 +65,15 @@ def width_rule(column: Column) -> int:
         return -1 if meta < 256 else -2
     if width is Width.BY_METADATA and 1 <= meta <= 4:
         return -meta
-    raise _unknown(column, "a column type that is not known", "leave the table out of the capture")
+    raise _unknown(column, "of an unknown type", "exclude the table from the capture")
 
 
 @lru_cache(maxsize=1024)
 def width_rules(schema: TableSchema) -> NDArray[np.int32]:
-    """Width rules of all columns, int32 (columns,); shared, so nobody may write to them.
+    """Return the width rules of all columns, int32 (columns,); shared, so do not write to them.
 
     Raises:
-        UnknownColumnTypeError: see `width_rule`; the table's name is in it.
+        UnknownColumnTypeError: see `width_rule`; it names the table.
     """
     rules = np.empty(len(schema.columns), np.int32)
     for index, column in enumerate(schema.columns):

@@ -1,13 +1,15 @@
-"""The table map event: names and columns of a table, as a TableSchema.
+"""Parse table map events: names and columns of a table, as a TableSchema.
 
 Rules:
-- What the event carries decides, never what the server's variables say today. With full row metadata that is all; below
-  it (MINIMAL, NO_LOG) the rest comes from a known schema (`table_map_completion`), or the table stops by name.
-- What the wire calls STRING is unwrapped: ENUM, SET, and CHAR longer than 255 bytes hide in it.
-- Charset 63 (binary) makes bytes of what would be text; only the fixed-length BINARY(n) is padded.
-- A column type that is not known, or whose width the event does not tell, stops by name.
+- The event decides, never the server's current variables. Full row metadata suffices; with less
+  (MINIMAL, NO_LOG) the rest comes from a known schema (`table_map_completion`), otherwise an error
+  names the table.
+- The wire type STRING is unwrapped: it encodes ENUM, SET, and CHAR longer than 255 bytes.
+- Charset 63 (binary) turns text types into bytes; only the fixed-length BINARY(n) is padded.
+- An unknown column type, or one whose width is not in the event, is an error that names the column.
 
-Source: MySQL `Table_map_event`; `Field::save_field_metadata` for the metadata of each type; MariaDB writes the same.
+Source: MySQL `Table_map_event`; `Field::save_field_metadata` for the metadata of each type; MariaDB
+writes the same.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ _STORED_BEFORE: Final = START_AFTER
 
 
 class TableName(NamedTuple):
-    """Names as bytes decoded from UTF-8, and the index after them."""
+    """Names decoded from UTF-8, and the index after them."""
 
     database: str
     table: str
@@ -56,7 +58,7 @@ class _Wire:
 
 
 def table_name(body: bytes | memoryview, *, table_id_bytes: int = 6) -> TableName:
-    """Database and table of a table map, from its bytes between header and checksum.
+    """Return database and table of a table map, from its bytes between header and checksum.
 
     Raises:
         ValueError: the body ends too early.
@@ -79,16 +81,16 @@ def parse(
     table_id_bytes: int = 6,
     known: TableSchema | None = None,
 ) -> TableSchema:
-    """Schema of a table map event, from its bytes between header and checksum.
+    """Return the schema of a table map event, from its bytes between header and checksum.
 
     Args:
-        known: the table's schema at this place of the log (schema history), for what the event does not carry.
+        known: the table's schema at this log position (schema history), to complete the event.
 
     Raises:
         DamagedJournalError: the body ends too early.
-        MetadataMissingError: the server wrote less than full row metadata, and `known` does not tell the rest.
+        MetadataMissingError: the event has less than full row metadata, and `known` lacks the rest.
         UnknownColumnTypeError: a column type that cannot be decoded.
-        SchemaError: a collation that is not known; an event without names that contradicts `known`.
+        SchemaError: a collation is unknown, or an event without names contradicts `known`.
         All with table, journal and offset.
     """
     raw = bytes(body)
@@ -102,7 +104,7 @@ def parse(
         raise
     except ValueError as error:
         raise DamagedJournalError(
-            "a table map ends too early or contradicts itself",
+            "a table map is truncated or contradicts itself",
             journal=journal,
             offset=offset,
             table=None if name is None else table_names.table_name(name.database, name.table),
@@ -112,10 +114,10 @@ def parse(
 
 
 def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id_bytes: int = 6) -> bool:
-    """Whether a table map alone cannot tell all of its columns, so that the schema history is to be asked.
+    """Return whether a table map needs the schema history to describe all of its columns.
 
-    True without names, and on MariaDB with a column that may be UUID, INET4 or INET6, or is in the old temporal format.
-    False where the event cannot be read: `parse` says why.
+    True without column names, and on MariaDB with a column that may be UUID, INET4 or INET6, or is
+    in the old temporal format. False if the event cannot be read: `parse` raises the reason.
     """
     raw = bytes(body)
     try:
@@ -135,7 +137,9 @@ def needs_schema(body: bytes | memoryview, *, is_mariadb: bool = False, table_id
 
 
 def _columns_of(raw: bytes, at: int, is_mariadb: bool) -> tuple[list[_Wire], bytes, ColumnCounts, Reader]:
-    """Types, null bits and counts of the columns; the reader stands at the optional metadata."""
+    """Parse types, null bits and counts of the columns;
+    the reader is then at the optional metadata.
+    """
     reader = Reader(raw)
     reader.take(at)
     count = reader.number()
@@ -190,7 +194,7 @@ def _wire(code: int, meta: Reader) -> _Wire:
     spec = WIRE_TYPES.get(code)
     if spec is None:
         raise UnknownColumnTypeError(
-            "a column type that is not known",
+            "an unknown column type",
             expected="a type of docs/types.md",
             got=type_name(code),
             next_step="leave the table out of the capture",
@@ -233,7 +237,7 @@ def _require_full(metadata: TableMapMetadata, counts: ColumnCounts) -> None:
 
 
 class _ColumnBuilder:
-    """Makes columns in order; what is listed per kind of column is taken one by one."""
+    """Builds columns in order, consuming the metadata lists of each kind of column."""
 
     def __init__(self, metadata: TableMapMetadata, is_mariadb: bool) -> None:
         self._names = metadata.names or []
@@ -299,14 +303,15 @@ class _ColumnBuilder:
         )
 
     def _label(self, raw: bytes, charset: str) -> str:
-        # Labels of a binary column were typed by a client: UTF-8 in all but exotic cases, which then stop.
+        # Labels of a binary column were typed by a client: nearly always UTF-8; others are an
+        # error.
         return decode_text(raw, "utf8mb4" if charset == "binary" else charset, is_mariadb=self._is_mariadb)
 
     @staticmethod
     def _charset(column: str, collation: int | None) -> str:
         if collation is None:
             raise MetadataMissingError(
-                f"the table map does not tell the charset of column {column!r}",
+                f"the table map lacks the charset of column {column!r}",
                 setting="binlog_row_metadata",
                 expected="FULL",
                 next_step=_STORED_BEFORE,
@@ -314,9 +319,9 @@ class _ColumnBuilder:
         charset = CHARSET_BY_COLLATION.get(collation)
         if charset is None:
             raise SchemaError(
-                f"the collation of column {column!r} is not known",
+                f"the collation of column {column!r} is unknown",
                 expected="a collation of MySQL 9.7 or MariaDB 10.11",
                 got=f"collation id {collation}",
-                next_step="change the column's collation, or leave the table out of the capture",
+                next_step="change the column's collation, or exclude the table from the capture",
             )
         return charset

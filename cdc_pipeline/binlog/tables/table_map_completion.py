@@ -1,14 +1,14 @@
-"""What a table map leaves out under row metadata MINIMAL or NO_LOG, completed from a known schema.
+"""Complete a table map with row metadata MINIMAL or NO_LOG from a known schema.
 
 Rules:
-- What the event carries wins: types, metadata words and null bits always, signs and charsets where they are there. With
-  full metadata only what no table map tells is taken from the known schema (UUID, INET4, INET6, fractions of MariaDB's
-  old temporal format), and only for a column of the same name.
-- A column count, type, size or sign that contradicts the known schema stops the table, with both lists of columns:
-  values under wrong names would be wrong in silence.
+- The event wins: types, metadata words and null bits always, signs and charsets if it has them.
+  With full metadata the known schema supplies only what no table map has (UUID, INET4, INET6,
+  fractions of MariaDB's old temporal format), and only for a column of the same name.
+- If a column count, type, size or sign contradicts the known schema, the table stops with both
+  lists of columns: values under wrong names would be silently wrong.
 
-Source: MySQL manual, binlog_row_metadata (MINIMAL: signs, charsets of character columns, geometry types); MariaDB's
-NO_LOG carries nothing.
+Source: MySQL manual, binlog_row_metadata (MINIMAL: signs, charsets of character columns, geometry
+types); MariaDB's NO_LOG has nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LABEL_COLLATION: Final = _COLLATION_OF["utf8mb4"]
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Indexes of the columns that each list of the optional metadata is about, in order."""
+    """Indexes of the columns in each list of the optional metadata, in order."""
 
     numeric: tuple[int, ...]
     text: tuple[int, ...]
@@ -40,11 +40,11 @@ class Listed:
 
 
 def completed(metadata: TableMapMetadata, listed: Listed, *, count: int, known: TableSchema) -> TableMapMetadata:
-    """The metadata of an event without names, as if the server had written all of it.
+    """Return the metadata of an event without names as if the server had written all of it.
 
     Raises:
-        SchemaError: another number of columns than the known schema has.
-        MetadataMissingError: the charset of a text column is told nowhere.
+        SchemaError: the number of columns differs from the known schema's.
+        MetadataMissingError: the charset of a text column is unknown.
     """
     columns = known.columns
     if len(columns) != count:
@@ -69,34 +69,34 @@ def completed(metadata: TableMapMetadata, listed: Listed, *, count: int, known: 
 
 
 def finished(columns: Sequence[Column], *, known: TableSchema, is_full: bool) -> tuple[Column, ...]:
-    """The columns of a table map with what only the known schema tells.
+    """Return the columns of a table map, completed from the known schema.
 
     Args:
-        is_full: the event carried names itself: then it is right where both differ.
+        is_full: whether the event has names itself; then it is right if both differ.
 
     Raises:
-        SchemaError: (not `is_full`) a column is of another type than the known one.
+        SchemaError: (not `is_full`) a column has another type than the known one.
     """
     if is_full and [column.name for column in columns] != list(known.column_names):
         return tuple(columns)
     pairs = list(zip(columns, known.columns, strict=True))
     if not is_full:
-        for column, told in pairs:
-            difference = _difference(column, told)
+        for column, known_column in pairs:
+            difference = _difference(column, known_column)
             if difference:
                 raise contradiction(known, _listing(columns), difference)
-    return tuple(_finished(column, told, is_full=is_full) for column, told in pairs)
+    return tuple(_finished(column, known_column, is_full=is_full) for column, known_column in pairs)
 
 
 def contradiction(known: TableSchema, got: str, difference: str) -> SchemaError:
-    """The error of a table map that is not of the known columns."""
+    """Return the error for a table map that contradicts the known columns."""
     return SchemaError(
         f"the table map contradicts the schema history: {difference}",
         table=known.full_name,
         expected=_listing(known.columns),
         got=got,
-        next_step="a change of this table was not seen (sql_log_bin = 0, or a start inside its history): "
-        "SET GLOBAL binlog_row_metadata = 'FULL' and load the table anew, or add it to tables.exclude",
+        next_step="a change of this table is not in the log (sql_log_bin = 0, or a start inside its history): "
+        "SET GLOBAL binlog_row_metadata = 'FULL' and load the table again, or add it to tables.exclude",
     )
 
 
@@ -106,7 +106,7 @@ def _collation(column: Column) -> int:
     collation = _COLLATION_OF.get(column.charset)
     if collation is None:
         raise MetadataMissingError(
-            f"neither the table map nor the schema history tells the charset of column {column.name!r}",
+            f"neither the table map nor the schema history has the charset of column {column.name!r}",
             setting="binlog_row_metadata",
             expected="MINIMAL or FULL, or a charset in the table's definition",
             got=f"charset {column.charset!r}",
@@ -115,38 +115,42 @@ def _collation(column: Column) -> int:
     return collation
 
 
-def _difference(column: Column, told: Column) -> str:
-    """What contradicts between the wire's column and the known one; "" for nothing."""
-    name = told.name
-    if told.type.fixed_bytes:
-        if column.kind is not Kind.BINARY or column.pad_bytes != told.type.fixed_bytes:
-            return f"`{name}` is known as {told.kind}, the table map has {_shown(column)}"
+def _difference(column: Column, known_column: Column) -> str:
+    """Return how the wire's column contradicts the known one; "" if it does not."""
+    name = known_column.name
+    if known_column.type.fixed_bytes:
+        if column.kind is not Kind.BINARY or column.pad_bytes != known_column.type.fixed_bytes:
+            return f"`{name}` is known as {known_column.kind}, the table map has {_shown(column)}"
         return ""
-    if column.kind is not told.kind:
-        return f"`{name}` is known as {told.kind}, the table map has {column.kind}"
-    same = (column.precision, column.scale, column.bits) == (told.precision, told.scale, told.bits)
-    is_old = column.wire_type in OLD_TEMPORAL  # its digits are on no wire
-    same &= is_old or not column.type.has_fraction or column.fraction_digits == told.fraction_digits
-    same &= column.unsigned == told.unsigned or not column.type.has_sign
+    if column.kind is not known_column.kind:
+        return f"`{name}` is known as {known_column.kind}, the table map has {column.kind}"
+    same = (column.precision, column.scale, column.bits) == (
+        known_column.precision,
+        known_column.scale,
+        known_column.bits,
+    )
+    is_old = column.wire_type in OLD_TEMPORAL  # the wire lacks its digits
+    same &= is_old or not column.type.has_fraction or column.fraction_digits == known_column.fraction_digits
+    same &= column.unsigned == known_column.unsigned or not column.type.has_sign
     if column.kind is Kind.BINARY:
-        same &= column.pad_bytes == told.pad_bytes
-    elif column.kind is Kind.TEXT and column.char_length_max and told.char_length_max:
-        same &= column.char_length_max == told.char_length_max
+        same &= column.pad_bytes == known_column.pad_bytes
+    elif column.kind is Kind.TEXT and column.char_length_max and known_column.char_length_max:
+        same &= column.char_length_max == known_column.char_length_max
     elif column.kind is Kind.ENUM:
-        same &= column.wire_meta == (1 if len(told.labels) < 256 else 2)
+        same &= column.wire_meta == (1 if len(known_column.labels) < 256 else 2)
     elif column.kind is Kind.SET:
-        size = (len(told.labels) + 7) // 8
+        size = (len(known_column.labels) + 7) // 8
         same &= column.wire_meta == (size if size <= 4 else 8)
-    return "" if same else f"`{name}` is known as {_shown(told)}, the table map has {_shown(column)}"
+    return "" if same else f"`{name}` is known as {_shown(known_column)}, the table map has {_shown(column)}"
 
 
-def _finished(column: Column, told: Column, *, is_full: bool) -> Column:
-    if column.kind is Kind.BINARY and told.type.fixed_bytes and column.pad_bytes == told.type.fixed_bytes:
-        return replace(column, kind=told.kind)
-    if column.wire_type in OLD_TEMPORAL and column.kind is told.kind:
-        return replace(column, fraction_digits=told.fraction_digits)
+def _finished(column: Column, known_column: Column, *, is_full: bool) -> Column:
+    if column.kind is Kind.BINARY and 0 < column.pad_bytes == known_column.type.fixed_bytes:
+        return replace(column, kind=known_column.kind)
+    if column.wire_type in OLD_TEMPORAL and column.kind is known_column.kind:
+        return replace(column, fraction_digits=known_column.fraction_digits)
     if column.type.has_labels and not is_full:
-        return replace(column, charset=told.charset or column.charset)
+        return replace(column, charset=known_column.charset or column.charset)
     return column
 
 

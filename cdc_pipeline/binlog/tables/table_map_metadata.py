@@ -1,10 +1,11 @@
-"""The optional metadata of a table map: signs, charsets, names, labels, keys.
+"""Parse the optional metadata of a table map: signs, charsets, names, labels, keys.
 
 Rules:
-- It is a run of (type, length, value) fields. A type that is not known here is stepped over: the server calls them all
-  optional, and none changes how rows are stored.
-- Bits go from the highest to the lowest in each byte. Lists run over the columns that a field is about, in order.
-- Counts that no table can have are refused before lists are made of them (K25).
+- It is a sequence of (type, length, value) fields. Unknown types are skipped: all are optional, and
+  none changes how rows are stored.
+- Bits go from the highest to the lowest in each byte. Lists have one entry per column of the kind,
+  in order.
+- Impossible counts are refused before lists are built (K25: no input may exhaust memory).
 
 Source: MySQL `Table_map_event::Optional_metadata_field_type`; MariaDB writes the same.
 """
@@ -34,7 +35,7 @@ _LABELS_MAX: Final = 65_535  # of an ENUM, on both servers
 class Reader:
     """Reads bytes in order; every read checks its bounds.
 
-    Raises (all methods): ValueError where the bytes end too early.
+    Raises (all methods): ValueError if the bytes end too early.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -46,14 +47,14 @@ class Reader:
         return self.at >= len(self.data)
 
     def take(self, count: int) -> bytes:
-        """Next `count` bytes."""
+        """Return the next `count` bytes."""
         if count < 0 or self.at + count > len(self.data):
             raise ValueError(f"{count} bytes at {self.at} of {len(self.data)}")
         self.at += count
         return self.data[self.at - count : self.at]
 
     def number(self) -> int:
-        """A length-encoded integer."""
+        """Read a length-encoded integer."""
         first = self.take(1)[0]
         if first < 0xFB:
             return first
@@ -63,19 +64,19 @@ class Reader:
         return int.from_bytes(self.take(width), "little")
 
     def text(self) -> bytes:
-        """Bytes after their length."""
+        """Read bytes after their length."""
         return self.take(self.number())
 
 
 @dataclass(slots=True)
 class TableMapMetadata:
-    """The fields that were there; lists are by the columns that the field is about.
+    """The parsed fields; each list has one entry per column of its kind.
 
     Attributes:
         unsigned: of the numeric columns.
         charsets: collation ids of the text columns.
         label_charsets: collation ids of the ENUM and SET columns.
-        names: of all columns; None where the server wrote none.
+        names: of all columns; None if the server wrote none.
         set_labels, enum_labels: raw bytes of the labels of each SET, each ENUM column.
         primary_key: column indexes in key order.
         visible: of all columns.
@@ -95,7 +96,7 @@ class TableMapMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ColumnCounts:
-    """How many columns each kind of field is about."""
+    """The number of columns of each kind."""
 
     all: int
     numeric: int
@@ -104,10 +105,10 @@ class ColumnCounts:
 
 
 def parse(data: bytes, counts: ColumnCounts) -> TableMapMetadata:
-    """Fields of the optional metadata block.
+    """Parse the fields of the optional metadata block.
 
     Raises:
-        ValueError: a field ends too early, or names a column that is not there.
+        ValueError: a field ends too early, or refers to a missing column.
     """
     metadata = TableMapMetadata()
     reader = Reader(data)
@@ -195,7 +196,7 @@ def _primary_key(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts
 
 
 def _primary_key_with_prefix(metadata: TableMapMetadata, value: Reader, counts: ColumnCounts) -> None:
-    # Whole values are unique where their prefixes are.
+    # Whole values are unique if their prefixes are.
     metadata.primary_key = _key(_numbers(value, 2 * counts.all)[::2], counts)
 
 

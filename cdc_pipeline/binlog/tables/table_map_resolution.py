@@ -1,9 +1,10 @@
-"""Compiled part of table maps: which table map each rows event refers to, and which maps are the same.
+"""Compiled part of table maps: resolve the table map of each rows event, and find equal maps.
 
 Rules:
-- A rows event belongs to the latest table map with its table id in the same transaction (SPEC C1, C2). Transactions are
-  told apart by `tx_offset`, so it does not matter where slices were cut.
-- Two maps are the same where their bodies are equal but for the table id: compared byte by byte, never by hash alone.
+- A rows event belongs to the latest table map with its table id in the same transaction (SPEC C1,
+  C2). Transactions are distinguished by `tx_offset`, so it does not matter where slices were cut.
+- Two maps are equal if their bodies are equal except for the table id: compared byte by byte, never
+  only by hash.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cdc_pipeline.binlog.native.compiling import njit
 
 _NOT_FOUND: Final = -1  # a rows event whose table id has no map
 NO_ROWS: Final = -2  # not a rows event, or a statement's empty end marker
-CARRIED: Final = -3  # CARRIED - k: the map is the k-th of those that an earlier slice left open
+CARRIED: Final = -3  # CARRIED - k: the k-th of the maps kept from earlier slices
 
 _DUMMY_TABLE_ID: Final = 0xFFFFFF
 _TABLE_MAP: Final = int(EventType.TABLE_MAP)
@@ -29,7 +30,7 @@ _LAST_V2: Final = int(EventType.DELETE_ROWS_V2)
 _PARTIAL: Final = int(EventType.PARTIAL_UPDATE_ROWS)
 _HEADER: Final = 19
 _MIX: Final = 0x9E3779B97F4A7C15
-_FIRST_BITS: Final = 8  # the hash tables are made larger when they are half full
+_FIRST_BITS: Final = 8  # the hash tables grow when they are half full
 _TOO_SMALL: Final = -2
 _EVENTS_AHEAD: Final = 8
 
@@ -41,7 +42,7 @@ def _slot(key: Any, bits: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _is_end_marker(data: NDArray[np.uint8], event: Any, id_bytes: int, stop: int) -> bool:
-    """True for a rows event of the dummy table id that holds nothing."""
+    """Return whether this is an empty rows event of the dummy table id."""
     if event["table_id"] != _DUMMY_TABLE_ID:
         return False
     at = event["start"] + _HEADER + id_bytes + 2
@@ -61,21 +62,23 @@ def resolve_maps(
     carried_ids: NDArray[np.int64],
     carried_tx_offset: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-    """Maps of all rows events in `events`, which went through the transaction pass.
+    """Resolve the maps of all rows events in `events`, after the transaction pass.
 
     Args:
         data: uint8 (n,), bytes of the chunk.
         events: array of EVENT_DTYPE (m,), consecutive.
-        checksum_bytes: 4 or 0, of events outside payloads.
+        checksum_bytes: 4 or 0, for events outside payloads.
         id_bytes: bytes of a table id, 6 or 4.
-        carried_ids: table ids of the maps that the transaction at `carried_tx_offset` has from earlier slices.
-        carried_tx_offset: -2 where there are none.
+        carried_ids: table ids of the maps from earlier slices of the transaction at
+            `carried_tx_offset`.
+        carried_tx_offset: offset of that transaction; -2 for none.
 
     Returns:
-        map_of: int64 (m,): for a rows event the index of its table map in `events`, or NOT_FOUND, or CARRIED - k;
+        map_of: int64 (m,): for a rows event the index of its table map in `events`, or NOT_FOUND,
+        or CARRIED - k;
             NO_ROWS for others.
-        same_as: int64 (m,): for a table map the index of the first one with the same content; -1 for others.
-        first event that is NOT_FOUND, or -1.
+        same_as: int64 (m,): for a table map the index of the first one with the same content; -1
+        for others. first event that is NOT_FOUND, or -1.
     """
     count = len(events)
     map_of = np.full(count, NO_ROWS, dtype=np.int64)
@@ -102,12 +105,15 @@ def _resolve(
     map_of: NDArray[np.int64],
     same_as: NDArray[np.int64],
 ) -> int:
-    """`resolve_maps` with hash tables of 2**bits slots; _TOO_SMALL where there are too many ids or contents."""
+    """Do `resolve_maps` with hash tables of 2**bits slots;
+    _TOO_SMALL if there are too many entries.
+    """
     mask = (1 << bits) - 1
     if 2 * len(carried_ids) > mask:
         return _TOO_SMALL
     used = len(carried_ids)
-    # By table id: the latest map and its transaction; an entry of another transaction is as good as none.
+    # By table id: the latest map and its transaction; an entry of another transaction does not
+    # count.
     ids = np.full(mask + 1, -1, dtype=np.int64)
     id_map = np.empty(mask + 1, dtype=np.int64)
     id_tx = np.empty(mask + 1, dtype=np.int64)
@@ -155,7 +161,7 @@ def _resolve(
         first = event["start"] + _HEADER + id_bytes
         size = stop - first
         known = id_first[slot]
-        # Nearly always a table's map is the same as the one before it.
+        # A table's map nearly always equals its previous one.
         if (
             known >= 0
             and size == id_size[slot]

@@ -1,1 +1,1 @@
-"""Events into transactions."""
+"""Group events into transactions."""

@@ -1,12 +1,15 @@
-"""What a transaction does, as 128 bits: equal on a server and on its replica (K7).
+"""The content of a transaction as 128 bits: equal on a server and its replica (K7: overlap
+detection).
 
 Rules:
-- Hashed are the rows with their table maps and bitmaps, the texts of statements with their default database, and XA
-  names. Not hashed are ids, times, offsets, flags, extra data, status variables, XID, GTID and rows-query events, and
-  LOAD DATA in statement format (its text names a file of its own on each server).
-- The same rows hash the same however they are cut into events. Row image and row metadata must be the same on both.
-- A transaction that was rolled back has no hash: a replica need not have it.
-- One compiled pass for each chunk; an open transaction is carried from chunk to chunk.
+- The hash covers rows with their table maps and bitmaps, texts of statements with their default
+  database, and XA names. It does not cover ids, times, offsets, flags, extra data, status
+  variables, XID, GTID and rows-query events, and LOAD DATA in statement format (its text names
+  another file on each server).
+- The same rows have the same hash however they are split into events. Row image and row metadata
+  must be the same on both servers.
+- A transaction that was rolled back has no hash, because a replica may lack it.
+- Each chunk takes one compiled pass; the state of an open transaction is kept between chunks.
 
 Source: TABLE_MAP_EVENT, ROWS_EVENT and QUERY_EVENT of the MySQL binlog format.
 """
@@ -50,14 +53,15 @@ class ContentHasher:
         self.reset()
 
     def reset(self) -> None:
-        """Forget the open transaction: it never ended."""
+        """Forget the open transaction, which never ended."""
         kernel.reset(self._state)
 
     def feed(self, chunk: Chunk, first: int, stop: int, ends: NDArray[np.int64]) -> HashedTransactions:
-        """Hash the events [first, stop) of a chunk that went through the transaction pass.
+        """Hash the events [first, stop) of a chunk after the transaction pass.
 
         Args:
-            ends: rows of the last events of the transactions that end among them, counted from the chunk's first row.
+            ends: rows of the last events of the transactions that end in this range, counted from
+                the chunk's first row.
 
         Raises:
             DamagedJournalError: an event is shorter than its own fields.
@@ -111,5 +115,5 @@ def _refused(chunk: Chunk, row: int, code: int) -> DamagedJournalError | Transac
         journal=chunk.journal,
         offset=offset,
         got=f"{name} of {int(chunk.events['event_length'][row])} bytes",
-        next_step="compare the journal with the server's own copy",
+        next_step="compare the journal with the server's copy",
     )

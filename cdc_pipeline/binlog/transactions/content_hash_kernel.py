@@ -1,11 +1,12 @@
-"""Compiled part of the content hash: one loop over the events of a chunk, with the open transaction's state carried.
+"""Compiled part of the content hash: one loop over the events of a chunk, with the open
+transaction's state carried.
 
 Rules:
-- Two lanes of 64 bits take the content byte by byte, so that it does not matter where events are cut: rows of one table
-  and kind that follow each other are one stream of bytes, however many events they came in.
-- Before rows stands their head (kind, content of the table map, column bitmaps), only where it differs from the head of
-  the rows before.
-- What is not content is not read: ids, times, offsets, flags, XID, GTID and rows-query events.
+- Two lanes of 64 bits hash the content byte by byte, so that event borders do not matter:
+  consecutive rows of one table and kind are one stream of bytes, whatever their events.
+- Rows are preceded by their head (kind, content of the table map, column bitmaps) only if it
+  differs from the previous rows' head.
+- Everything else is not read: ids, times, offsets, flags, XID, GTID and rows-query events.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from cdc_pipeline.binlog.native.compiling import njit
 # Indexes of the state, a uint64 array of STATE_SIZE.
 LANE_A: Final = 0
 LANE_B: Final = 1
-HEAD_A: Final = 2  # head of the rows before; 0 where there are none
+HEAD_A: Final = 2  # head of the previous rows; 0 for none
 HEAD_B: Final = 3
 MAPS: Final = 4  # number of table maps of the transaction
 STATE_SIZE: Final = 5
 
 OK: Final = 0
 SHORT: Final = 1  # an event is shorter than its own fields
-MAPS_FULL: Final = 2  # more tables in a transaction than there is room for
+MAPS_FULL: Final = 2  # more tables in a transaction than fit
 MAP_MISSING: Final = 3  # rows of a table without a table map
 
-# Marks before what is not rows.
+# Marks before content other than rows.
 MARK_STATEMENT: Final = 0xE1
 MARK_XA: Final = 0xE2
 MARK_ROWS: Final = 0xE3
@@ -45,7 +46,7 @@ _SEED_B: Final = np.uint64(0x6A09E667F3BCC909)
 
 @njit(cache=True, nogil=True)
 def _absorb(data, first, stop, a, b):  # type: ignore[no-untyped-def]
-    """Both lanes after the bytes data[first:stop]."""
+    """Return both lanes after the bytes data[first:stop]."""
     for at in range(first, stop):
         byte = np.uint64(data[at])
         a = (a ^ byte) * _PRIME_A
@@ -56,7 +57,7 @@ def _absorb(data, first, stop, a, b):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _absorb_word(word, a, b):  # type: ignore[no-untyped-def]
-    """Both lanes after the eight bytes of a number, the lowest first."""
+    """Return both lanes after the eight bytes of a number, lowest first."""
     for k in range(8):
         byte = (word >> np.uint64(8 * k)) & np.uint64(0xFF)
         a = (a ^ byte) * _PRIME_A
@@ -67,7 +68,7 @@ def _absorb_word(word, a, b):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _finish(value):  # type: ignore[no-untyped-def]
-    """A lane's last mixing: its high bits reach the low ones."""
+    """Mix a lane's high bits into the low ones at the end."""
     value ^= value >> np.uint64(33)
     value = value * np.uint64(0xFF51AFD7ED558CCD)
     value ^= value >> np.uint64(33)
@@ -76,7 +77,7 @@ def _finish(value):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def reset(state):  # type: ignore[no-untyped-def]
-    """A new transaction begins."""
+    """Begin a new transaction."""
     state[LANE_A] = _SEED_A
     state[LANE_B] = _SEED_B
     state[HEAD_A] = np.uint64(0)
@@ -86,7 +87,7 @@ def reset(state):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _kind_of(event_type):  # type: ignore[no-untyped-def]
-    """1 write, 2 update, 3 delete, 4 partial update; 0 for all others."""
+    """Return 1 for write, 2 update, 3 delete, 4 partial update; 0 for all others."""
     if event_type == 23 or event_type == 30:
         return 1
     if event_type == 24 or event_type == 31:
@@ -100,7 +101,7 @@ def _kind_of(event_type):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _packed(data, at, stop):  # type: ignore[no-untyped-def]
-    """(value, index behind it) of a length-encoded number; value -1 where it is not whole."""
+    """Return (value, index after it) of a length-encoded number; value -1 if it is truncated."""
     if at >= stop:
         return np.int64(-1), at
     first = np.int64(data[at])
@@ -117,7 +118,9 @@ def _packed(data, at, stop):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _slot(map_ids, state, table_id):  # type: ignore[no-untyped-def]
-    """Index of a table's map among those of the transaction; their number where it has none."""
+    """Return the index of a table's map among those of the transaction;
+    their count if it has none.
+    """
     count = np.int64(state[MAPS])
     for slot in range(count):
         if map_ids[slot] == table_id:
@@ -134,13 +137,16 @@ def hash_events(  # type: ignore[no-untyped-def]
     Args:
         data: uint8 (bytes,), events: EVENT_DTYPE (n,), after the transaction pass.
         ends: uint8 (n,): 1 at the last event of each ended transaction.
-        first_row: row to go on with.
-        state: uint64 (STATE_SIZE,); map_ids: int64 (m,) and map_hashes: uint64 (m, 2): table maps of the transaction.
-        hashes: uint64 (n, 2), written: one row for each transaction that ended by COMMIT, XID or as a statement.
+        first_row: row to continue at.
+        state: uint64 (STATE_SIZE,); map_ids: int64 (m,) and map_hashes: uint64 (m, 2): table maps
+            of the transaction.
+        hashes: uint64 (n, 2), written: one row for each transaction that ended by COMMIT, XID or as
+            a statement.
         counts: int64 (n,), written: the row of that transaction's last event.
 
     Returns:
-        (row, code, transactions): the row after the last done, OK or why it stopped there, rows of `hashes` written.
+        (row, code, transactions): the row after the last one done, OK or why it stopped, rows of
+        `hashes` written.
     """
     found = 0
     for row in range(first_row, len(events)):
@@ -172,7 +178,8 @@ def hash_events(  # type: ignore[no-untyped-def]
                 at += np.int64(data[at]) | np.int64(data[at + 1]) << 8
             head = at
             width, at = _packed(data, at, stop)
-            if width < 0 or width > 8 * (stop - at):  # before it is added to anything: it has up to 63 bits
+            # Check before adding: it may have up to 63 bits.
+            if width < 0 or width > 8 * (stop - at):
                 return row, SHORT, found
             at += (width + 7) // 8 * (2 if rows_kind == 2 or rows_kind == 4 else 1)
             if at > stop:

@@ -1,23 +1,29 @@
-"""The transaction pass: it tells of every event which transaction it belongs to (SPEC T1, K1, K5).
+"""The transaction pass: assign every event to its transaction (SPEC T1).
 
 Rules:
-- A transaction begins at its GTID event, or at BEGIN where there is none. A BEGIN after the GTID event belongs to the
-  same transaction and has role OTHER. MariaDB writes no BEGIN: its GTID event without the standalone flag is one.
-- It ends at XID, COMMIT, ROLLBACK or XA PREPARE. A statement that stands where a transaction's body would begin (after
-  the GTID event without BEGIN, after MariaDB's standalone GTID event, or alone in a log without GTIDs) is a transaction
-  by itself and ends it. Any other statement (SAVEPOINT, the CREATE TABLE of CREATE ... SELECT, XA START) stays inside.
-- A group that XA PREPARE ends is prepared, not committed: XA COMMIT or XA ROLLBACK, a transaction by itself and
-  possibly journals later, decides on it (K8). XA COMMIT ... ONE PHASE is written as a prepare with a flag: a commit.
-- A two-phase ALTER (MariaDB, binlog_alter_two_phase) is two transactions with the same text. What START ALTER begins,
-  COMMIT ALTER does: that one is the statement. START ALTER and ROLLBACK ALTER change nothing and end their transaction
-  like a commit without rows; nobody reads their text.
-- `commit_ts_us` of all its events is the commit timestamp of the GTID event where it has one (MySQL 8.0 and later),
-  otherwise the header timestamp of the transaction's first event: MariaDB's GTID event, BEGIN, or the statement.
-- A transaction that is open when its journal ends (ROTATE, STOP, or the next journal's format description) was never
-  committed; its events do not count. It is counted in `abandoned` and marked, so that nobody drops it unseen.
-- Rows, XID or COMMIT outside a transaction, a GTID event or BEGIN inside one: the log is not whole, and the pass stops.
+- A transaction begins at its GTID event, or at BEGIN if there is none. A BEGIN after the GTID event
+  belongs to the same transaction and has role OTHER. MariaDB writes no BEGIN: its GTID event
+  without the standalone flag is one.
+- It ends at XID, COMMIT, ROLLBACK or XA PREPARE. A statement in place of a transaction's body
+  (after the GTID event without BEGIN, after MariaDB's standalone GTID event, or alone in a log
+  without GTIDs) is a transaction by itself and ends it. Any other statement (SAVEPOINT, the CREATE
+  TABLE of CREATE ... SELECT, XA START) does not end it.
+- A group that ends with XA PREPARE is prepared, not committed: a later XA COMMIT or XA ROLLBACK, a
+  transaction by itself and possibly in a later journal, decides (K8: nothing uncommitted is
+  applied). XA COMMIT ... ONE PHASE is written as a prepare with a flag: a commit.
+- A two-phase ALTER (MariaDB, binlog_alter_two_phase) is two transactions with the same text. Only
+  COMMIT ALTER changes the table, so it is the statement. START ALTER and ROLLBACK ALTER change
+  nothing and end their transaction like a commit without rows; their text is ignored.
+- `commit_ts_us` of all its events is the commit timestamp of the GTID event if it has one (MySQL
+  8.0 and later), otherwise the header timestamp of the transaction's first event: MariaDB's GTID
+  event, BEGIN, or the statement.
+- A transaction that is open when its journal ends (ROTATE, STOP, or the next journal's format
+  description) was never committed and its events are dropped (K5). It is counted in `abandoned` and
+  marked, so that no drop is silent.
+- Rows, XID or COMMIT outside a transaction, or a GTID event or BEGIN inside one, mean that the log
+  is incomplete, and the pass stops.
 
-Each pass carries state from chunk to chunk; passing the same chunks through a second pass writes the same values.
+Each pass keeps state between chunks; a second pass over the same chunks writes the same values.
 """
 
 from __future__ import annotations
@@ -35,20 +41,20 @@ from cdc_pipeline.errors import CdcError, DamagedJournalError, TransactionError
 
 _LOST = "events before this one are missing: read the journal from an earlier position, or check it for damage"
 _CONTRADICTIONS: Final[dict[int, tuple[str, str, str]]] = {
-    kernel.ROWS_OUTSIDE: ("a row event stands outside a transaction", "a GTID event or BEGIN before it", _LOST),
+    kernel.ROWS_OUTSIDE: ("a rows event is outside a transaction", "a GTID event or BEGIN before it", _LOST),
     kernel.END_OUTSIDE: ("a transaction ends that did not begin", "a GTID event or BEGIN before it", _LOST),
     kernel.GTID_INSIDE: (
-        "a transaction begins before the one before it has ended",
+        "a transaction begins before the previous one has ended",
         "XID, COMMIT, ROLLBACK or XA PREPARE before the next GTID event",
         "the end of the transaction is missing in the journal: compare it with the server's own copy",
     ),
     kernel.BEGIN_INSIDE: (
-        "BEGIN stands inside a transaction",
+        "BEGIN is inside a transaction",
         "XID, COMMIT, ROLLBACK or XA PREPARE before the next BEGIN",
         "the end of the transaction is missing in the journal: compare it with the server's own copy",
     ),
     kernel.MARK_INSIDE: (
-        "a list of GTIDs stands inside a transaction",
+        "a list of GTIDs is inside a transaction",
         "lists of GTIDs at the head of a journal only",
         "the journal is damaged: compare it with the server's own copy",
     ),
@@ -60,13 +66,13 @@ class TransactionBounds:
     """Where the transactions of one chunk begin and end.
 
     Attributes:
-        events: the chunk's, as far as they were written.
+        events: the chunk's events that were written.
         marks: uint8 (n,): MARK_... of `grouping_kernel` for each event.
-        inside: uint8 (n,): 1 where a transaction is open after the event.
-        ends: int64: rows of the last events of ended transactions, single statements included.
+        inside: uint8 (n,): 1 if a transaction is open after the event.
+        ends: int64: rows of the last events of ended transactions, including single statements.
         statements: int64: rows with role STATEMENT, inside a transaction or not.
-        boundaries: int64: every row count k after which no transaction is open: events[:k] tears none.
-        begins_inside: True where a transaction of an earlier chunk is open before the first event.
+        boundaries: int64: every k for which events[:k] does not end inside a transaction.
+        begins_inside: True if a transaction of an earlier chunk is open before the first event.
     """
 
     events: np.ndarray
@@ -85,12 +91,12 @@ class TransactionBounds:
 
 @dataclass(frozen=True, slots=True)
 class GroupedChunk:
-    """What one step of the pass gave.
+    """The result of one step of the pass.
 
     Attributes:
-        rows: events of the chunk that were written; all of them where `error` is None.
-        bounds: arrays over those rows.
-        error: the contradiction at event `rows`, where there is one.
+        rows: number of events of the chunk that were written; all of them if `error` is None.
+        bounds: the bounds of those rows.
+        error: the contradiction at event `rows`, if any.
     """
 
     rows: int
@@ -107,7 +113,7 @@ class TransactionPass:
 
     @property
     def is_open(self) -> bool:
-        """True while a transaction has begun and not ended."""
+        """Whether a transaction has begun and not ended."""
         return bool(self._state[kernel.OPEN])
 
     @property
@@ -117,13 +123,16 @@ class TransactionPass:
 
     @property
     def is_body_open(self) -> bool:
-        """True while the open transaction goes on until XID, COMMIT or ROLLBACK; False while one statement may be all
-        of it."""
+        """Whether the open transaction needs XID, COMMIT or ROLLBACK to end;
+        False if it may be one statement.
+        """
         return self.is_open and bool(self._state[kernel.BODY])
 
     @property
     def mariadb_flags(self) -> int:
-        """flags2 of the latest MariaDB GTID event: 0x01 standalone, 0x40 prepared XA, 0x80 completed XA."""
+        """flags2 of the latest MariaDB GTID event:
+        0x01 standalone, 0x40 prepared XA, 0x80 completed XA.
+        """
         return int(self._state[kernel.MARIADB_FLAGS]) & 0xFF
 
     @property
@@ -160,7 +169,9 @@ class TransactionPass:
         return grouped.bounds
 
     def step(self, chunk: Chunk) -> GroupedChunk:
-        """As `apply`, but a contradiction is returned, so that what stands before it can be delivered."""
+        """Do the same as `apply`, but return a contradiction,
+        so that the events before it can be delivered.
+        """
         count = len(chunk.events)
         marks = np.zeros(count, dtype=np.uint8)
         inside = np.zeros(count, dtype=np.uint8)
@@ -198,11 +209,11 @@ class TransactionPass:
         event_type = int(chunk.events["event_type"][row])
         if code == kernel.SHORT_BODY:
             return DamagedJournalError(
-                "an event is shorter than its own fields, or they cannot be",
+                "an event is shorter than its own fields, or has impossible values",
                 journal=chunk.journal,
                 offset=offset,
                 got=f"{event_name(event_type)} of {int(chunk.events['event_length'][row])} bytes",
-                next_step="compare the journal with the server's own copy",
+                next_step="compare the journal with the server's copy",
             )
         what, expected, next_step = _CONTRADICTIONS[code]
         got = event_name(event_type)
@@ -216,7 +227,7 @@ class TransactionPass:
 def _transaction_bounds(
     events: np.ndarray, marks: NDArray[np.uint8], inside: NDArray[np.uint8], begins_inside: bool
 ) -> TransactionBounds:
-    """Bounds of events that went through the pass; `marks` and `inside` are what the kernel wrote for them."""
+    """Return the bounds of events after the pass, from the `marks` and `inside` of the kernel."""
     return TransactionBounds(
         events=events,
         marks=marks,

@@ -1,14 +1,15 @@
 """Compiled part of the transaction pass: which events form one transaction.
 
 Rules:
-- One loop over the events of a chunk, with a small integer state that is carried from chunk to chunk.
-- The kernel reads four things of an event's body: a query's text (as far as its first words), the flags of a MariaDB
-  GTID event (the extra ones too), the commit timestamps of a MySQL GTID event, whether an XA PREPARE is a commit in one
-  phase.
-- The first event that contradicts the protocol ends the pass: its row and a code are returned, everything before it
-  has been written, and the state is that before it.
+- One loop over the events of a chunk, with a small integer state that is kept between chunks.
+- The kernel reads four things from event bodies: the first words of a query's text, the flags of a
+  MariaDB GTID event (and the extra flags), the commit timestamps of a MySQL GTID event, and whether
+  an XA PREPARE is a one-phase commit.
+- The first event that contradicts the protocol ends the pass: it returns its row and a code,
+  everything before it is written, and the state is that before it.
 
-Source: MySQL "Replication: binary log events" (`mysql::binlog::event`), MariaDB "GTID_EVENT", "QUERY_EVENT".
+Source: MySQL "Replication: binary log events" (`mysql::binlog::event`), MariaDB "GTID_EVENT",
+"QUERY_EVENT".
 """
 
 from __future__ import annotations
@@ -21,32 +22,34 @@ from cdc_pipeline.binlog.event_types import FLAG_ROLLBACK_ALTER, FLAG_START_ALTE
 from cdc_pipeline.binlog.events.gtid_kernel import NO_TIME, gtid_commit_us
 from cdc_pipeline.binlog.native.compiling import njit
 
-# Indexes of the carried state, an int64 array of STATE_SIZE.
+# Indexes of the state, an int64 array of STATE_SIZE.
 OPEN: Final = 0  # 1 inside a transaction
 TX_OFFSET: Final = 1  # offset of its first event
 ORDINAL: Final = 2  # ordinal that its next event gets
 COMMIT_US: Final = 3
-BY_GTID: Final = 4  # 1 where a GTID event began it
-BODY: Final = 5  # 1 where it goes on until XID, COMMIT or ROLLBACK; 0 where the next statement is all of it
-MARIADB_FLAGS: Final = 6  # of the GTID event: 0x01 standalone, 0x40 prepared XA, 0x80 completed XA; extra flags << 8
-TRANSACTIONS: Final = 7  # counters over the whole life: ended by XID, COMMIT or as one statement
+BY_GTID: Final = 4  # 1 if a GTID event began it
+BODY: Final = 5  # 1 if it lasts until XID, COMMIT or ROLLBACK; 0 if it is only the next statement
+# GTID event flags: 0x01 standalone, 0x40 prepared XA, 0x80 completed XA; extra flags << 8.
+MARIADB_FLAGS: Final = 6
+TRANSACTIONS: Final = 7  # lifetime counters: ended by XID, COMMIT or as one statement
 ROLLED_BACK: Final = 8  # ended by ROLLBACK
-ABANDONED: Final = 9  # neither: the journal ended first (K5)
+ABANDONED: Final = 9  # not ended: its journal ended first (K5)
 PREPARED: Final = 10  # ended by XA PREPARE: committed or rolled back by a later transaction (K8)
 STATE_SIZE: Final = 11
 
-# What an event does to the transaction it is in: values of `marks`.
+# The effect of an event on its transaction: values of `marks`.
 MARK_NONE: Final = 0
 MARK_COMMIT: Final = 1  # ends it: XID or COMMIT
 MARK_ROLLBACK: Final = 2  # ends it: ROLLBACK
 MARK_STATEMENT: Final = 3  # ends it: a statement that is a transaction by itself
-MARK_ABANDON: Final = 4  # stands after a transaction that never ended
+MARK_ABANDON: Final = 4  # follows a transaction that never ended
 MARK_PREPARE: Final = 5  # ends it: XA PREPARE
 
 FL_STANDALONE: Final = 0x01
 FL_GROUP_COMMIT: Final = 0x02
 FL_XA: Final = 0xC0  # prepared or completed: an xid follows
-_NO_CHANGE: Final = (FLAG_START_ALTER | FLAG_ROLLBACK_ALTER) << 8  # in the state, above the other flags
+# In the state, above the other flags.
+_NO_CHANGE: Final = (FLAG_START_ALTER | FLAG_ROLLBACK_ALTER) << 8
 
 # Codes of contradictions.
 OK: Final = 0
@@ -57,7 +60,7 @@ BEGIN_INSIDE: Final = 4
 MARK_INSIDE: Final = 5
 SHORT_BODY: Final = 6
 
-# What a query's text is.
+# Kinds of a query's text.
 TEXT_OTHER: Final = 0
 TEXT_BEGIN: Final = 1
 TEXT_COMMIT: Final = 2
@@ -75,7 +78,7 @@ _ROLE_JOURNAL: Final = 7
 _ROLE_XA_PREPARE: Final = 8
 
 _HEADER: Final = 19
-_LOAD_FIELDS: Final = 13  # file id, two places in the text, a kind
+_LOAD_FIELDS: Final = 13  # file id, two indexes into the text, a kind
 _XA_PREPARE_BYTES: Final = 13  # one phase u8, format id, lengths of both parts of the xid i32
 _WORDS: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK", b"XA", b"START")
 _WORD_BYTES: Final = np.frombuffer(b"".join(_WORDS), dtype=np.uint8).copy()
@@ -84,7 +87,8 @@ _WORD_AT: Final = np.cumsum([0, *(len(word) for word in _WORDS)]).astype(np.int6
 
 @njit(cache=True, nogil=True)
 def _skip_blanks(data, at, stop):  # type: ignore[no-untyped-def]
-    """Index of the first byte at or after `at` that is neither blank, nor `;`, nor in a comment.
+    """Return the index of the first byte from `at` on that is neither blank, nor `;`, nor in a
+    comment.
 
     A versioned comment (``/*!`` or ``/*M!``) is code, not a comment.
     """
@@ -112,7 +116,9 @@ def _skip_blanks(data, at, stop):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _word(data, at, stop, word):  # type: ignore[no-untyped-def]
-    """Index after word number `word` if it stands at `at` in any case and ends there, else -1."""
+    """Return the index after word number `word` if it is at `at` in upper or lower
+    case, else -1.
+    """
     first = _WORD_AT[word]
     length = _WORD_AT[word + 1] - first
     if at + length > stop:
@@ -133,9 +139,10 @@ def _word(data, at, stop, word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _query_text_kind(data, first, stop):  # type: ignore[no-untyped-def]
-    """TEXT_... of the query text in data[first:stop].
+    """Return the TEXT_... of the query text in data[first:stop].
 
-    BEGIN, COMMIT and ROLLBACK count only where nothing follows: ``ROLLBACK TO s`` and ``COMMIT AND CHAIN`` do not.
+    BEGIN, COMMIT and ROLLBACK count only if nothing follows: ``ROLLBACK TO s`` and ``COMMIT AND
+    CHAIN`` do not.
     """
     at = _skip_blanks(data, first, stop)
     for word in range(3):
@@ -152,7 +159,7 @@ def _query_text_kind(data, first, stop):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
-    """TEXT_... of the query event whose body is data[body:stop]; -1 where the body is shorter than it says."""
+    """Return the TEXT_... of the query event in data[body:stop]; -1 if the body is too short."""
     if body + post_header > stop or post_header < 11:
         return -1
     database = np.int64(data[body + 8])
@@ -165,7 +172,7 @@ def _query_kind(data, body, stop, post_header):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _extra_flags(data, body, stop, flags):  # type: ignore[no-untyped-def]
-    """Extra flags of the MariaDB GTID event whose body is data[body:stop]; 0 where it has none."""
+    """Return the extra flags of the MariaDB GTID event in data[body:stop]; 0 if it has none."""
     at = body + 13
     if flags & FL_GROUP_COMMIT:
         at += 8
@@ -182,11 +189,11 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
 
     Args:
         data: uint8 (bytes,), events: EVENT_DTYPE (n,), of one chunk.
-        checksum_bytes: 0 or 4, absent from events inside a payload.
+        checksum_bytes: 0 or 4; events inside a payload have none.
         query_post_header: post-header length of query events.
         state: int64 (STATE_SIZE,), changed in place.
         marks: uint8 (n,), written: MARK_... of each event.
-        inside: uint8 (n,), written: 1 where a transaction is open after the event.
+        inside: uint8 (n,), written: 1 if a transaction is open after the event.
 
     Returns:
         (rows done, code): (n, OK), or the row of the first contradiction and its code.
@@ -212,7 +219,8 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
                 return row, END_OUTSIDE
             role = _ROLE_END
             mark = MARK_COMMIT
-        elif kind == 2 or kind == 18:  # QUERY; EXECUTE_LOAD_QUERY, a query with more fields at its head
+        # QUERY; EXECUTE_LOAD_QUERY, a query with more fields at its head.
+        elif kind == 2 or kind == 18:
             text = _query_kind(data, body, stop, query_post_header + (_LOAD_FIELDS if kind == 18 else 0))
             if text < 0:
                 return row, SHORT_BODY
@@ -255,7 +263,8 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
             is_member = True
             state[BY_GTID] = 1
             state[MARIADB_FLAGS] = flags
-            # MariaDB's GTID event is the BEGIN, unless it says that one statement is the whole group.
+            # MariaDB's GTID event is the BEGIN, unless its flag says that one statement is the
+            # whole group.
             state[BODY] = 1 if kind == 162 and flags & FL_STANDALONE == 0 else 0
             if kind != 162:
                 commit_us = gtid_commit_us(data, body, stop - body, kind)  # type: ignore[arg-type]
@@ -264,7 +273,8 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
                 if commit_us > 0:
                     state[COMMIT_US] = commit_us
             role = _ROLE_BEGIN
-        elif kind == 38:  # XA PREPARE: ends its group without committing it, but for XA COMMIT ... ONE PHASE (K8)
+        # XA PREPARE: ends its group without committing it, except for XA COMMIT ... ONE PHASE (K8).
+        elif kind == 38:
             if state[OPEN] == 0:
                 return row, END_OUTSIDE
             if stop - body < _XA_PREPARE_BYTES:
@@ -312,7 +322,9 @@ def group_events(data, events, checksum_bytes, query_post_header, state, marks, 
 
 @njit(cache=True, nogil=True)
 def _open(state, event):  # type: ignore[no-untyped-def]
-    """Open a transaction at `event`; its commit time is the header's until a GTID event knows better."""
+    """Open a transaction at `event`, with the header's commit time until a GTID event has a better
+    one.
+    """
     state[OPEN] = 1
     state[TX_OFFSET] = event["offset"]
     state[ORDINAL] = 0

@@ -23,7 +23,7 @@ from typing import Final, Literal
 import pyarrow as pa
 
 from cdc_pipeline.binlog.arrow_types import arrow_type
-from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows
+from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import MODES
@@ -340,7 +340,7 @@ class TableReading:
         at = before.position if low == before.position else low
         seq = pack_seq(before.cursor.epoch, journal_number(at.journal), at.offset)
         # Loads and repairs have the first places of this position: they are before it, not behind.
-        return Changed(files=tuple(self._scratch.files("changed")), after_seq=seq + 2 * LOAD_PLACES - 1)
+        return Changed(files=tuple(self._scratch.files("changed")), after_seq=seq + 2 * LOAD_SEQS - 1)
 
     def _keep(self, record: BatchRecord, target: Target) -> None:
         for recorded in record.targets:

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cdc_pipeline.binlog.selected import LOAD_PLACES
+from cdc_pipeline.binlog.selected import LOAD_SEQS
 from cdc_pipeline.binlog.seq import SEQ_TYPE, journal_number, pack_seq
 from cdc_pipeline.config.modes import MODES, Mode
 from cdc_pipeline.config.pipeline_config import PipelineConfig
@@ -145,7 +145,7 @@ def apply_repair(
 def _last_there(sink: DeltaSink, sides: Sides, rows: pa.Table, base: int) -> int | None:
     """The last place at this position that the lake's rows have. What is gone from a mirror leaves none behind, so that
     its rows of the same keys tell it."""
-    end = base + 2 * LOAD_PLACES - 1
+    end = base + 2 * LOAD_SEQS - 1
     if not sides.key or MODES[sides.target.mode].keeps_past:
         return highest_seq(sink.spark.session(), sides, low=base, high=end)
     there = [int(seq) for seq in pc.unique(rows.column("_lake_seq")).to_pylist() if seq is not None]
@@ -170,7 +170,7 @@ def _staged(sides: Sides, rows: pa.Table, *, base: int, first: int, ts_us: int) 
     count = rows.num_rows
     # A key comes once: keyed rows may share a place. Rows without a key are told apart by theirs.
     places = np.full(count, first) if sides.key else first + np.arange(count)
-    if count and int(places.max()) >= LOAD_PLACES:
+    if count and int(places.max()) >= LOAD_SEQS:
         raise LakeStateError(
             "there is no place left for repairs at this position of the log",
             table=sides.target.table,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from cdc_pipeline.binlog.arrow_types import arrow_schema
-from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows, next_seq
+from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows, next_seq
 from cdc_pipeline.binlog.seq import journal_number, pack_seq
 from cdc_pipeline.binlog.table_schema import TableSchema
 from cdc_pipeline.config.modes import keeps_every_change
@@ -335,9 +335,9 @@ class _Repair:
         """
         taken = 0
         for target in targets.following(self._schema.database, self._schema.table):
-            there = at.sink.rows_within(target.name, low=seq, high=seq + 2 * LOAD_PLACES - 1).highest
+            there = at.sink.rows_within(target.name, low=seq, high=seq + 2 * LOAD_SEQS - 1).highest
             taken = max(taken, 0 if there is None else (there - seq) // 2 + 1)
-        if taken + count > LOAD_PLACES:
+        if taken + count > LOAD_SEQS:
             raise LoadError(
                 "no more rows can be told apart at the place where the cursor stands",
                 table=self._table,

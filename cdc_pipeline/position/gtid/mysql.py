@@ -92,7 +92,7 @@ class MysqlGtidSet:
 
     @property
     def is_tagged(self) -> bool:
-        """Return whether any transaction has a tag."""
+        """Whether any transaction has a tag."""
         return any(":" in key for key in self.intervals)
 
     def __bool__(self) -> bool:
@@ -146,8 +146,8 @@ def parse_mysql(text: str) -> MysqlGtidSet:
 
 
 def encode_mysql_binary(gtid_set: MysqlGtidSet) -> bytes:
-    """Encode the set as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS; in the tagged format only if it
-    has tags.
+    """Encode the set as in COM_BINLOG_DUMP_GTID and PREVIOUS_GTIDS;
+    in the tagged format only if it has tags.
     """
     is_tagged = gtid_set.is_tagged
     count = len(gtid_set.intervals)

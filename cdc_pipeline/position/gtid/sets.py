@@ -51,8 +51,8 @@ class SingleGtid:
     text: str
 
     def is_in(self, gtid_set: str) -> bool:
-        """Return whether the set `gtid_set` contains it; a MariaDB position contains all earlier
-        GTIDs of a domain.
+        """Return whether the set `gtid_set` contains it;
+        a MariaDB position contains all earlier GTIDs of a domain.
         """
         if self.flavor == "mariadb":
             return parse_mariadb(gtid_set).contains(parse_mariadb(self.text))

@@ -60,14 +60,14 @@ def complete(source: StartSource, wanted: Position) -> tuple[Position, tuple[str
     try:
         found = _read_to(source, wanted)
         if found.begin >= 0:
-            notes.append(f"{wanted} lies inside a transaction: back to its begin at {found.begin} (P7)")
+            notes.append(f"{wanted} is inside a transaction: back to its begin at {found.begin} (P7)")
             found = _read_to(source, replace(wanted, offset=found.begin))
     except ServerSettingError:
         executed = _executed_by_heads(source, wanted)
         if executed is None:
             raise
         position = with_created(source, replace(wanted, gtid_set=executed))
-        return position, (f"{wanted.journal} holds no GTIDs: {executed or 'nothing'} was executed before it",)
+        return position, (f"{wanted.journal} has no GTIDs: {executed or 'nothing'} was executed before it",)
     except (UnsupportedEventError, UnknownEventError) as error:
         if not uses_gtids:
             unchecked = f"an event before it cannot be read ({error.what}): the position was not checked"

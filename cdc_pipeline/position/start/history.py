@@ -50,8 +50,8 @@ def stay(question: Question) -> StartDecision:
 
 
 def complete_cursor(question: Question) -> StartDecision:
-    """Continue by offset with a completed executed set, because the server has begun to
-    use GTIDs.
+    """Continue by offset with a completed executed set,
+    because the server has begun to use GTIDs.
     """
     source, wanted = question.source, read_by_offset(question.cursor.position)
     _check_not_ahead(question)
@@ -113,7 +113,7 @@ def switch_by_time(question: Question) -> StartDecision:
 
 
 def switch_virtual_ip(question: Question) -> StartDecision:
-    """Switch to another server behind the only address, after too many dump errors (P5)."""
+    """Switch to another server at the only address, after too many dump errors (P5)."""
     decision = switch_by_time(question)
     count = question.rules.dump_errors.count
     reason = f"{count} dumps in a row have failed, more than {question.rules.dump_errors_max}: the address has moved"
@@ -121,7 +121,7 @@ def switch_virtual_ip(question: Question) -> StartDecision:
 
 
 def await_virtual_ip(question: Question) -> StartDecision:
-    """Refuse another server behind the only address, which may be temporary (P5).
+    """Refuse another server at the only address, which may be temporary (P5).
 
     Raises:
         ServerChangedError: always.
@@ -236,8 +236,8 @@ def _what_is_new(question: Question) -> str:
 
 
 def _last_commit_us(question: Question) -> int:
-    """Return the last applied commit time, or the nearest known time before the next
-    transaction.
+    """Return the last applied commit time,
+    or the nearest known time before the next transaction.
     """
     cursor = question.cursor
     last_us = max(question.rules.last_commit_us, cursor.timestamp_s * SECOND_US)
@@ -256,8 +256,8 @@ def _last_commit_us(question: Question) -> int:
 
 
 def _check_reaches_back(question: Question, last_us: int) -> None:
-    """Raise if the new server's log begins after the last applied transaction, which
-    leaves a gap.
+    """Raise if the new server's log begins after the last applied transaction,
+    which leaves a gap.
     """
     oldest = question.source.journals()[0].journal
     created_s = question.source.journal_created_s(oldest)

@@ -45,9 +45,9 @@ def last_logged_event(piece: EventSlice) -> LoggedEvent | None:
     """
     for events in (piece.events[-1:], piece.events):  # nearly always the last one qualifies
         size_bytes = events["next_offset"] - events["offset"]
-        stands = (events["parent"] < 0) & (events["event_length"] == size_bytes) & (size_bytes <= LOGGED_BYTES_MAX)
-        stands &= (events["offset"] <= _OFFSET_MAX) & ~np.isin(events["event_type"], _UNSTABLE)
-        rows = np.flatnonzero(stands)
+        matches = (events["parent"] < 0) & (events["event_length"] == size_bytes) & (size_bytes <= LOGGED_BYTES_MAX)
+        matches &= (events["offset"] <= _OFFSET_MAX) & ~np.isin(events["event_type"], _UNSTABLE)
+        rows = np.flatnonzero(matches)
         if len(rows):
             return _logged(piece.chunk, piece.stop - len(events) + int(rows[-1]))
     return None
@@ -62,7 +62,7 @@ def check_same_log(source: StartSource, position: Position, *, pipeline_name: st
         pipeline_name: name for the commands in the error.
 
     Raises:
-        SourceIdentityError: the journal is shorter, was created at another time, or holds another
+        SourceIdentityError: the journal is shorter, was created at another time, or has another
             event there.
         ServerUnreachableError, MissingGrantError: the source does not answer.
     """
@@ -117,7 +117,7 @@ def _other_log(
     """Return an error for a log that is not the log of `position`."""
     return SourceIdentityError(
         f"the log of {identity} is not the one that the cursor came from: the server was set back to an earlier state, "
-        "or its log was reset; the lake may hold changes that the server has lost",
+        "or its log was reset; the lake may have changes that the server has lost",
         journal=position.journal,
         offset=position.offset,
         expected=expected,
@@ -130,7 +130,7 @@ def begin_again(pipeline_name: str = "") -> str:
     """Return the commands that bring a lake up to date after its source's log was replaced."""
     name = pipeline_name or "SOURCE"
     return (
-        "if this server and its present state are right, leave the old log behind and read the "
+        "if this server and its present state are right, abandon the old log and read the "
         f"tables again: `cdc-pipeline cursor set {name} --latest`, then `cdc-pipeline snapshot {name} --restart`"
     )
 

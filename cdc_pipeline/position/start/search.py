@@ -26,8 +26,8 @@ import numpy as np
 from cdc_pipeline.position.position import Position
 from cdc_pipeline.position.start.types import FIRST_OFFSET, SECOND_US, StartSource
 
-ALL_ASKED_MAX: Final = 32
-_NEIGHBOURS_ASKED: Final = 8
+ALL_READ_MAX: Final = 32
+_NEIGHBOURS_READ: Final = 8
 
 
 def search_by_time(
@@ -83,7 +83,7 @@ def journals_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) ->
             created[index] = source.journal_created_s(names[index])
         return (created[index] + 1) * SECOND_US > t_us
 
-    if not source.heads_are_local and len(names) > ALL_ASKED_MAX:
+    if not source.heads_are_local and len(names) > ALL_READ_MAX:
         low, high = 0, len(names)
         while low < high:
             middle = (low + high) // 2
@@ -91,7 +91,7 @@ def journals_to_scan(source: StartSource, names: Sequence[str], *, t_us: int) ->
                 high = middle
             else:
                 low = middle + 1
-        for index in range(max(0, low - _NEIGHBOURS_ASKED), min(len(names), low + 1)):
+        for index in range(max(0, low - _NEIGHBOURS_READ), min(len(names), low + 1)):
             is_after(index)
         times = [created[index] for index in sorted(created)]
         if times == sorted(times):

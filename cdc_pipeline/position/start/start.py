@@ -1,4 +1,4 @@
-"""Where a run starts: the decision table (SPEC P3-P8, K1, K6).
+"""Where a run starts: the decision table (SPEC P3-P8).
 
 Rules:
 - The first row of `WITH_HISTORY` (of `WITHOUT_HISTORY` without a cursor) whose condition holds
@@ -70,11 +70,11 @@ WITH_HISTORY: Final = (
         lambda q: q.switched, history.switch_by_time,
     ),
     Row(
-        "P5", "another server behind the source's one address, after too many dump errors: search by time",
+        "P5", "another server at the source's only address, after too many dump errors: search by time",
         lambda q: q.is_only_address and q.rules.dump_errors.count > q.rules.dump_errors_max, history.switch_virtual_ip,
     ),
     Row(
-        "P5", "another server behind the source's one address", lambda q: q.is_only_address, history.await_virtual_ip
+        "P5", "another server at the source's only address", lambda q: q.is_only_address, history.await_virtual_ip
     ),
     Row("P5", "a server that is unrelated to the cursor", lambda _: True, history.refuse),
 )  # fmt: skip

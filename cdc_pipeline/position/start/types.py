@@ -36,14 +36,14 @@ class StartSource(Protocol):
 
     @property
     def uses_gtids(self) -> bool:
-        """Whether every new transaction has a GTID, so that reading can continue after
-        a GTID set.
+        """Whether every new transaction has a GTID,
+        so that reading can continue after a GTID set.
         """
 
     @property
     def heads_are_local(self) -> bool:
-        """Whether `journal_created_s` needs no connection, so that it may be called for every
-        journal.
+        """Whether `journal_created_s` needs no connection,
+        so that it may be called for every journal.
         """
 
     def journals(self) -> Sequence[ListedJournal]:

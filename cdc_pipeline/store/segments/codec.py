@@ -94,8 +94,8 @@ def parse_header(raw: bytes) -> EntryHeader:
 
 
 class EntryEncoder:
-    """Encode slices as buffers. Remembers the last context, which the next slice nearly always
-    shares.
+    """Encode slices as buffers. Remembers the last context,
+    which the next slice nearly always shares.
     """
 
     def __init__(self) -> None:
@@ -184,8 +184,8 @@ class EntryDecoder:
 
 
 def _own_bytes(part: EventSlice) -> tuple[np.ndarray, list[Any]]:
-    """Return the rows relative to the slice's first byte and row, and the runs of bytes that they
-    refer to.
+    """Return the rows relative to the slice's first byte and row,
+    and the runs of bytes that they refer to.
     """
     rows = part.events.copy()
     starts = rows["start"].astype(np.int64)

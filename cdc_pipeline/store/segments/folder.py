@@ -1,4 +1,4 @@
-"""The private folder of a file or mixed store (K14: leftovers of a dead process are removed).
+"""The private folder of a file or mixed store (K14: raw rows stay local and private).
 
 Rules:
 - Mode 0700 and of this user, never a link (K26).
@@ -49,7 +49,7 @@ class SegmentsFolder:
                     setting="store.directory",
                     expected="a directory for the store alone, empty or not yet created",
                     got=", ".join(foreign[:5]),
-                    next_step="give the store a directory of its own",
+                    next_step="give the store a separate directory",
                 )
             take_private(self.path)
             lock = os.open(self.path / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -78,7 +78,7 @@ class SegmentsFolder:
                 "another store uses this directory",
                 setting="store.directory",
                 got=str(self.path),
-                next_step="wait for the other run to end, or give each source a directory of its own",
+                next_step="wait for the other run to end, or give each source a separate directory",
             ) from error
         self._lock = lock
 

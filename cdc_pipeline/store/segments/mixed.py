@@ -10,8 +10,8 @@ Rules:
 - Puts never wait for memory, only for `disk_bytes_max`: a list waits if the files have reached it
   and the whole list does not fit in memory.
 - Nothing is recovered: memory is lost with the process, and the files alone have gaps. Files are
-  removed when their events are released, at `stop`, and at the next `start` (K14: leftovers must
-  not pile up).
+  removed when their events are released, at `stop`, and at the next `start` (K14: raw rows do not
+  outlive a run).
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class MixedEventStore(RingStore):
         directory: a local directory for this store alone, made private (0700) at the start.
         memory_events, memory_bytes: memory budget; an entry that does not fit goes to a file. The
             bytes are those of the events and of their rows; by default only they are bounded.
-        on_joint: told ``spill``, in the putting thread, whenever a list has gone to files and does
-            not count yet.
+        on_joint: called with ``spill`` in the putting thread, after a list is written to files and
+            before it counts.
         segment_bytes: length at which a file is sealed and the next one begins; at most a quarter
             of `disk_bytes_max`.
         disk_bytes_max: puts wait while the files with unreleased events have this length or more;
@@ -165,18 +165,18 @@ class MixedEventStore(RingStore):
 
     @property
     def memory_event_bytes(self) -> int:
-        """Return the bytes of the events in memory."""
+        """The bytes of the events in memory."""
         with self._lock:
             return self._mixed_keeper.event_bytes
 
     @property
     def spilled_events(self) -> int:
-        """Return the number of events written to files since the start."""
+        """The number of events written to files since the start."""
         with self._lock:
             return self._mixed_keeper.spilled_events
 
     @property
     def disk_bytes(self) -> int:
-        """Return the total length of the store's files."""
+        """The total length of the store's files."""
         with self._lock:
             return self._mixed_keeper.log.disk_bytes

@@ -189,7 +189,7 @@ class SegmentLog:
 
     @property
     def disk_bytes(self) -> int:
-        """Return the length of all files, including released ones."""
+        """The length of all files, including released ones."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def _make_room(self, count_bytes: int) -> None:

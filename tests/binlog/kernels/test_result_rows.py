@@ -346,7 +346,7 @@ def test_k25_f18_a_row_larger_than_the_limit_stops_at_its_header() -> None:
 
 @pytest.mark.parametrize("count", [b"\0", b"\xfc\x01\x10", b"\xfe" + bytes(7) + b"\x7f"])
 def test_k25_a_result_of_columns_that_no_table_has_stops_before_their_definitions(count: bytes) -> None:
-    with pytest.raises(BinlogError, match="columns that no table can have"):
+    with pytest.raises(BinlogError, match="impossible number of columns"):
         read(table(NUMBER, BYTES), packet(count, 1))
 
 
@@ -418,7 +418,7 @@ def test_values_that_are_none_of_the_columns_stop_by_name(column: Column, value:
     ],
 )
 def test_other_columns_than_the_schemas_stop_before_a_row(column: Column, announced: bytes) -> None:
-    with pytest.raises(TableChangedError, match="not what its schema says"):
+    with pytest.raises(TableChangedError, match="differs from its schema"):
         read(table(column), stream([announced], []))
 
 
@@ -430,5 +430,5 @@ def test_another_count_of_columns_stops() -> None:
 def test_a_cut_definition_is_told() -> None:
     whole = definition(3)
     for size in range(len(whole) - 3):
-        with pytest.raises(BinlogError, match="no column definition"):
+        with pytest.raises(BinlogError, match="not a column definition"):
             column_definition(whole[:size])

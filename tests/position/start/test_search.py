@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cdc_pipeline.binlog.chunk import Chunk
 from cdc_pipeline.position.position import Position
-from cdc_pipeline.position.start.search import ALL_ASKED_MAX, journals_to_scan, search_by_time
+from cdc_pipeline.position.start.search import ALL_READ_MAX, journals_to_scan, search_by_time
 from tests.position.start.log import ListSource, timed_journal
 from tests.support.event_builder import MARIADB, JournalBuilder, cut, mariadb_gtid_body
 
@@ -83,7 +83,7 @@ def test_k6_it_finds_the_first_around_every_moment_of_a_small_log() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.integers(1_000, 1_400), min_size=1, max_size=4 * ALL_ASKED_MAX).map(sorted),
+    st.lists(st.integers(1_000, 1_400), min_size=1, max_size=4 * ALL_READ_MAX).map(sorted),
     st.integers(990, 1_410),
     st.integers(0, SECOND_US - 1),
 )
@@ -106,7 +106,7 @@ def test_k6_the_binary_search_ends_where_asking_all_does(created: list[int], sec
     # Everything before it was created, and ended, before the moment.
     assert all((at + 1) * SECOND_US <= t_us for at in created[1 : found.first + 1])
     assert not found.single
-    if len(names) > ALL_ASKED_MAX:
+    if len(names) > ALL_READ_MAX:
         assert remote.asked <= 17
 
 

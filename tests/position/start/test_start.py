@@ -382,7 +382,7 @@ def test_p7_a_configured_offset_inside_a_transaction_goes_back_to_its_begin(even
     decision = resolve_start(cursor=None, start=PositionConfig(journal="binlog.000001", offset=inside), source=log)
     assert decision.position.offset == begin
     assert decision.position.gtid_set == (f"{UUID}:{executed}" if executed else "")
-    assert f"binlog.000001:{inside} lies inside a transaction: back to its begin at {begin} (P7)" in decision.reasons
+    assert f"binlog.000001:{inside} is inside a transaction: back to its begin at {begin} (P7)" in decision.reasons
 
 
 def test_events_that_cannot_be_read_before_the_offset_stop_only_where_gtids_are_needed() -> None:

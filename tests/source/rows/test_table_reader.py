@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from cdc_pipeline.binlog.decoded import INSERT
-from cdc_pipeline.binlog.selected import LOAD_PLACES, SelectedRows, next_seq
+from cdc_pipeline.binlog.selected import LOAD_SEQS, SelectedRows, next_seq
 from cdc_pipeline.binlog.seq import event_ordinals, ordinals, pack_seq
 from cdc_pipeline.binlog.table_schema import Column, Kind, TableSchema
 from cdc_pipeline.errors import (
@@ -330,9 +330,9 @@ def test_k17_places_go_on_from_batch_to_batch_and_end_before_the_first_change() 
         assert int(rows.seq[0].as_py()) == at
         at = next_seq(at, count)
     found = np.concatenate(places)
-    assert found.tolist() == np.minimum(np.arange(600_050), LOAD_PLACES - 1).tolist()
-    assert LOAD_PLACES == 2 << 18
-    assert at == first + 2 * (LOAD_PLACES - 1) < pack_seq(0, 1, 4, 2)
+    assert found.tolist() == np.minimum(np.arange(600_050), LOAD_SEQS - 1).tolist()
+    assert LOAD_SEQS == 2 << 18
+    assert at == first + 2 * (LOAD_SEQS - 1) < pack_seq(0, 1, 4, 2)
 
 
 @pytest.mark.parametrize("seq", [pack_seq(0, 1, 4, 2), pack_seq(0, 1, 4, 0, 0, 1)])

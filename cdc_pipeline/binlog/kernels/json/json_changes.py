@@ -1,7 +1,7 @@
-"""JSON columns of rows events with differences: documents and changed documents to canonical text.
+"""Canonical text of JSON columns in rows events with differences: documents and changed documents.
 
-Rules: those of `json_diff` and `jsonb`. The text of a changed document is bounded by the bytes of the document and its
-differences together.
+Rules: those of `json_diff` and `jsonb`. The text of a changed document is bounded by the bytes of
+the document and its differences together.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routin
 
 WALK_SHAPE: Final = (DEPTH_MAX, 2)
 
-# What a row's value is: written by the caller, and refined where its document is absent.
+# The kind of a row's value: written by the caller, and refined if its document is absent.
 DOCUMENT: Final = 0
 DIFFS: Final = 1
-UNCHANGED_ABSENT: Final = 2  # no differences, and no document in the before image: the column did not change
-CHANGED_ABSENT: Final = 3  # differences of a document that the event does not hold
+# No differences, and no document in the before image: the column did not change.
+UNCHANGED_ABSENT: Final = 2
+CHANGED_ABSENT: Final = 3  # differences of a document that is not in the event
 
 DONE: Final = 0
 FULL: Final = 1  # `out` is too small
-SCRATCH_FULL: Final = 2  # nodes, children or names are
+SCRATCH_FULL: Final = 2  # nodes, children or names are too small
 
 
 @routine
@@ -55,12 +56,14 @@ def _put_tree(
     position: Integer,
     limit: Integer,
 ) -> Integer:
-    """Node 0 and all below it. Returns the position after its text, BAD, or NO_ROOM before `limit`."""
+    """Write node 0 and all below it. Returns the position after its text, BAD,
+    or NO_ROOM before `limit`.
+    """
     position = np.int64(position)
     depth = 0
     node = np.int64(0)
     while True:
-        # `node` is to be written, at a place where a value stands.
+        # Write `node` where a value is expected.
         if nodes[node, FIRST] == FOLDED:
             position = put_value(
                 nodes[node, KIND], data, nodes[node, AT], nodes[node, END], powers, stack, out, position, limit
@@ -77,7 +80,7 @@ def _put_tree(
             walk[depth, 0] = node
             walk[depth, 1] = 0
             depth += 1
-        # On to the next node; children that are no nodes are written on the way.
+        # Go to the next node, and write children that are not nodes on the way.
         while True:
             if depth == 0:
                 return np.int64(position)
@@ -137,7 +140,9 @@ def _put_changed(
     out: NDArray[np.uint8],
     position: Integer,
 ) -> Integer:
-    """The document data[first:stop] after its differences. Returns the position after, BAD, NO_ROOM or NO_SCRATCH."""
+    """Write data[first:stop] after its differences.
+    Returns the position after it, BAD, NO_ROOM or NO_SCRATCH.
+    """
     if diffs == diffs_end:
         return put_document(data, first, stop, powers, stack, out, position)
     if first == stop:
@@ -171,14 +176,16 @@ def gather_changed_json(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> tuple[Integer, Integer, Integer]:
-    """Documents, and documents after their differences, as text, appended to `out` from `position`.
+    """Append documents, and documents after their differences, as text to `out` from `position`.
 
     Args:
-        before, relative: int32 (rows,): offset from `base` of the column's value in the before and in the after image.
+        before, relative: int32 (rows,): offset from `base` of the column's value in the before and
+            in the after image.
         prefix: count of length bytes before each value.
-        what: uint8 (rows,): DOCUMENT or DIFFS; DIFFS becomes UNCHANGED_ABSENT (NULL) or CHANGED_ABSENT (INVALID).
-        nodes: int64 (nodes, json_diff.NODE_WORDS), children: int64, names: uint8, tops: int64 (json_diff.TOPS,),
-            stack: int64 (jsonb.STACK_SHAPE), walk: int64 (WALK_SHAPE): scratch.
+        what: uint8 (rows,): DOCUMENT or DIFFS; DIFFS becomes UNCHANGED_ABSENT (NULL) or
+            CHANGED_ABSENT (INVALID).
+        nodes: int64 (nodes, json_diff.NODE_WORDS), children: int64, names: uint8, tops: int64
+            (json_diff.TOPS,), stack: int64 (jsonb.STACK_SHAPE), walk: int64 (WALK_SHAPE): scratch.
         powers: of `shortest.powers_of_ten`.
         offsets: int32 (rows + 1,), of which [1:] are written. state: uint8 (rows,).
 

@@ -1,16 +1,18 @@
-"""JSON differences applied to the document that they change, and the result as canonical text.
+"""Apply JSON differences to their document.
 
-Format (MySQL `Json_diff`): an operation (0 replace, 1 insert, 2 remove), a path and, but for remove, a value in binary
-JSON, path and value with a packed length before them. Paths are those of SQL: ``$``, then ``.key``, ``."key"``,
-``[n]``, ``[last]`` and ``[last-n]``. Differences are applied in order, each to what the ones before it made.
+Format (MySQL `Json_diff`): an operation (0 replace, 1 insert, 2 remove), a path and, except for
+remove, a value in binary JSON; path and value follow a packed length. Paths are those of SQL:
+``$``, then ``.key``, ``."key"``, ``[n]``, ``[last]`` and ``[last-n]``. Differences are applied in
+order, each to the result of the previous ones.
 
 Rules:
-- Only containers on a path are unfolded: into *nodes* and a list of children for each. All else stays bytes of the
-  document, which `jsonb.put_value` writes.
-- A difference that does not fit its document (no such member, one that is there already) is BAD, as the server refuses
-  it. An index [0] or [last] on a value that is no array means the value itself.
-- Members stay in the server's order: by the length of their keys, then by their bytes.
-- Scratch grows with the document and its differences only; work has a bound (`_WORK_MAX`).
+- Only containers on a path are unfolded into *nodes*, each with a list of children. Everything else
+  stays bytes of the document, which `jsonb.put_value` writes.
+- A difference that does not fit its document (a missing member, or an insert of an existing one) is
+  BAD, because the server refuses it. An index [0] or [last] on a value that is not an array means
+  the value itself.
+- Members stay in the server's order: by the length of their keys, then by the keys' bytes.
+- Scratch memory depends only on the document and its differences; work is bounded (`_WORK_MAX`).
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ REPLACE, INSERT, REMOVE = 0, 1, 2
 # Columns of nodes. KEY is an index into the data, or ~index into the names.
 KIND, AT, END, FIRST, COUNT, _ROOM, _KEY, _KEY_BYTES = 0, 1, 2, 3, 4, 5, 6, 7
 NODE_WORDS: Final = 8
-FOLDED: Final = -1  # as FIRST: the node's children are not listed
+FOLDED: Final = -1  # value of FIRST if the node's children are not listed
 
-# Columns of `tops`: how much of the scratch is used, and what may be; NAMES is the third.
+# Columns of `tops`: how much of the scratch is used, and its limit; NAMES is the third.
 NODES, CHILDREN, WORK, CHILDREN_MAX = 0, 1, 3, 4
 TOPS: Final = 5
 _WORK_MAX: Final = 1 << 34  # children moved or compared, for one document
@@ -53,7 +55,7 @@ def _new_node(
     key: Integer,
     key_bytes: Integer,
 ) -> Integer:
-    """Index of a new folded node; NO_SCRATCH."""
+    """Return the index of a new folded node, or NO_SCRATCH."""
     node = tops[NODES]
     if node == nodes.shape[0]:
         return np.int64(NO_SCRATCH)
@@ -69,7 +71,9 @@ def _new_node(
 
 @helper
 def _take_children(children: NDArray[np.int64], tops: NDArray[np.int64], count: Integer) -> Integer:
-    """Index of `count` free places; NO_SCRATCH, or BAD where so many cannot come from the document."""
+    """Return the index of `count` free children, NO_SCRATCH,
+    or BAD if the document cannot have so many.
+    """
     first = tops[CHILDREN]
     if first + count > tops[CHILDREN_MAX]:
         return np.int64(BAD)
@@ -110,7 +114,7 @@ def _unfold(
 def child_key(
     data: NDArray[np.uint8], nodes: NDArray[np.int64], node: Integer, child: Integer
 ) -> tuple[Integer, Integer]:
-    """(key, its bytes) of a child of an object; bytes -1 where the key lies outside."""
+    """Return (key, its bytes) of a child of an object; bytes -1 if the key is outside."""
     if child >= 0:
         return nodes[child, _KEY], nodes[child, _KEY_BYTES]
     width = np.int64(4) if nodes[node, KIND] & 1 else np.int64(2)
@@ -127,7 +131,9 @@ def child_key(
 def child_value(
     data: NDArray[np.uint8], nodes: NDArray[np.int64], node: Integer, child: Integer
 ) -> tuple[Integer, Integer]:
-    """(type, index) of a child that is still an entry of its container; index -1 where it lies outside."""
+    """Return (type, index) of a child that is still an entry of its container;
+    index -1 if it is outside.
+    """
     kind = nodes[node, KIND]
     width = np.int64(4) if kind & 1 else np.int64(2)
     at = nodes[node, AT]
@@ -154,7 +160,9 @@ def _find_member(
     key: Integer,
     key_bytes: Integer,
 ) -> tuple[Integer, Integer]:
-    """(place among the children where the key is or belongs, 1 where it is there); place -1 where keys lie outside."""
+    """Return (index among the children where the key is or belongs, 1 if it exists);
+    -1 if keys are outside.
+    """
     low, high = np.int64(0), nodes[node, COUNT]
     first = nodes[node, FIRST]
     while low < high:
@@ -189,7 +197,7 @@ def _descend(
     one: Integer,
     two: Integer,
 ) -> Integer:
-    """Node that a leg of a path leads to. Returns BAD where there is none, or NO_SCRATCH."""
+    """Return the node that a leg of a path leads to, BAD if there is none, or NO_SCRATCH."""
     is_array = nodes[node, KIND] in (2, 3)
     if kind == CELL and not is_array:
         return np.int64(node) if one == 0 else np.int64(BAD)
@@ -216,10 +224,10 @@ def _descend(
     key, key_bytes = np.int64(0), np.int64(0)
     if kind == MEMBER:
         key, key_bytes = child_key(data, nodes, node, child)
-    made = _new_node(nodes, tops, value_kind, at, nodes[node, END], key, key_bytes)
-    if made >= 0:
-        children[slot] = made
-    return np.int64(made)
+    new_node = _new_node(nodes, tops, value_kind, at, nodes[node, END], key, key_bytes)
+    if new_node >= 0:
+        children[slot] = new_node
+    return np.int64(new_node)
 
 
 @routine
@@ -231,7 +239,7 @@ def _insert(
     place: Integer,
     child: Integer,
 ) -> Integer:
-    """A child more, before `place`. Returns OK, BAD or NO_SCRATCH."""
+    """Insert a child before `place`. Returns OK, BAD or NO_SCRATCH."""
     count = nodes[node, COUNT]
     if count == nodes[node, _ROOM]:
         room = 2 * count + _SPARE
@@ -267,7 +275,9 @@ def _change(
     value: Integer,
     value_end: Integer,
 ) -> Integer:
-    """Insert or remove what the last leg of a path names in `node`. Returns OK, BAD or NO_SCRATCH."""
+    """Insert or remove the child of `node` that the last leg names.
+    Returns OK, BAD or NO_SCRATCH.
+    """
     if kind != (MEMBER if nodes[node, KIND] < 2 else CELL) or nodes[node, KIND] > 3:
         return np.int64(BAD)
     code = _unfold(data, nodes, children, tops, node)
@@ -315,7 +325,7 @@ def _apply_one(
     value: Integer,
     value_end: Integer,
 ) -> Integer:
-    """One difference. Returns OK, BAD or NO_SCRATCH."""
+    """Apply one difference. Returns OK, BAD or NO_SCRATCH."""
     if path >= path_end or byte_at(data, path) != 36:  # $
         return np.int64(BAD)
     path += 1
@@ -352,7 +362,7 @@ def apply_diffs(
     names: NDArray[np.uint8],
     tops: NDArray[np.int64],
 ) -> Integer:
-    """Make node 0 the document data[first:stop] after the differences data[diffs:diffs_end].
+    """Turn node 0 into the document data[first:stop] after the differences data[diffs:diffs_end].
 
     Returns OK, BAD or NO_SCRATCH.
     """
@@ -360,7 +370,7 @@ def apply_diffs(
     tops[CHILDREN] = 0
     tops[NAMES] = 0
     tops[WORK] = 0
-    # Each child of a document takes three bytes or more; what is added doubles a list at most.
+    # Each child of a document takes three bytes or more; additions at most double a list.
     tops[CHILDREN_MAX] = 4 * (stop - first + diffs_end - diffs) + 1024
     _new_node(nodes, tops, byte_at(data, first), first + 1, stop, np.int64(0), np.int64(0))
     while diffs < diffs_end:

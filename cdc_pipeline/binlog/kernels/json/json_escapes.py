@@ -1,4 +1,4 @@
-"""Escapes inside JSON strings, and hex digits: both servers and our lines write the same ones."""
+"""Escapes inside JSON strings, and hex digits, as both servers write them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ HEX_DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def _escapes() -> NDArray[np.uint8]:
-    """By byte: 0 for itself, the letter after the backslash, or ``u`` for four hex digits."""
+    """Return by byte: 0 for itself, the letter after the backslash,
+    or ``u`` for four hex digits.
+    """
     table = np.zeros(256, np.uint8)
     table[:32] = _FOUR_DIGITS
     for byte, letter in (*zip(b"\b\t\n\f\r", b"btnfr", strict=True), (QUOTE, QUOTE), (_BACKSLASH, _BACKSLASH)):
@@ -30,7 +32,7 @@ _ESCAPES = _escapes()
 
 @kernel
 def escaped_bytes(data: NDArray[np.uint8], first: Integer, stop: Integer) -> Integer:
-    """How many of the bytes [first, stop) need an escape."""
+    """Return how many of the bytes [first, stop) need an escape."""
     count = np.int64(0)
     for index in range(first, stop):
         byte = data[index]
@@ -42,7 +44,9 @@ def escaped_bytes(data: NDArray[np.uint8], first: Integer, stop: Integer) -> Int
 def put_escaped(
     data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], position: Integer
 ) -> Integer:
-    """The bytes [first, stop), escaped. Returns the position after them. Writes at most six bytes for each."""
+    """Write the bytes [first, stop) escaped, at most six bytes for each.
+    Returns the position after them.
+    """
     for index in range(first, stop):
         byte = data[index]
         letter = _ESCAPES[byte]

@@ -1,4 +1,4 @@
-"""Lines of JSON from the texts of their values, and lines of several tables in the order of the log."""
+"""Assemble lines of JSON from the texts of their values, and order lines of several tables."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cdc_pipeline.binlog.kernels.memory import copy_piece
 from cdc_pipeline.binlog.kernels.text.shortest import put_unsigned
 from cdc_pipeline.binlog.native.compiling import Integer, kernel, routine
 
-# The constant parts of a line, by index: heads by op, what stands between and behind the images.
+# The constant parts of a line, by index: heads by op, and the parts between and after the images.
 HEAD: Final = 0  # + op: INSERT, UPDATE, DELETE
 BETWEEN: Final = 4
 AFTER_DELETE: Final = 5
@@ -26,7 +26,8 @@ END: Final = 10
 STATEMENT: Final = 11
 PARTS: Final = 12
 
-NUMBERS_BYTES_MAX: Final = 3 * INTEGER_BYTES_MAX + 40  # offset, number of the GTID, time with its quotes
+# Offset, number of the GTID, time with its quotes.
+NUMBERS_BYTES_MAX: Final = 3 * INTEGER_BYTES_MAX + 40
 
 
 @routine
@@ -42,7 +43,7 @@ def _put_image(
     out: NDArray[np.uint8],
     position: Integer,
 ) -> Integer:
-    """One image as a JSON object; a column without its bit in `present` is left out."""
+    """Write one image as a JSON object, without the columns whose bit in `present` is not set."""
     first = position
     for column in range(starts.shape[0]):
         if not all_present and (np.int64(present[row, column >> 3]) >> (column & 7)) & 1 == 0:
@@ -54,7 +55,7 @@ def _put_image(
     if position == first:
         out[position] = 123
         position += 1
-    out[first] = 123  # in the place of the first name's comma
+    out[first] = 123  # replaces the first name's comma
     out[position] = 125
     return position + 1
 
@@ -87,13 +88,17 @@ def put_lines(
     position: Integer,
     line_ends: NDArray[np.int64],
 ) -> Integer:
-    """Lines of changes of one table, each with its line end.
+    """Write lines of changes of one table, each with its line end.
 
     Args:
-        op: uint8 (rows,); offsets, gtid_numbers, commit_ts_us: int64 (rows,); gtid_keys: int32 (rows,), -1 for none.
-        parts, keys, names: bytes with their offsets; a key is followed by the number unless that is negative.
-        values: what the kernels of `json_text` wrote; starts and ends: int64 (columns, rows) into it.
-        statement_of: int64 (rows,), index into the starts and ends of statements in `values`, -1 for none; or empty.
+        op: uint8 (rows,); offsets, gtid_numbers, commit_ts_us: int64 (rows,); gtid_keys: int32
+            (rows,), -1 for none.
+        parts, keys, names: bytes with their offsets; a key is followed by the number unless that is
+            negative.
+        values: output of the kernels of `json_text`; starts and ends: int64 (columns, rows) into
+            it.
+        statement_of: int64 (rows,), index into the starts and ends of statements in `values`, -1
+            for none; or empty.
         line_ends: int64 (rows,), written.
 
     Returns: the end in `out`.

@@ -1,4 +1,6 @@
-"""Legs of SQL's JSON paths in differences: ``.key``, ``."quoted key"``, ``[n]``, ``[last]``, ``[last-n]``."""
+"""Parse SQL's JSON paths in differences:
+``.key``, ``."key"``, ``[n]``, ``[last]``, ``[last-n]``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ CELL: Final = 2
 
 _QUOTE, _BACKSLASH, _POINT, _OPEN, _CLOSE, _SPACE = 34, 92, 46, 91, 93, 32
 _LAST = np.frombuffer(b"last", np.uint8)
-# What the letter behind a backslash stands for; 0 where it stands for nothing.
+# The meaning of the letter after a backslash; 0 if it has none.
 _UNESCAPED = np.zeros(256, np.uint8)
 _UNESCAPED[list(b'"\\/bfnrt')] = np.frombuffer(b'"\\/\b\f\n\r\t', np.uint8)
 _INDEX_MAX: Final = 0xFFFFFFFF
@@ -35,7 +37,7 @@ def _skip_spaces(data: NDArray[np.uint8], position: Integer, end: Integer) -> In
 
 @routine
 def _hex4(data: NDArray[np.uint8], position: Integer, end: Integer) -> Integer:
-    """Number of four hex digits; -1."""
+    """Return the number of four hex digits, or -1."""
     if position + 4 > end:
         return np.int64(-1)
     value = np.int64(0)
@@ -55,7 +57,7 @@ def _hex4(data: NDArray[np.uint8], position: Integer, end: Integer) -> Integer:
 def _unescape(
     data: NDArray[np.uint8], first: Integer, stop: Integer, names: NDArray[np.uint8], tops: NDArray[np.int64]
 ) -> tuple[Integer, Integer]:
-    """A key with backslashes, appended to the names: (~index, bytes); (0, BAD or NO_SCRATCH)."""
+    """Append an unescaped key to the names. Returns (~index, bytes) or (0, BAD or NO_SCRATCH)."""
     start = tops[NAMES]
     if start + stop - first > names.shape[0]:
         return np.int64(0), np.int64(NO_SCRATCH)
@@ -88,14 +90,16 @@ def _unescape(
             code = 0x10000 + ((code & 0x3FF) << 10 | low & 0x3FF) if 0xDC00 <= low < 0xE000 else np.int64(-1)
         if code < 0 or 0xDC00 <= code < 0xE000:
             return np.int64(0), np.int64(BAD)
-        target = np.int64(put_character(names, target, code))  # never longer than what it stands for
+        target = np.int64(put_character(names, target, code))  # never longer than its escape
     tops[NAMES] = target
     return ~np.int64(start), target - start
 
 
 @routine
 def _cell(data: NDArray[np.uint8], position: Integer, end: Integer) -> tuple[Integer, Integer, Integer]:
-    """(position after the bracket, index, 1 where it counts from the end), of what follows ``[``; position BAD."""
+    """Parse the rest after ``[``: (position after the bracket, index, 1 if counted from the end);
+    position BAD.
+    """
     position = _skip_spaces(data, position, end)
     from_end = np.int64(0)
     need_digits = True
@@ -126,12 +130,12 @@ def _cell(data: NDArray[np.uint8], position: Integer, end: Integer) -> tuple[Int
 def next_leg(
     data: NDArray[np.uint8], position: Integer, end: Integer, names: NDArray[np.uint8], tops: NDArray[np.int64]
 ) -> tuple[Integer, Integer, Integer, Integer]:
-    """The leg at `position`.
+    """Parse the leg at `position`.
 
     Returns:
-        (position after it, MEMBER, index of the key in `data` or ~index in `names`, bytes of the key), or
-        (position after it, CELL, index, 1 where it counts from the end), or
-        (BAD or NO_SCRATCH, 0, 0, 0).
+        (position after it, MEMBER, index of the key in `data` or ~index in `names`, bytes of the
+        key), or (position after it, CELL, index, 1 if it counts from the end), or (BAD or
+        NO_SCRATCH, 0, 0, 0).
     """
     start = byte_at(data, position)
     position = np.int64(position + 1)

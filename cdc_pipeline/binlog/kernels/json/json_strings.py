@@ -1,4 +1,4 @@
-"""Values of one Arrow column as JSON texts, appended to a buffer: strings and bytes. Rules as in `json_text`."""
+"""Append strings and bytes of one Arrow column to a buffer as JSON, by the rules of `json_text`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def put_strings(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """UTF-8 texts in quotes. offsets: int32 (rows + 1,). `plain`: no byte needs an escape. Returns the end."""
+    """Write UTF-8 texts in quotes. offsets: int32 (rows + 1,). `plain`: no byte needs an escape.
+    Returns the end.
+    """
     for row in range(valid.shape[0]):
         if valid[row] == 0:
             put_null(row, starts, ends)
@@ -56,7 +58,9 @@ def put_hex(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """Bytes as lower-case hex in quotes; with `srids` (rows,) (else empty) that number's four bytes before them."""
+    """Write bytes as lower-case hex in quotes,
+    after the four bytes of `srids` (rows,) unless it is empty.
+    """
     for row in range(valid.shape[0]):
         if valid[row] == 0:
             put_null(row, starts, ends)

@@ -1,9 +1,10 @@
-"""Values of one Arrow column as JSON texts, appended to a buffer: numbers, dates and decimals.
+"""Append numbers, dates and decimals of one Arrow column to a buffer as JSON.
 
 Rules:
-- Every kernel writes the texts of its rows one behind the other from `position` and tells of each row where its text
-  starts and ends. A row that is not `valid` gets the text that stands in out[:NULL_BYTES], ``null``.
-- The caller has made room for the longest text of every row (the _BYTES_MAX of this page and of `json_strings`).
+- Every kernel writes the texts of its rows one after the other from `position` and sets start and
+  end of each. A row that is not `valid` gets the text in out[:NULL_BYTES], ``null``.
+- The caller provides room for the longest text of every row (the _BYTES_MAX here and in
+  `json_strings`).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _ASCII_ZERO = np.uint64(48)
 
 @helper
 def put_null(row: Integer, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
-    """Point the row to the text that stands at the front of the buffer."""
+    """Point the row to the text at the front of the buffer."""
     starts[row] = 0
     ends[row] = NULL_BYTES
 
@@ -61,7 +62,9 @@ def put_integers(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """Integers from their 64 bits. values: int64 (rows,); valid: uint8 (rows,). Returns the end."""
+    """Write integers from their 64 bits. values: int64 (rows,); valid: uint8 (rows,).
+    Returns the end.
+    """
     for row in range(values.shape[0]):
         if valid[row] == 0:
             put_null(row, starts, ends)
@@ -79,7 +82,9 @@ def put_integers(
 
 @helper
 def _put_wide(out: NDArray[np.uint8], position: Integer, high: Integer, low: Integer, scale: Integer) -> Integer:
-    """Write a magnitude of 128 bits: its digits with zeros in front first, behind the place of the text."""
+    """Write a magnitude of 128 bits: first its digits with leading zeros,
+    after the position of the text.
+    """
     at = position + _DECIMAL_DIGITS + 3
     a, b = high >> _BITS_32, high & _LOW_32
     c, d = low >> _BITS_32, low & _LOW_32
@@ -118,7 +123,9 @@ def put_decimals(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """decimal128 as plain text in quotes. words: uint64 (rows, 2), low word first. Returns the end."""
+    """Write decimal128 as plain text in quotes. words: uint64 (rows, 2), low word first.
+    Returns the end.
+    """
     for row in range(words.shape[0]):
         if valid[row] == 0:
             put_null(row, starts, ends)
@@ -161,7 +168,7 @@ def put_decimals(
 
 @helper
 def _put_date(out: NDArray[np.uint8], position: Integer, days: Integer) -> Integer:
-    """Year, month and day of a day since 1970 in the proleptic Gregorian calendar, years 0 to 9999."""
+    """Write the date of a day since 1970 in the proleptic Gregorian calendar, years 0 to 9999."""
     shifted = days + 719_468  # since 0000-03-01: the leap day ends its year
     era = shifted // 146_097
     day_of_era = shifted - era * 146_097
@@ -211,7 +218,7 @@ def put_dates(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """date32 in quotes. days: int32 (rows,) since 1970. Returns the end."""
+    """Write date32 in quotes. days: int32 (rows,) since 1970. Returns the end."""
     for row in range(days.shape[0]):
         if valid[row] == 0:
             put_null(row, starts, ends)
@@ -235,7 +242,9 @@ def put_datetimes(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """Timestamps in quotes as the server prints them, with `digits` of the fraction. Returns the end."""
+    """Write timestamps in quotes as the server prints them, with `digits` of the fraction.
+    Returns the end.
+    """
     for row in range(moments_us.shape[0]):
         if valid[row] == 0:
             put_null(row, starts, ends)
@@ -251,7 +260,9 @@ def put_datetimes(
 
 @helper
 def _put_no_number(out: NDArray[np.uint8], position: Integer, negative: bool, fraction: Integer) -> Integer:
-    """What no server stores, but bytes can say: "NaN", "inf" and "-inf" in quotes, for JSON has no such number."""
+    """Write "NaN", "inf" or "-inf" in quotes:
+    no server stores them, but bytes may, and JSON has no number.
+    """
     out[position] = QUOTE
     position += 1
     if fraction:
@@ -290,7 +301,9 @@ def put_reals(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """Doubles, or floats of 32 bits where `single`, from their bits (uint64). Returns the end."""
+    """Write doubles, or floats of 32 bits if `single`, from their bits (uint64).
+    Returns the end.
+    """
     for row in range(bits.shape[0]):
         if valid[row] == 0:
             put_null(row, starts, ends)
@@ -312,7 +325,7 @@ def put_vectors(
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> Integer:
-    """Lists of floats. offsets: int32 (rows + 1,) into `bits`. Returns the end."""
+    """Write lists of floats. offsets: int32 (rows + 1,) into `bits`. Returns the end."""
     for row in range(valid.shape[0]):
         if valid[row] == 0:
             put_null(row, starts, ends)

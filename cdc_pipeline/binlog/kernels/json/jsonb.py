@@ -1,16 +1,17 @@
-"""MySQL's binary JSON to its canonical text.
+"""Convert MySQL's binary JSON to its canonical text.
 
-Format (MySQL `json_binary.h`): a type byte, then the value. An object or array is its count and its size in bytes (two
-bytes each, four in the large form), the key entries (offset, length 2), the value entries (type 1, offset or an inlined
-value), the keys, the values. Offsets count from the container's count. Strings and opaque values begin with a length of
-seven bits a byte.
+Format (MySQL `json_binary.h`): a type byte, then the value. An object or array is its count and its
+size in bytes (two bytes each, four in the large form), the key entries (offset, length 2), the
+value entries (type 1, offset or an inlined value), the keys, the values. Offsets count from the
+container's count. Strings and opaque values begin with a length of seven bits a byte.
 
 Rules:
 - Nothing outside the document is read: every offset is checked against its container's size.
-- No text is longer than `text_bytes_max` of its document's bytes (a control character becomes six, nothing grows more),
-  and every value writes at least one byte. So entries that share bytes or form a cycle, which no server writes, end as
-  BAD in time and memory that the document's own size bounds.
-- What the text must be, and why: `binlog/columns_json.py`.
+- No text is longer than `text_bytes_max` of its document's bytes (a control character becomes six
+  bytes, the worst case), and every value writes at least one byte. So entries that share bytes or
+  form a cycle, which no server writes, end as BAD in time and memory bounded by the document's
+  size.
+- `binlog/rows/columns_json.py` defines the text.
 """
 
 from __future__ import annotations
@@ -44,22 +45,24 @@ __all__ = ["gather_json", "powers_of_ten"]
 _NULL = np.frombuffer(b"null", np.uint8)
 TEXT_BYTES_PER_BYTE: Final = 6
 TEXT_BYTES_MORE: Final = 2 * MARGIN_BYTES
-_ROWS_AHEAD: Final = 6  # whose documents are fetched from memory while one is written
+_ROWS_AHEAD: Final = 6  # documents that are prefetched while one is written
 STACK_SHAPE: Final = (DEPTH_MAX, 7)
 
-# Columns of the stack of open containers. An entry stands for a container that another one interrupts.
+# Columns of the stack of open containers. An entry is a container that another one interrupts.
 _ORIGIN, _SIZE, _LEFT, _WIDTH, _IS_OBJECT, _KEY_AT, _VALUE_AT = 0, 1, 2, 3, 4, 5, 6
 
 
 @helper
 def text_bytes_max(document_bytes: Integer) -> Integer:
-    """Bytes that the text of a document of so many bytes has at most, with the room that its writers ask for."""
+    """Return the maximum text size of a document of so many bytes,
+    including the room that writers need.
+    """
     return TEXT_BYTES_PER_BYTE * document_bytes + TEXT_BYTES_MORE
 
 
 @helper
 def word_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> Integer:
-    """A count, size or offset of a container: two or four bytes."""
+    """Read a count, size or offset of a container: two or four bytes."""
     return unsigned_at(data, position, 2) if width == 2 else unsigned_at(data, position, 4)
 
 
@@ -67,7 +70,9 @@ def word_at(data: NDArray[np.uint8], position: Integer, width: Integer) -> Integ
 def open_container(
     kind: Integer, data: NDArray[np.uint8], at: Integer, end: Integer
 ) -> tuple[Integer, Integer, Integer, Integer]:
-    """Container of type 0 to 3 at data[at:end]: (bytes of an offset, count, size, header's bytes); count -1: none."""
+    """Read a container of type 0 to 3: (bytes of an offset, count, size, bytes of its header);
+    count -1: none.
+    """
     width = np.int64(4) if kind & 1 else np.int64(2)
     if at + 2 * width > end:
         return width, np.int64(-1), np.int64(0), np.int64(0)
@@ -85,7 +90,7 @@ def open_container(
 def entry_value(
     data: NDArray[np.uint8], origin: Integer, size: Integer, width: Integer, entry: Integer
 ) -> tuple[Integer, Integer]:
-    """Type and index of the value that a value entry names; index -1 where it lies outside the container."""
+    """Return type and index of the value of an entry; index -1 if it is outside the container."""
     kind = byte_at(data, entry)
     if kind in (LITERAL, INT16, UINT16) or (width == 4 and (kind in (INT32, UINT32))):
         return kind, entry + 1
@@ -107,7 +112,9 @@ def put_value(
     position: Integer,
     limit: Integer,
 ) -> Integer:
-    """The value of type `kind` in data[at:end]. Returns the position after its text, BAD, or NO_ROOM before `limit`."""
+    """Write the value of type `kind` in data[at:end].
+    Returns the position after it, BAD, or NO_ROOM.
+    """
     depth = 0
     origin = size = left = is_object = key_at = value_at = np.int64(0)
     width = np.int64(2)
@@ -161,7 +168,7 @@ def put_value(
             is_object = stack[depth - 1, _IS_OBJECT]
             key_at = stack[depth - 1, _KEY_AT]
             value_at = stack[depth - 1, _VALUE_AT]
-        # On to the next entry of the innermost open container.
+        # Go to the next entry of the innermost open container.
         if follows:
             out[position] = 44
             out[position + 1] = 32
@@ -196,7 +203,7 @@ def put_document(
     out: NDArray[np.uint8],
     position: Integer,
 ) -> Integer:
-    """One document data[first:stop]. Returns the position after its text, or BAD, or NO_ROOM."""
+    """Write one document data[first:stop]. Returns the position after its text, BAD or NO_ROOM."""
     room = np.int64(out.shape[0])
     limit = min(position + text_bytes_max(stop - first), room)
     if first == stop:  # the server reads a document of no bytes as the JSON null
@@ -222,7 +229,7 @@ def gather_json(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> tuple[Integer, Integer]:
-    """Documents as text, appended to `out` from `position`.
+    """Append documents as text to `out` from `position`.
 
     Args:
         prefix: count of length bytes before each document.
@@ -231,7 +238,7 @@ def gather_json(
         offsets: int32 (rows + 1,), of which [1:] are written. state: uint8 (rows,).
 
     Returns:
-        (rows done, end): fewer rows than there are where `out` is too small for the next one.
+        (rows done, end): not all rows if `out` is too small for the next one.
     """
     rows = base.shape[0]
     for row in range(rows):

@@ -1,10 +1,12 @@
-"""Values of binary JSON that hold no others, as the text that the server prints.
+"""Write scalar values of binary JSON as the text that the server prints.
 
 Rules:
-- A writer is given `limit`: it writes nothing at or behind it, and leaves MARGIN_BYTES before it that a caller may use
-  without asking again. Where that is not possible it returns NO_ROOM.
-- Numbers and temporal values write at most SCALAR_BYTES_MAX bytes, for which the caller has made sure there is room.
-- A value that is none returns BAD. Positions are never negative, so that both codes tell themselves apart.
+- A writer writes nothing at or after `limit`, and leaves MARGIN_BYTES before it that a caller may
+  use without a check. If that is impossible, it returns NO_ROOM.
+- Numbers and temporal values write at most SCALAR_BYTES_MAX bytes, for which the caller ensures
+  room.
+- A malformed value returns BAD. Positions are never negative, so they cannot be confused with the
+  codes.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ NO_ROOM: Final = -2
 
 DEPTH_MAX: Final = 128  # the server's limit is 100
 SCALAR_BYTES_MAX: Final = 128
-MARGIN_BYTES: Final = SCALAR_BYTES_MAX + DEPTH_MAX + 128  # a scalar, the ends of all containers, and separators
+# A scalar, the ends of all containers, and separators.
+MARGIN_BYTES: Final = SCALAR_BYTES_MAX + DEPTH_MAX + 128
 
 LITERAL, INT16, UINT16, INT32, UINT32, INT64, UINT64, DOUBLE, STRING, OPAQUE = 4, 5, 6, 7, 8, 9, 10, 11, 12, 15
 _TYPE_TIMESTAMP, _TYPE_DATE, _TYPE_TIME, _TYPE_DATETIME, _TYPE_DECIMAL = 7, 10, 11, 12, 246
@@ -37,7 +40,7 @@ _LITERALS = np.frombuffer(b"nulltruefalse", np.uint8)
 _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _BASE64_LINE: Final = 76  # characters after which the server puts a line end
 _OPAQUE_PREFIX = np.frombuffer(b'"base64:type', np.uint8)
-# Inside a document a DECIMAL may be declared with more digits than a column can have: whole groups of nine.
+# A DECIMAL inside a document may have more digits than a column can: whole groups of nine.
 _DECIMAL_DIGITS_MAX: Final = 81
 _SIGN_BIT_16: Final = 1 << 15
 _SIGN_BIT_32: Final = 1 << 31
@@ -55,7 +58,7 @@ def _put_bytes(
 
 @routine
 def _put_integer(value: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
-    """Decimal digits of an int64."""
+    """Write the decimal digits of an int64."""
     if value < 0:
         out[position] = 45
         return put_unsigned(~np.uint64(value) + np.uint64(1), out, position + 1)
@@ -64,13 +67,15 @@ def _put_integer(value: Integer, out: NDArray[np.uint8], position: Integer) -> I
 
 @helper
 def _word_at(data: NDArray[np.uint8], position: Integer) -> Integer:
-    """Eight bytes, little-endian, as an int64 bit pattern."""
+    """Read eight little-endian bytes as an int64 bit pattern."""
     return unsigned_at(data, position, 4) | unsigned_at(data, position + 4, 4) << np.int64(32)
 
 
 @routine
 def _length_at(data: NDArray[np.uint8], position: Integer, stop: Integer) -> tuple[Integer, Integer]:
-    """A length of seven bits a byte: the length and the position after it; -1 where it does not end."""
+    """Read a length of seven bits a byte: the length and the position after it;
+    -1 if it does not end.
+    """
     length = np.int64(0)
     for index in range(5):
         if position >= stop:
@@ -87,7 +92,7 @@ def _length_at(data: NDArray[np.uint8], position: Integer, stop: Integer) -> tup
 def _put_escaped(
     data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], position: Integer, limit: Integer
 ) -> Integer:
-    """A string in quotes with escapes; it is UTF-8."""
+    """Write a string that is UTF-8 in quotes, escaped."""
     need = np.int64(MARGIN_BYTES)
     for index in range(first, stop):
         byte = byte_at(data, index)
@@ -104,7 +109,7 @@ def _put_escaped(
 def put_quoted(
     data: NDArray[np.uint8], first: Integer, stop: Integer, out: NDArray[np.uint8], position: Integer, limit: Integer
 ) -> Integer:
-    """A string in quotes, escaped; BAD where it is not UTF-8."""
+    """Write a string in quotes, escaped; BAD if it is not UTF-8."""
     length = stop - first
     if position + length + MARGIN_BYTES > limit:
         return np.int64(NO_ROOM)
@@ -120,7 +125,9 @@ def put_quoted(
 
 @routine
 def _put_temporal(kind: Integer, packed: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
-    """DATE, TIME, DATETIME or TIMESTAMP from the packed number inside a document, in quotes, with six digits."""
+    """Write a temporal value from its packed number in a document, in quotes,
+    with six fraction digits.
+    """
     out[position] = 34
     position += 1
     negative = packed < 0
@@ -158,7 +165,7 @@ def _put_opaque(
     position: Integer,
     limit: Integer,
 ) -> Integer:
-    """A value of a column type that JSON does not have."""
+    """Write a value of a column type that JSON does not have."""
     length = stop - first
     if kind == _TYPE_DECIMAL:
         if length < 2:
@@ -216,7 +223,7 @@ def put_scalar(
     position: Integer,
     limit: Integer,
 ) -> Integer:
-    """Any value that is no container, in data[at:stop]. Returns the position after it, BAD or NO_ROOM."""
+    """Write a scalar value in data[at:stop]. Returns the position after it, BAD or NO_ROOM."""
     left = stop - at
     if kind == STRING:
         if left > 0 and byte_at(data, at) < 0x80:
@@ -253,7 +260,7 @@ def put_scalar(
             return np.int64(_put_integer(value, out, position))
         if kind == UINT64:
             return np.int64(put_unsigned(np.uint64(value), out, position))
-        if (value >> 52) & 0x7FF == 0x7FF:  # infinities and NaN are no JSON
+        if (value >> 52) & 0x7FF == 0x7FF:  # infinities and NaN are not JSON
             return np.int64(BAD)
         return np.int64(put_double(np.uint64(value), powers, out, position))
     if kind == OPAQUE:

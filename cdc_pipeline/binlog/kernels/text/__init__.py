@@ -1,1 +1,1 @@
-"""Values as text."""
+"""Compiled conversion of values to text."""

@@ -1,11 +1,12 @@
-"""Doubles to the shortest text that reads back, in the server's layout.
+"""Convert doubles to the shortest text that reads back, in the server's layout.
 
-Algorithm: Schubfach (R. Giulietti, "The Schubfach way to render doubles", 2020): of all decimals in the rounding
-interval of the double the shortest, and of those the closest. It needs no floating-point operation. Short numbers are
-found by one division before it.
+Algorithm: Schubfach (R. Giulietti, "The Schubfach way to render doubles", 2020): of all decimals in
+the rounding interval of the double the shortest, and of those the closest. It needs no
+floating-point operation. Short numbers are found by one division before it.
 
-Layout (MySQL `my_gcvt`): plain where the decimal point falls -14 to 15 digits from the front, or between two digits (16
-of 17 before it), otherwise d.ddde[-]x; a number without point and exponent gets ".0", as JSON text does.
+Layout (MySQL `my_gcvt`): plain if the decimal point is -14 to 15 digits from the front, or between
+two digits (16 of 17 before it), otherwise d.ddde[-]x; a number without point and exponent gets
+".0", as JSON text does.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ DOUBLE_TEXT_BYTES_MAX: Final = 40
 
 @cache
 def powers_of_ten() -> NDArray[np.uint64]:
-    """10**k for k = -292 to 324 as 128-bit integers with the top bit set, rounded up.
+    """Return 10**k for k = -292 to 324 as 128-bit integers with the top bit set, rounded up.
 
     Returns: uint64 (617, 2), high word first.
     """
@@ -60,7 +61,7 @@ def powers_of_ten() -> NDArray[np.uint64]:
 
 @helper
 def _product(a: Integer, b: Integer) -> tuple[Integer, Integer]:
-    """128-bit product of two words: high, low."""
+    """Return the 128-bit product of two words: high, low."""
     a_low, a_high = a & _LOW_32, a >> _BITS_32
     b_low, b_high = b & _LOW_32, b >> _BITS_32
     low = a_low * b_low
@@ -71,7 +72,9 @@ def _product(a: Integer, b: Integer) -> tuple[Integer, Integer]:
 
 @routine
 def _rounded_to_odd(high: Integer, low: Integer, factor: Integer) -> Integer:
-    """Top word of the 192-bit product, with its last bit set where anything below it was lost."""
+    """Return the top word of the 192-bit product,
+    with its last bit set if anything below was lost.
+    """
     carried, _ = _product(low, factor)
     top, rest = _product(high, factor)
     missing = ~rest
@@ -85,7 +88,8 @@ def _rounded_to_odd(high: Integer, low: Integer, factor: Integer) -> Integer:
 
 @kernel
 def _shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Integer, Integer]:
-    """Digits and decimal exponent of a finite double that is not zero, from its bits (sign ignored).
+    """Return digits and decimal exponent of a finite, non-zero double, from its bits (sign
+    ignored).
 
     Returns:
         (uint64 digits, int64 exponent): the value is digits * 10**exponent.
@@ -110,7 +114,9 @@ def _shortest_decimal(bits: Integer, powers: NDArray[np.uint64]) -> tuple[Intege
 def _shortest_between(
     significand: Integer, exponent: Integer, closer: bool, powers: NDArray[np.uint64]
 ) -> tuple[Integer, Integer]:
-    """The shortest decimal that is nearer to significand * 2**exponent than to its neighbours; of those the closest."""
+    """Return the shortest decimal closer to significand * 2**exponent than to its neighbours;
+    of those the closest.
+    """
     odd = significand & _ONE
     power = (exponent * 1262611 - (524031 if closer else 0)) >> 22
     shift = np.uint64(exponent + ((-power * 1741647) >> 19) + 1)
@@ -138,7 +144,7 @@ def _shortest_between(
 
 @routine
 def _put_pairs(value: Integer, digits: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
-    """`value` (uint64) with exactly `digits` digits. Returns the position after them."""
+    """Write `value` (uint64) with exactly `digits` digits. Returns the position after them."""
     at = position + digits
     while at - position >= 2:
         rest = value // _HUNDRED
@@ -154,7 +160,7 @@ def _put_pairs(value: Integer, digits: Integer, out: NDArray[np.uint8], position
 
 @helper
 def digit_count(value: Integer) -> Integer:
-    """Decimal digits of a uint64; 1 for 0."""
+    """Return the number of decimal digits of a uint64; 1 for 0."""
     count = np.int64(1)
     while count < 20 and value >= _POWERS[count]:
         count += 1
@@ -163,7 +169,7 @@ def digit_count(value: Integer) -> Integer:
 
 @routine
 def put_unsigned(value: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
-    """Decimal digits of a uint64. Returns the position after them."""
+    """Write the decimal digits of a uint64. Returns the position after them."""
     if value < _TEN:
         out[position] = np.uint8(np.uint64(48) + value)
         return position + 1
@@ -172,7 +178,7 @@ def put_unsigned(value: Integer, out: NDArray[np.uint8], position: Integer) -> I
 
 @helper
 def _without_zeros(digits: Integer, exponent: Integer) -> tuple[Integer, Integer]:
-    """The same number without trailing zeros."""
+    """Return the same number without trailing zeros."""
     for width in (8, 4, 2, 1):
         rest = digits // _POWERS[width]
         if rest * _POWERS[width] == digits:
@@ -183,12 +189,14 @@ def _without_zeros(digits: Integer, exponent: Integer) -> tuple[Integer, Integer
 
 @routine
 def _few_digits(bits: Integer) -> tuple[Integer, Integer]:
-    """The shortest decimal of a positive double, where it has at most 15 digits and 4 of them behind the point.
+    """Return the shortest decimal of a positive double if it has at most 15 digits, 4 of them after
+    the point.
 
-    A decimal of up to 15 digits is the only such one that reads back as its double; so one that does is the shortest.
+    Only one decimal of up to 15 digits reads back as a given double, so one that does is the
+    shortest.
 
     Returns:
-        (digits, exponent); (0, 0) where it is no such number.
+        (digits, exponent); (0, 0) if there is no such decimal.
     """
     value = np.uint64(bits).view(np.float64)
     if value < 1e11:
@@ -201,7 +209,9 @@ def _few_digits(bits: Integer) -> tuple[Integer, Integer]:
 
 @kernel
 def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer) -> Integer:
-    """Write a finite double. Returns the position after it. Writes at most DOUBLE_TEXT_BYTES_MAX bytes."""
+    """Write a finite double. Returns the position after it.
+    Writes at most DOUBLE_TEXT_BYTES_MAX bytes.
+    """
     if bits >> np.uint64(63):
         out[position] = 45
         position += 1
@@ -220,8 +230,8 @@ def put_double(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8]
 
 @kernel
 def put_float(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8], position: Integer) -> Integer:
-    """Write a finite float of 32 bits (in the low half of uint64 `bits`): the shortest text that reads back as it.
-    Returns the position after it. Writes at most DOUBLE_TEXT_BYTES_MAX bytes."""
+    """Write a finite float of 32 bits (in the low half of uint64 `bits`) as the shortest text that
+    reads back. Returns the position after it. Writes at most DOUBLE_TEXT_BYTES_MAX bytes."""
     if bits >> np.uint64(31):
         out[position] = 45
         position += 1
@@ -249,8 +259,8 @@ def put_float(bits: Integer, powers: NDArray[np.uint64], out: NDArray[np.uint8],
 
 @routine
 def _put_number(digits: Integer, exponent: Integer, out: NDArray[np.uint8], position: Integer) -> Integer:
-    """Write digits * 10**exponent, not zero and without trailing zeros, in the server's layout. Returns the position
-    after it."""
+    """Write digits * 10**exponent, not zero and without trailing zeros, in the server's layout.
+    Returns the position after it."""
     count = digit_count(digits)
     point = count + exponent  # digits before the decimal point
     if point < _DIGITS_BEFORE_POINT_MIN or (point > _DIGITS_BEFORE_POINT_MAX and exponent >= 0):

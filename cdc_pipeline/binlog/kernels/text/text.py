@@ -1,9 +1,9 @@
-"""Second pass: values of variable width, copied or transcoded into Arrow's data and offset buffers.
+"""Second pass: copy or transcode values of variable width into Arrow's data and offset buffers.
 
 Rules:
-- Text leaves this page as UTF-8 that was checked: no overlong forms, no surrogates, nothing above U+10FFFF.
-- A value that is not text in its charset is INVALID and empty; the bytes are reported by the caller.
-- Offsets are int32: the caller has made sure that the column's data stay below 2 GiB.
+- All text is output as validated UTF-8: no overlong forms, no surrogates, nothing above U+10FFFF.
+- A value that is not text in its charset is INVALID and empty; the caller reports the bytes.
+- Offsets are int32: the caller ensures that the column's data stay below 2 GiB.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cdc_pipeline.binlog.kernels.walk import byte_at, unsigned_at
 from cdc_pipeline.binlog.native.compiling import Integer, helper, kernel, routine
 
 # How the bytes of a charset are read.
-BYTES: Final = 0  # no text: any bytes
+BYTES: Final = 0  # not text: any bytes
 ASCII: Final = 1
 UTF8_3: Final = 3  # utf8mb3: up to U+FFFF
 UTF8_4: Final = 4
@@ -38,7 +38,9 @@ _GB_LINEAR_SUPPLEMENTARY = 189_000  # linear number of 90 30 81 30, which is U+1
 
 @routine
 def valid_utf8(data: NDArray[np.uint8], position: Integer, end: Integer, longest: Integer) -> Integer:
-    """True where data[position:end] is UTF-8 of at most `longest` (3 or 4) bytes a character."""
+    """Return whether data[position:end] is UTF-8 of at most `longest`
+    (3 or 4) bytes a character.
+    """
     while position < end:
         lead = byte_at(data, position)
         if lead < 0x80:
@@ -88,11 +90,12 @@ def gather_bytes(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> Integer:
-    """Copy values, checked as BYTES, ASCII, UTF8_3 or UTF8_4, to `out` from `position`. Returns the end.
+    """Copy values, checked as BYTES, ASCII, UTF8_3 or UTF8_4, to `out` from `position`. Returns the
+    end.
 
     Args:
         prefix: count of length bytes before each value.
-        skip: bytes of the value to leave out at its front; a shorter value is INVALID.
+        skip: bytes to omit at the value's front; a shorter value is INVALID.
         pad_to: zero bytes are added up to this length (BINARY(n)).
         offsets: int32 (rows + 1,), of which [1:] are written. state: uint8 (rows,).
     """
@@ -159,7 +162,7 @@ def _next_character(
     two: NDArray[np.uint16],
     three: NDArray[np.uint16],
 ) -> tuple[Integer, Integer]:
-    """Code point at `position` and the position after it; -1 where there is none."""
+    """Return the code point at `position` and the position after it; -1 if there is none."""
     left = end - position
     if mode in (UCS2, UTF16, UTF16LE):
         if left < 2:
@@ -205,7 +208,7 @@ def _next_character(
         if linear < three.shape[0]:
             return np.int64(three[linear]), position + 4
         code = linear - _GB_LINEAR_SUPPLEMENTARY + 0x10000
-        # A well-formed code without a character is a question mark, as the server makes it.
+        # A well-formed code without a character becomes a question mark, as on the server.
         return (code, position + 4) if 0x10000 <= code <= 0x10FFFF else (np.int64(63), position + 4)
     code = np.int64(two[lead << 8 | second])
     return (code, position + 2) if code < LEAD_BYTE else (np.int64(-1), position)
@@ -226,12 +229,13 @@ def transcode(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> Integer:
-    """Text of any charset but UTF-8 and ASCII to UTF-8, appended to `out` from `position`. Returns the end.
+    """Append text of any charset except UTF-8 and ASCII to `out` as UTF-8. Returns the end.
 
     Args:
         one: uint16 (256,): code points of single bytes, LEAD_BYTE or NOT_A_CODE.
-        two: uint16 (65536,) by lead << 8 | second; three: the same by the two bytes after 0x8F, or for GB18030 by the
-            linear number of four bytes. Arrays of one element where the charset has no such codes.
+        two: uint16 (65536,) by lead << 8 | second; three: the same by the two bytes after 0x8F, or
+            for GB18030 by the linear number of four bytes. Arrays of one element if the charset has
+            no such codes.
         out: uint8 with room for three bytes per byte of text.
     """
     for row in range(base.shape[0]):
@@ -256,7 +260,8 @@ def transcode(
 
 @kernel
 def set_bytes(values: NDArray[np.int64], label_offsets: NDArray[np.int64], state: NDArray[np.uint8]) -> Integer:
-    """Bytes that the labels of SET values need, joined by commas. A bit above the labels makes the value INVALID.
+    """Return the size of the labels of SET values, joined by commas. A bit above the labels is
+    INVALID.
 
     values: int64 (rows,) bit patterns; label_offsets: int64 (labels + 1,).
     """
@@ -285,7 +290,9 @@ def set_labels(
     offsets: NDArray[np.int32],
     state: NDArray[np.uint8],
 ) -> Integer:
-    """Labels of SET values in definition order, joined by commas. Returns the count of bytes written."""
+    """Write labels of SET values in definition order, joined by commas.
+    Returns the count of bytes written.
+    """
     position = np.int64(0)
     offsets[0] = 0
     for row in range(values.shape[0]):

@@ -1,4 +1,6 @@
-"""Around the walk: where the selected events lie, and what their rows take from them."""
+"""Before and after the walk: locate the selected events,
+and fill the event columns of their rows.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _ONE: Final = np.uint64(1)
 
 
 @kernel
-def place_events(
+def locate_events(
     data: NDArray[np.uint8],
     events: Any,
     rows: NDArray[np.int64],
@@ -35,18 +37,19 @@ def place_events(
     ops: NDArray[np.uint8],
     id_bytes: NDArray[np.uint8],
 ) -> Integer:
-    """Places of the bodies of rows events, and what their types say.
+    """Locate the bodies of rows events, and look up the properties of their types.
 
     Args:
         data: uint8, the chunk's bytes. events: EVENT_DTYPE, all of the chunk.
         rows: int64 (n,), indexes into `events`.
-        checksum_bytes: of events outside payloads.
+        checksum_bytes: checksum length of events outside payloads.
         ops_of, id_bytes_of: uint8 (256,), by type: op (0: no rows event) and bytes of a table id.
-        first, last: int64 (n,), written: index of the first body byte, and of the byte after the last.
+        first, last: int64 (n,), written: index of the first body byte, and of the byte after the
+            last.
         types, ops, id_bytes: uint8 (n,), written.
 
     Returns:
-        -1, or the first of `rows` that is no rows event, lies outside a transaction or not inside `data`.
+        -1, or the first of `rows` that is not a rows event, or is outside a transaction or `data`.
     """
     count = rows.shape[0]
     for index in range(count):
@@ -88,17 +91,19 @@ def fill_rows(
     event_row: NDArray[np.int64],
     seq: NDArray[np.uint64],
 ) -> tuple[Integer, Integer, Integer]:
-    """What the rows of one block have of their events: op, commit time, event and seq (see `binlog.seq`).
+    """Fill op, commit time, event and seq (see `binlog.seq`) of the rows of one block from their
+    events.
 
     Args:
-        events, rows, ops: as in `place_events`.
-        row_event, row_ordinal: int64 (m,): as `walk_rows` gave them.
+        events, rows, ops: as in `locate_events`.
+        row_event, row_ordinal: int64 (m,): from `walk_rows`.
         event_base: index of the selection's first event among all events.
         epoch_and_journal: uint64, the bits of the high word.
         op, commit_ts_us, event_row: (m,), written; seq: uint64 (m, 2), written, low word first.
 
     Returns:
-        The largest transaction offset, event ordinal and row ordinal: the caller checks that they fit.
+        The largest transaction offset, event ordinal and row ordinal, for the caller to check that
+        they fit.
     """
     offset_max = np.int64(0)
     event_max = np.int64(0)
