@@ -62,38 +62,38 @@ class Kind(StrEnum):
     JSON = "json"
     GEOMETRY = "geometry"
     VECTOR = "vector"
-    UUID = "uuid"  # MariaDB's; on the wire BINARY(16), which a table map cannot tell from these three
+    UUID = "uuid"  # MariaDB's; on the wire BINARY(16): a table map does not identify these three
     INET4 = "inet4"  # BINARY(4)
     INET6 = "inet6"  # BINARY(16)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column as the binlog carries it.
+    """One column in the binlog.
 
     Attributes:
         name: column name.
         kind: source type.
-        wire_type: type code in the table map after ENUM, SET and long CHAR were unwrapped from
-            STRING (MYSQL_TYPE_*).
-        wire_meta: the type's metadata word as the row decoder needs it (for VARCHAR the maximal
+        wire_type: type code of the table map (MYSQL_TYPE_*), with ENUM, SET and long CHAR unwrapped
+            from STRING.
+        wire_meta: the type's metadata word in the row decoder's form (for VARCHAR the maximum
             bytes; for BLOB, JSON and GEOMETRY the count of length bytes, for the "2" temporal types
-            the fraction digits, for BIT the bits, for STRING the maximal bytes, for ENUM and SET
+            the fraction digits, for BIT the bits, for STRING the maximum bytes, for ENUM and SET
             the count of pack bytes, for NEWDECIMAL precision << 8 | scale).
         nullable: from the null bits of the table map.
         unsigned: from SIGNEDNESS; False for types without a sign.
         charset: server charset name for TEXT, ENUM and SET (``utf8mb4``, ``latin1`` ...), "" for
             others.
-        labels: of ENUM and SET, already decoded to text; index 0 is the first label.
+        labels: labels of ENUM and SET, decoded to text; index 0 is the first label.
         precision, scale: of DECIMAL.
-        fraction_digits: of DATETIME, TIMESTAMP and TIME, 0 to 6; -1 where only the catalog knows
-            them (a table map of MariaDB's old temporal format).
+        fraction_digits: of DATETIME, TIMESTAMP and TIME, 0 to 6; -1 if only the catalog knows them
+            (a table map of MariaDB's old temporal format).
         bits: of BIT, 1 to 64.
         pad_bytes: n of BINARY(n), to which values are padded with zero bytes; 0 for others.
-        char_length_max: declared length in characters or bytes where the wire tells it, else 0.
-        visible: False for invisible columns (generated invisible primary keys included).
-        masked: what stands in the place of the values, as `pipeline/targets/masks.py` writes it; ""
-            for the values themselves. All else is still as the source has it.
+        char_length_max: declared length in characters or bytes if the wire has it, else 0.
+        visible: False for invisible columns, including generated invisible primary keys.
+        masked: the mask of the values, as written by `pipeline/targets/masks.py`; "" for plain
+            values. The other attributes still describe the source's column.
     """
 
     name: str
@@ -115,7 +115,7 @@ class Column:
 
     @property
     def type(self) -> TypeSpec:
-        """What is known of the column's type."""
+        """Return the row of the column's type."""
         return TYPES[self.kind]
 
 
@@ -352,7 +352,7 @@ TYPES: Final[dict[Kind, TypeSpec]] = {
         result="decimal",
         announced=(_W.NEWDECIMAL,),
         delta=_decimal_delta,
-        not_held="digits that are not decimal",
+        not_held="non-decimal digits",
         default="number",
         change="decimal",
         expressions_see="signed sizes",

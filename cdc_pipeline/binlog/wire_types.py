@@ -112,7 +112,7 @@ WIRE_TYPES: Final[dict[int, WireSpec]] = {
     _W.LONG: _number(4),
     _W.FLOAT: _number(4, metadata_bytes=1),
     _W.DOUBLE: _number(8, metadata_bytes=1),
-    # Widths of the old temporal format: probed on MariaDB 10.11.
+    # Widths of the old temporal format: verified on MariaDB 10.11.
     _W.TIMESTAMP: WireSpec(Width.FIXED, 4, old_fraction_bytes=(5, 5, 6, 6, 7, 7)),
     _W.LONGLONG: _number(8),
     _W.INT24: _number(3),
@@ -128,7 +128,7 @@ WIRE_TYPES: Final[dict[int, WireSpec]] = {
     _W.TIME2: WireSpec(Width.FRACTION, 3, 1, is_big_endian=True),
     _W.BLOB_COMPRESSED: _text(Width.BY_METADATA, 1, is_compressed=True),
     _W.VARCHAR_COMPRESSED: _text(Width.BY_LENGTH, 2, is_compressed=True),
-    # MySQL lists VECTOR among the charsets and MariaDB GEOMETRY, both as binary.
+    # MySQL lists VECTOR among the texts and MariaDB GEOMETRY, both with charset binary.
     _W.VECTOR: WireSpec(Width.BY_METADATA, metadata_bytes=1, charset_listed_by=frozenset({"mysql"})),
     _W.JSON: WireSpec(Width.BY_METADATA, metadata_bytes=1),
     _W.NEWDECIMAL: WireSpec(Width.DECIMAL, metadata_bytes=2, has_sign_bit=True),
@@ -148,7 +148,7 @@ COMPRESSED: Final = frozenset(code for code, wire in WIRE_TYPES.items() if wire.
 
 
 def type_name(wire_type: int) -> str:
-    """Name of a type code for people."""
+    """Return the name of a type code for people."""
     try:
         return f"{WireType(wire_type).name} ({wire_type})"
     except ValueError:

@@ -1,9 +1,9 @@
 """Build one Arrow array from one column of the walked rows.
 
 Rules:
-- The builder is the decoder that the column's type names; the bytes it reads are those of `Column.wire_type`.
-- State per row: NULL, VALID or INVALID. An INVALID value is null in the array and listed, with the server's own text of
-  it or the hex of its bytes.
+- The column's type names the builder, `Column.wire_type` selects the bytes that it reads.
+- State per row: NULL, VALID or INVALID. An INVALID value is null in the array and listed, with the
+  server's text of it or its bytes as hex.
 """
 
 from __future__ import annotations

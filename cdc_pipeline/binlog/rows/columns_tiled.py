@@ -76,7 +76,7 @@ def _plan(schema: TableSchema, is_mariadb: bool) -> _Plan:
 
 
 def _line(index: int, column: Column, *, is_mariadb: bool) -> _Line | None:
-    """How a column is gathered; None where it is not done here."""
+    """Return how to gather a column; None for other kinds."""
     rule = wire.width_rule(column)
     arrow = arrow_type(column)
     digits = wire.fraction_bytes(column.fraction_digits)

@@ -160,13 +160,14 @@ def _counted(column: Column) -> tuple[Column, _Line]:
 
 
 def _printed(column: Column) -> tuple[Column, _Line]:
-    """A value that is sent as the decoder's own text: JSON in UTF-8, addresses in ASCII."""
+    """Rewrite a value that is sent as text in the decoder's form: JSON in UTF-8, the others in ASCII."""
     return _counted(replace(column, kind=Kind.TEXT, charset="utf8mb4", pad_bytes=0))
 
 
 def _of_code(column: Column, wire_meta: int = 0) -> Column:
-    """The column as a table map has it today. Its own code does not count: a schema that was read from DDL or the
-    catalog has none."""
+    """Return the column as today's table maps have it. Its own wire type is not used: a schema from
+    DDL or the catalog has none.
+    """
     return replace(column, wire_type=int(column.type.wire[0]), wire_meta=wire_meta)
 
 

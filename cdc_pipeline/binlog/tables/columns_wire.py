@@ -17,7 +17,7 @@ from cdc_pipeline.errors import UnknownColumnTypeError
 
 
 def is_big_endian(column: Column) -> bool:
-    """Whether the column's numbers stand with their highest byte first."""
+    """Return whether the column's numbers are big-endian."""
     wire = WIRE_TYPES.get(column.wire_type)
     return wire is not None and (wire.is_big_endian or (bool(wire.old_fraction_bytes) and column.fraction_digits > 0))
 

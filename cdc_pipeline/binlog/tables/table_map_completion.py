@@ -144,13 +144,13 @@ def _difference(column: Column, known_column: Column) -> str:
     return "" if same else f"`{name}` is known as {_shown(known_column)}, the table map has {_shown(column)}"
 
 
-def _finished(column: Column, told: Column, *, is_full: bool) -> Column:
-    if column.kind is Kind.BINARY and told.type.fixed_bytes and column.pad_bytes == told.type.fixed_bytes:
-        return replace(column, kind=told.kind)
-    if column.wire_type in OLD_TEMPORAL and column.kind is told.kind:
-        return replace(column, fraction_digits=told.fraction_digits)
+def _finished(column: Column, known_column: Column, *, is_full: bool) -> Column:
+    if column.kind is Kind.BINARY and 0 < column.pad_bytes == known_column.type.fixed_bytes:
+        return replace(column, kind=known_column.kind)
+    if column.wire_type in OLD_TEMPORAL and column.kind is known_column.kind:
+        return replace(column, fraction_digits=known_column.fraction_digits)
     if column.type.has_labels and not is_full:
-        return replace(column, charset=told.charset or column.charset)
+        return replace(column, charset=known_column.charset or column.charset)
     return column
 
 
